@@ -5,6 +5,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/build_sampler.h"
 #include "cli/ranks.h"
 #include "cli/registry.h"
 #include "cli/report.h"
@@ -72,28 +73,6 @@ int64_t limit_of(const BatchLimit& limit, const std::vector<std::unique_ptr<Data
   return batches;
 }
 
-EpochSampler sampler_of(const Dataset& dataset, const DataConfig& data, uint64_t seed) {
-  const bool weighted = data.sampler == "weighted";
-  if (weighted && data.class_weights.empty()) {
-    data.node.fail_missing("class_weights", "add class_weights: [1, 2, ...], one for each class");
-  }
-  if (!weighted && data.sampler != "class_balanced") return EpochSampler(dataset.size(), data.shuffle, seed);
-  const int64_t count = data.samples_per_epoch == 0 ? dataset.size() : data.samples_per_epoch;
-  std::vector<double> weights;
-  data.node.located([&] { weights = sample_weights(dataset.labels(), data.class_weights); });
-  return EpochSampler(weights, count, seed);
-}
-
-std::unique_ptr<Sampler> build_sampler(const Dataset& dataset, const DataConfig& data, uint64_t seed) {
-  const std::vector<std::string>& ours = builtin_samplers();
-  if (std::find(ours.begin(), ours.end(), data.sampler) == ours.end()) {
-    return make_sampler(data.node, {dataset, data.shuffle, seed});
-  }
-  EpochSampler pass = sampler_of(dataset, data, seed);
-  if (data.infinite) return std::make_unique<InfiniteSampler>(std::move(pass));
-  return std::make_unique<EpochSampler>(std::move(pass));
-}
-
 // "freeze: 4 of 6 parameters (1200 of 1500 values) are not trained"
 std::string frozen_text(const Task& task) {
   int64_t count = 0, frozen = 0, values = 0, frozen_values = 0;
@@ -117,6 +96,7 @@ std::unique_ptr<DataSource> build_loader(std::shared_ptr<const Dataset> dataset,
   DataLoaderOptions options = data.loader;
   options.seed = config.seed;
   options.pin_memory = options.pin_memory && parse_device(config.trainer.device).is_cuda();
+  if (data.loader_type != "default") return make_loader(data.node, {std::move(dataset), std::move(sampler), options});
   std::unique_ptr<DataSource> loader;
   data.node.located([&] { loader = std::make_unique<DataLoader>(std::move(dataset), std::move(sampler), options); });
   return loader;

@@ -157,6 +157,7 @@ void add_builtin_data() {
   register_dataset("Subset", subset, AnyOptions(SubsetOptions()));
   register_dataset("Repeat", repeat, AnyOptions(RepeatOptions()));
   register_dataset("Concat", concat, AnyOptions(ConcatOptions()));
+  add_transform<ChannelsFirstOptions>("ChannelsFirst", make_channels_first);
   add_transform<ResizeOptions>("Resize", make_resize);
   add_transform<CropOptions>("Crop", make_crop);
   add_transform<RandomResizedCropOptions>("RandomResizedCrop", make_random_resized_crop);

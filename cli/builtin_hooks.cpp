@@ -4,6 +4,7 @@
 #include "base/detail/text.h"
 #include "base/log.h"
 #include "cli/builtin_types.h"
+#include "cli/config/duration.h"
 #include "cli/config/metric_config.h"
 #include "cli/registry.h"
 #include "core/detail/param_scheduler_hook.h"
@@ -55,6 +56,7 @@ int64_t read_steps(const ConfigNode& node, const std::string& key, const HookCon
 std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& context) {
   auto options = read_options<CheckpointHookOptions>(node);
   options.interval = read_steps(node, "interval", context, options.interval);
+  options.interval_time = read_seconds(node, "interval_time");
   options.save_begin = read_steps(node, "save_begin", context, options.save_begin);
   const std::vector<std::string> wanted = options.save_best;
   for (std::string& metric : options.save_best) {
@@ -138,14 +140,16 @@ LogStatistic read_statistic(const ConfigNode& node) {
 
 // A map with its type, or the type's name alone. A key of one type is unknown to the others.
 LogSinkOptions read_sink(const ConfigNode& node) {
-  static const std::vector<std::string> kTypes = {"terminal", "jsonl", "tensorboard", "wandb"};
+  std::vector<std::string> types = {"terminal", "jsonl", "tensorboard", "wandb"};
   if (node.kind() == ConfigNode::Kind::kValue) {
-    if (std::find(kTypes.begin(), kTypes.end(), node.text()) != kTypes.end()) return {.type = node.text()};
-    node.fail_value("", "a sink; " + known_and_nearest(node.text(), kTypes));
+    if (std::find(types.begin(), types.end(), node.text()) != types.end()) return {.type = node.text()};
+    const std::vector<std::string> own = registered("sink");
+    types.insert(types.end(), own.begin(), own.end());
+    node.fail_value("", "a sink; " + known_and_nearest(node.text(), types));
   }
   LogSinkOptions sink;
   node.need<std::string>("type");
-  sink.type = node.read_choice("type", "", kTypes);
+  sink.type = node.read_choice("type", "", types);
   const auto read = [&](const char* key, std::string& into) { into = node.find<std::string>(key).value_or(""); };
   if (sink.type == "jsonl") read("file", sink.file);
   if (sink.type == "tensorboard" || sink.type == "wandb") read("folder", sink.folder);
@@ -162,8 +166,8 @@ LogSinkOptions read_sink(const ConfigNode& node) {
 // Of a type that the user has registered.
 bool is_own_sink(const ConfigNode& node) {
   const std::vector<std::string> own = registered("sink");
-  return node.kind() == ConfigNode::Kind::kMap &&
-         std::find(own.begin(), own.end(), node.need<std::string>("type")) != own.end();
+  const bool is_name = node.kind() == ConfigNode::Kind::kValue;
+  return std::find(own.begin(), own.end(), is_name ? node.text() : node.need<std::string>("type")) != own.end();
 }
 
 std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {

@@ -68,6 +68,7 @@ std::vector<TypeKind> type_kinds() {
                                  {"dataset", "data.train"},
                                  {"source", "data.train"},
                                  {"sampler", "data.train.sampler"},
+                                 {"loader", "data.train.loader"},
                                  {"sink", "default_hooks.logger.sinks"},
                                  {"transform", "data.train.transforms"},
                                  {"metric", "evaluator"},

@@ -31,9 +31,9 @@ struct Type {
 using Types = std::map<std::string, Type>;
 
 struct Registry {
-  std::map<std::string, Types> kinds = {{"model", {}},     {"dataset", {}},  {"source", {}},     {"sampler", {}},
-                                        {"transform", {}}, {"metric", {}},   {"hook", {}},       {"sink", {}},
-                                        {"optimizer", {}}, {"schedule", {}}, {"constructor", {}}};
+  std::map<std::string, Types> kinds = {{"model", {}},  {"dataset", {}},   {"source", {}},   {"sampler", {}},
+                                        {"loader", {}}, {"transform", {}}, {"metric", {}},   {"hook", {}},
+                                        {"sink", {}},   {"optimizer", {}}, {"schedule", {}}, {"constructor", {}}};
   enum class State { kEmpty, kFilling, kFilled } state = State::kEmpty;  // with duet's own types
 };
 
@@ -53,8 +53,8 @@ Registry& registry() {
 const Types& types_of(const std::string& kind) {
   const auto found = registry().kinds.find(kind);
   if (found != registry().kinds.end()) return found->second;
-  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, source, sampler, transform, " +
-                    "metric, hook, sink, optimizer, schedule or constructor");
+  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, source, sampler, loader, " +
+                    "transform, metric, hook, sink, optimizer, schedule or constructor");
 }
 
 const Type* find(const std::string& kind, const std::string& type) {
@@ -102,6 +102,22 @@ auto all_made_of(const ConfigNode& node, const char* what, Make make) {
   return made;
 }
 
+// What a node says in one word or as a map: the name of a type without keys, or its type and keys.
+template <class Factory, class Make>
+auto named_or_map(const ConfigNode& node, const char* kind, const Make& make) {
+  if (node.kind() == ConfigNode::Kind::kMap) {
+    ConfigNode keys = node;
+    const auto& factory = factory_of<Factory>(node, kind);
+    return all_made_of(node, kind, [&] { return make(factory, keys); });
+  }
+  const Type* found = find(kind, node.text());
+  if (found == nullptr) {
+    node.fail_value("", c10::str("a registered ", kind, "; ", known_and_nearest(node.text(), registered(kind))));
+  }
+  ConfigNode no_keys = ConfigNode::parse_text("{}", node.origin());
+  return made_of(node, kind, [&] { return make(std::any_cast<const Factory&>(found->factory), no_keys); });
+}
+
 std::optional<int> read_priority(const ConfigNode& node) {
   const std::optional<std::string> text = node.find<std::string>("priority");
   if (!text) return std::nullopt;
@@ -137,6 +153,11 @@ void register_sampler(const std::string& name, SamplerFactory factory, std::opti
     if (taken == name) throw ConfigError("[Registry] the sampler '" + name + "' is duet's own; choose another name");
   }
   add("sampler", name, std::move(factory), std::move(options));
+}
+
+void register_loader(const std::string& name, LoaderFactory factory, std::optional<AnyOptions> options) {
+  require<ConfigError>(name != "default", "[Registry] the loader 'default' is duet's own; choose another name");
+  add("loader", name, std::move(factory), std::move(options));
 }
 
 void register_sink(const std::string& name, SinkFactory factory, std::optional<AnyOptions> options) {
@@ -201,23 +222,23 @@ bool is_source(const ConfigNode& node) { return find("source", node.need<std::st
 
 std::unique_ptr<DataSource> make_source(ConfigNode node, SourceContext context) {
   const auto& factory = factory_of<SourceFactory>(node, "source");
-  return all_made_of(node, "source", [&] { return factory(node, context); });
+  DatasetAdditions additions = read_dataset_additions(node);
+  return with_additions(all_made_of(node, "source", [&] { return factory(node, context); }), std::move(additions), node,
+                        context);
 }
 
 std::unique_ptr<Sampler> make_sampler(ConfigNode data, SamplerContext context) {
-  ConfigNode node = data.child("sampler");
-  if (node.kind() == ConfigNode::Kind::kMap) {
-    const auto& factory = factory_of<SamplerFactory>(node, "sampler");
-    return all_made_of(node, "sampler", [&] { return factory(node, context); });
-  }
-  const auto& factory = factory_of<SamplerFactory>(data, "sampler", "sampler");
-  ConfigNode without_keys = ConfigNode::parse_text("{}", data.origin());
-  return made_of(data, "sampler", [&] { return factory(without_keys, context); });
+  return named_or_map<SamplerFactory>(data.child("sampler"), "sampler",
+                                      [&](const auto& make, ConfigNode& keys) { return make(keys, context); });
+}
+
+std::unique_ptr<DataSource> make_loader(ConfigNode data, LoaderContext context) {
+  return named_or_map<LoaderFactory>(data.child("loader"), "loader",
+                                     [&](const auto& make, ConfigNode& keys) { return make(keys, context); });
 }
 
 std::unique_ptr<LogSink> make_sink(ConfigNode node) {
-  const auto& factory = factory_of<SinkFactory>(node, "sink");
-  return all_made_of(node, "sink", [&] { return factory(node); });
+  return named_or_map<SinkFactory>(node, "sink", [](const auto& make, ConfigNode& keys) { return make(keys); });
 }
 
 std::unique_ptr<const Transform> make_transform(ConfigNode node) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 #include "../core/hook.h"
+#include "../data/data_loader.h"
 #include "../optim/groups/param_group.h"
 #include "../optim/optimizers/optimizer_kind.h"
 #include "../optim/optimizers/optimizer_options.h"
@@ -17,13 +18,9 @@
 
 namespace duet {
 
-class DataSource;
-class Dataset;
-struct DatasetUse;
 class HookList;
 class LogSink;
 class Metric;
-class Sampler;
 class Task;
 class Transform;
 
@@ -37,6 +34,13 @@ struct SamplerContext {
   const Dataset& dataset;
   bool shuffle = false;
   uint64_t seed = 0;
+};
+
+// What a loader is built of.
+struct LoaderContext {
+  std::shared_ptr<const Dataset> dataset;
+  std::unique_ptr<Sampler> sampler;  // gives this process its part
+  DataLoaderOptions options;
 };
 
 // What a stream may ask for while it is built.
@@ -65,6 +69,7 @@ struct HookContext {
 using ModelFactory = std::function<std::unique_ptr<Task>(ConfigNode&, ModelContext&)>;
 using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&, const DatasetUse&)>;
 using SamplerFactory = std::function<std::unique_ptr<Sampler>(ConfigNode&, SamplerContext&)>;
+using LoaderFactory = std::function<std::unique_ptr<DataSource>(ConfigNode&, LoaderContext&)>;
 using SourceFactory = std::function<std::unique_ptr<DataSource>(ConfigNode&, SourceContext&)>;
 using SinkFactory = std::function<std::unique_ptr<LogSink>(ConfigNode&)>;
 using TransformFactory = std::function<std::unique_ptr<const Transform>(ConfigNode&)>;
@@ -90,7 +95,10 @@ void register_source(const std::string& name, SourceFactory factory, std::option
 // data.train: {sampler: <name>}, or {sampler: {type: <name>, ...}}. It gives the order of all ranks; each reads its
 // part.
 void register_sampler(const std::string& name, SamplerFactory factory, std::optional<AnyOptions> options = {});
-// A place that log lines go to: default_hooks: {logger: {sinks: [{type: <name>}]}}.
+// What reads batches of a dataset in the place of DataLoader: data.train: {loader: <name>}, or {loader: {type: <name>,
+// ...}}.
+void register_loader(const std::string& name, LoaderFactory factory, std::optional<AnyOptions> options = {});
+// A place that log lines go to: default_hooks: {logger: {sinks: [<name>]}}, or [{type: <name>, ...}].
 void register_sink(const std::string& name, SinkFactory factory, std::optional<AnyOptions> options = {});
 void register_transform(const std::string& name, TransformFactory factory, std::optional<AnyOptions> options = {});
 void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options = {});
@@ -112,8 +120,8 @@ void register_hook(const std::string& name, Factory factory, std::optional<AnyOp
   register_hook(name, std::move(typed), std::move(options));
 }
 
-// The names registered as "model", "dataset", "source", "sampler", "transform", "metric", "hook", "sink", "optimizer",
-// "schedule" or "constructor". Those of duet are among them, but for samplers, sinks and schedules.
+// The names registered as "model", "dataset", "source", "sampler", "loader", "transform", "metric", "hook", "sink",
+// "optimizer", "schedule" or "constructor". Those of duet are among them, but for samplers, sinks and schedules.
 std::vector<std::string> registered(const std::string& kind);
 // The description that such a type came with; null if it came with none, or there is no such type.
 const AnyOptions* options_of(const std::string& kind, const std::string& type);
@@ -131,6 +139,8 @@ bool is_source(const ConfigNode& node);
 std::unique_ptr<DataSource> make_source(ConfigNode node, SourceContext context);
 // What `sampler` in the map `data` says: a name, or a map with a type.
 std::unique_ptr<Sampler> make_sampler(ConfigNode data, SamplerContext context);
+// What `loader` in the map `data` says, likewise.
+std::unique_ptr<DataSource> make_loader(ConfigNode data, LoaderContext context);
 std::unique_ptr<LogSink> make_sink(ConfigNode node);
 std::unique_ptr<const Transform> make_transform(ConfigNode node);
 std::unique_ptr<Metric> make_metric(ConfigNode node);

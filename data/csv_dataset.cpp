@@ -99,6 +99,7 @@ const OptionFields& CsvOptions::fields() {
         .one_or_list();
     add("features", &O::features, "columns to predict from; empty: all others, or the training data's");
     add("categorical", &O::categorical, "columns that are categories, though their values may look like numbers");
+    add("weight", &O::weight, "the column of the rows' weights, given as weight float32 [N], no feature; empty: none");
     add("separator", &O::separator, "between two fields");
     add("task", &O::task, "auto: texts and 0, 1, 2, ... are classes").one_of({"auto", "classification", "regression"});
     add("standardize", &O::standardize, "numbers to mean 0 and standard deviation 1, by the rows trained on");
@@ -142,7 +143,7 @@ class CsvDataset::Fit {
     if (!options_.features.empty()) return options_.features;
     std::vector<std::string> names;
     for (const std::string& name : table_.columns) {
-      if (!holds(options_.target, name)) names.push_back(name);
+      if (!holds(options_.target, name) && name != options_.weight) names.push_back(name);
     }
     require<DataError>(!names.empty(), "[Csv] " + table_.path + ": found no column beside the target");
     return names;
@@ -290,6 +291,7 @@ CsvDataset::CsvDataset(CsvOptions options, const DatasetUse& use) : options_(std
       std::ssize(table.rows), {options_.split, options_.val_fraction, options_.split_seed}, "[Csv] " + table.path);
   read_inputs(table, rows);
   if (has_targets(table, rows, use.predicts)) read_targets(table, rows);
+  if (!options_.weight.empty()) weight_ = columns_of(table, rows, {options_.weight}).squeeze(1);
 }
 
 void CsvDataset::adopt(const CsvDataset& training) {
@@ -352,6 +354,7 @@ Batch CsvDataset::get(const std::vector<int64_t>& indices) const {
   std::copy(indices.begin(), indices.end(), index.mutable_data_ptr<int64_t>());
   Batch batch{{"input", at::index_select(input_, 0, index)}};
   if (target_.defined()) batch.set("target", at::index_select(target_, 0, index));
+  if (weight_.defined()) batch.set("weight", at::index_select(weight_, 0, index));
   return batch;
 }
 

@@ -8,6 +8,7 @@
 #include "base/detail/machine_load.h"
 #include "base/error.h"
 #include "data/detail/batch_workers.h"
+#include "data/detail/sampler_draws.h"
 
 namespace duet {
 
@@ -82,15 +83,24 @@ void DataLoader::start_epoch(int64_t epoch) {
   position_ = sampler_->state_dict();
 }
 
-std::function<Batch()> DataLoader::reading(std::vector<int64_t> indices, int64_t pass) const {
-  return [dataset = dataset_, indices = std::move(indices), draw = SampleDraw{options_.seed, pass},
-          pin_memory = options_.pin_memory] {
+// None at the end of the epoch.
+DataLoader::Drawn DataLoader::next_drawn() {
+  const int64_t pass = sampler_->pass();
+  Drawn drawn{sampler_->next(options_.batch_size), {}};
+  if (options_.drop_last && std::ssize(drawn.indices) < options_.batch_size) return {};
+  drawn.draws = draws_of(*sampler_, pass, drawn.indices.size());
+  for (SampleDraw& draw : drawn.draws) draw.seed = options_.seed;
+  return drawn;
+}
+
+std::function<Batch()> DataLoader::reading(Drawn drawn) const {
+  return [dataset = dataset_, pin_memory = options_.pin_memory, drawn = std::move(drawn)] {
     const at::NoGradGuard no_grad;
-    Batch batch = dataset->draw(indices, draw);
-    batch.set_sample_ids(indices);
+    Batch batch = dataset->draw(drawn.indices, drawn.draws);
+    batch.set_sample_ids(drawn.indices);
     if (!pin_memory) return batch;
     Batch pinned;
-    pinned.set_sample_ids(indices);
+    pinned.set_sample_ids(drawn.indices);
     for (const auto& [name, tensor] : batch.items()) pinned.set(name, tensor.pin_memory());
     return pinned;
   };
@@ -98,26 +108,18 @@ std::function<Batch()> DataLoader::reading(std::vector<int64_t> indices, int64_t
 
 std::optional<Batch> DataLoader::next() {
   if (!workers_ && should_stop_ && !dataset_->in_memory()) workers_ = std::make_unique<BatchWorkers>(1, 1);
-  const auto next_indices = [this] {
-    std::vector<int64_t> indices = sampler_->next(options_.batch_size);
-    const bool tail = static_cast<int64_t>(indices.size()) < options_.batch_size;
-    if (tail && options_.drop_last) indices.clear();
-    return indices;
-  };
   if (!workers_) {
-    const int64_t pass = sampler_->pass();
-    std::vector<int64_t> indices = next_indices();
-    if (indices.empty()) return std::nullopt;
+    Drawn drawn = next_drawn();
+    if (drawn.indices.empty()) return std::nullopt;
     StateDict position = sampler_->state_dict();
-    Batch batch = reading(std::move(indices), pass)();
+    Batch batch = reading(std::move(drawn))();
     position_ = std::move(position);
     return batch;
   }
   while (!workers_->full()) {
-    const int64_t pass = sampler_->pass();
-    std::vector<int64_t> indices = next_indices();
-    if (indices.empty()) break;
-    workers_->submit(reading(std::move(indices), pass), sampler_->state_dict());
+    Drawn drawn = next_drawn();
+    if (drawn.indices.empty()) break;
+    workers_->submit(reading(std::move(drawn)), sampler_->state_dict());
   }
   if (workers_->empty() || !workers_->wait(should_stop_)) return std::nullopt;
   auto [batch, position] = workers_->take();

@@ -51,7 +51,12 @@ class DataLoader : public DataSource {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  std::function<Batch()> reading(std::vector<int64_t> indices, int64_t pass) const;
+  struct Drawn {
+    std::vector<int64_t> indices;
+    std::vector<SampleDraw> draws;
+  };
+  Drawn next_drawn();
+  std::function<Batch()> reading(Drawn drawn) const;
   int64_t batches_of(int64_t samples) const;
 
   std::shared_ptr<const Dataset> dataset_;

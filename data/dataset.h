@@ -13,7 +13,8 @@ namespace duet {
 // What random numbers of a sample follow from, beside its index.
 struct SampleDraw {
   uint64_t seed = 0;
-  int64_t pass = 0;  // over the data, from 0
+  int64_t pass = 0;        // over the data, from 0
+  int64_t occurrence = 0;  // how often that pass has drawn the same sample before
 };
 
 class Dataset;
@@ -32,8 +33,11 @@ class Dataset {
   virtual int64_t size() const = 0;
   // The samples at `indices` stacked to one batch on the CPU. Throws DataError that names the bad sample.
   virtual Batch get(const std::vector<int64_t>& indices) const = 0;
-  // Likewise, for a dataset whose samples are drawn anew in each pass (random crops and the like). Loaders call this.
-  virtual Batch draw(const std::vector<int64_t>& indices, const SampleDraw& /*of*/) const { return get(indices); }
+  // Likewise, for a dataset whose samples are drawn anew each time (random crops and the like); `draws`: one for each
+  // index. Loaders call this.
+  virtual Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& /*draws*/) const {
+    return get(indices);
+  }
 
   // Whether reading waits for nothing but the processor: a loader without workers then reads where next() is called, as
   // there is no wait to break off.

@@ -19,8 +19,8 @@ SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector
   check_indices("SubsetDataset", indices_, viewed().size());
 }
 
-Batch SubsetDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
-  return viewed().draw(below(indices), of);
+Batch SubsetDataset::draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const {
+  return viewed().draw(below(indices), draws);
 }
 
 std::vector<int64_t> SubsetDataset::below(const std::vector<int64_t>& indices) const {
@@ -54,26 +54,26 @@ RepeatDataset::RepeatDataset(std::shared_ptr<const Dataset> dataset, int64_t tim
   }
 }
 
-Batch RepeatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
+Batch RepeatDataset::draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const {
   check_indices("RepeatDataset", indices, size());
-  if (indices.empty()) return viewed().draw({}, of);
-  std::vector<Batch> samples;
-  for (const int64_t index : indices) {
-    const int64_t turn = index / DatasetView::size();
-    samples.push_back(viewed().draw({index % DatasetView::size()}, {of.seed, of.pass * times_ + turn}));
+  std::vector<SampleDraw> turns = draws;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    turns[i].pass = draws[i].pass * times_ + indices[i] / DatasetView::size();
   }
-  return stacked(samples, indices);
+  return viewed().draw(below(indices), turns);
+}
+
+std::vector<int64_t> RepeatDataset::below(const std::vector<int64_t>& indices) const {
+  std::vector<int64_t> below;
+  for (const int64_t index : indices) below.push_back(index % DatasetView::size());
+  return below;
 }
 
 Batch RepeatDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
-  std::vector<int64_t> once;
-  for (const int64_t index : indices) once.push_back(index % DatasetView::size());
-  return viewed().shown(batch, once);
+  return viewed().shown(batch, below(indices));
 }
 
-std::string RepeatDataset::sample_name(int64_t index) const {
-  return viewed().sample_name(index % DatasetView::size());
-}
+std::string RepeatDataset::sample_name(int64_t index) const { return viewed().sample_name(below({index}).front()); }
 
 std::vector<int64_t> RepeatDataset::labels() const {
   const std::vector<int64_t> once = viewed().labels();
@@ -92,16 +92,16 @@ ConcatDataset::ConcatDataset(std::vector<std::shared_ptr<const Dataset>> dataset
   }
 }
 
-Batch ConcatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
+Batch ConcatDataset::draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const {
   check_indices("ConcatDataset", indices, size());
   std::vector<Batch> samples;
-  for (const int64_t index : indices) {
-    const auto [part, number] = place_of(index);
-    // Samples of different parts draw different numbers.
-    const uint64_t seed = mixed_bits(mixed_bits(of.seed) + part);
-    samples.push_back(datasets_[part]->draw({number}, {seed, of.pass}));
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const auto [part, number] = place_of(indices[i]);
+    SampleDraw draw = draws[i];
+    draw.seed = mixed_bits(mixed_bits(draw.seed) + part);  // samples of different parts draw different numbers
+    samples.push_back(datasets_[part]->draw({number}, {draw}));
   }
-  return indices.empty() ? datasets_.front()->draw({}, of) : stacked(samples, indices);
+  return indices.empty() ? datasets_.front()->draw({}, {}) : stacked(samples, indices);
 }
 
 std::pair<std::size_t, int64_t> ConcatDataset::place_of(int64_t index) const {

@@ -16,9 +16,11 @@ class DatasetView : public Dataset {
   explicit DatasetView(std::shared_ptr<const Dataset> dataset);
 
   int64_t size() const override { return dataset_->size(); }
-  Batch get(const std::vector<int64_t>& indices) const override { return draw(indices, {}); }
-  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override {
-    return dataset_->draw(indices, of);
+  Batch get(const std::vector<int64_t>& indices) const override {
+    return draw(indices, std::vector<SampleDraw>(indices.size()));
+  }
+  Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override {
+    return dataset_->draw(indices, draws);
   }
   bool in_memory() const override { return dataset_->in_memory(); }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
@@ -45,7 +47,7 @@ class SubsetDataset : public DatasetView {
   SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices);
 
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
   std::vector<int64_t> labels() const override;
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
   std::string sample_name(int64_t index) const override;
@@ -63,12 +65,14 @@ class RepeatDataset : public DatasetView {
   RepeatDataset(std::shared_ptr<const Dataset> dataset, int64_t times);
 
   int64_t size() const override { return DatasetView::size() * times_; }
-  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
   std::vector<int64_t> labels() const override;
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
   std::string sample_name(int64_t index) const override;
 
  private:
+  std::vector<int64_t> below(const std::vector<int64_t>& indices) const;
+
   int64_t times_;
 };
 
@@ -80,8 +84,10 @@ class ConcatDataset : public Dataset {
   explicit ConcatDataset(std::vector<std::shared_ptr<const Dataset>> datasets);
 
   int64_t size() const override { return ends_.back(); }
-  Batch get(const std::vector<int64_t>& indices) const override { return draw(indices, {}); }
-  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  Batch get(const std::vector<int64_t>& indices) const override {
+    return draw(indices, std::vector<SampleDraw>(indices.size()));
+  }
+  Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
   bool in_memory() const override;
   std::vector<int64_t> labels() const override;
   int64_t max_label() const override;

@@ -73,6 +73,7 @@ struct CsvOptions {
   std::vector<std::string> target;       // the column to predict, or several of numbers; empty: none
   std::vector<std::string> features;     // columns to predict from; empty: all others
   std::vector<std::string> categorical;  // columns whose values are categories, though they may look like numbers
+  std::string weight;                    // the column of the rows' weights, no feature then; empty: none
   std::string separator = ",";
   std::string task = "auto";  // classification, regression; auto: numbers with fractions or many values are regression
   bool standardize = true;    // numbers to mean 0 and standard deviation 1, by the rows that are trained on
@@ -87,7 +88,7 @@ struct CsvOptions {
 // A table with a line of column names. A column of numbers gives one value, one of texts a value of 0 or 1 for each of
 // its categories, sorted: numbers by their value, then texts.
 // Yields "input" float32 [N, values], and "target": int64 [N] (a text's place among the sorted ones), float32 [N], or
-// float32 [N, targets] of several. Columns, means, deviations,
+// float32 [N, targets] of several; with a column of weights "weight" float32 [N]. Columns, means, deviations,
 // categories and classes are those of the training data (DatasetUse::training) where there is such. To predict, target
 // columns may be missing or empty: then there is no "target".
 class CsvDataset : public Dataset {
@@ -130,7 +131,7 @@ class CsvDataset : public Dataset {
 
   CsvOptions options_;
   Encoding encoding_;
-  at::Tensor input_, target_;
+  at::Tensor input_, target_, weight_;
 };
 
 }  // namespace duet

@@ -9,6 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "data/detail/sample_random.h"
+#include "data/detail/sampler_draws.h"
 
 namespace duet {
 
@@ -51,7 +52,7 @@ void EpochSampler::start_epoch(int64_t epoch) {
   if (go_on) return;
   if (epoch != epoch_) order_.clear();
   epoch_ = epoch;
-  position_ = 0;
+  position_ = given_ = 0;
 }
 
 std::vector<int64_t> EpochSampler::next(int64_t count) {
@@ -60,7 +61,15 @@ std::vector<int64_t> EpochSampler::next(int64_t count) {
   const int64_t taken = std::clamp<int64_t>(count, 0, size_ - position_);
   const auto first = order_.begin() + position_;
   position_ += taken;
+  given_ = taken;
   return {first, first + taken};
+}
+
+std::vector<SampleDraw> EpochSampler::draws() const {
+  std::vector<SampleDraw> draws(static_cast<std::size_t>(given_), {.pass = epoch_});
+  const auto first = static_cast<std::size_t>(position_ - given_);
+  for (std::size_t i = 0; i < draws.size() && !occurrences_.empty(); ++i) draws[i].occurrence = occurrences_[first + i];
+  return draws;
 }
 
 void EpochSampler::draw_with_replacement() {
@@ -71,6 +80,9 @@ void EpochSampler::draw_with_replacement() {
     const double drawn = static_cast<double>(generator() >> 11) * 0x1.0p-53 * weight_sums_.back();
     index = std::min(std::upper_bound(weight_sums_.begin(), weight_sums_.end(), drawn), last) - weight_sums_.begin();
   }
+  occurrences_.clear();
+  std::vector<int64_t> counts(weight_sums_.size(), 0);
+  for (const int64_t index : order_) occurrences_.push_back(counts[static_cast<std::size_t>(index)]++);
 }
 
 void EpochSampler::draw() {
@@ -116,6 +128,7 @@ void EpochSampler::load_state_dict(const StateDict& state) {
   seed_ = static_cast<uint64_t>(seed);
   epoch_ = epoch;
   position_ = position;
+  given_ = 0;
   order_.clear();
   resumed_ = true;
 }
@@ -125,10 +138,13 @@ InfiniteSampler::InfiniteSampler(int64_t dataset_size, bool shuffle, uint64_t se
 
 std::vector<int64_t> InfiniteSampler::next(int64_t count) {
   std::vector<int64_t> indices = pass_.next(count);
+  draws_ = pass_.draws();
   while (static_cast<int64_t>(indices.size()) < count) {
     pass_.start_epoch(++epoch_);
     const std::vector<int64_t> more = pass_.next(count - static_cast<int64_t>(indices.size()));
+    const std::vector<SampleDraw> more_draws = pass_.draws();
     indices.insert(indices.end(), more.begin(), more.end());
+    draws_.insert(draws_.end(), more_draws.begin(), more_draws.end());
   }
   return indices;
 }
@@ -138,6 +154,14 @@ StateDict InfiniteSampler::state_dict() const { return pass_.state_dict(); }
 void InfiniteSampler::load_state_dict(const StateDict& state) {
   pass_.load_state_dict(state);
   epoch_ = state.integer("epoch");
+}
+
+std::vector<SampleDraw> draws_of(const Sampler& sampler, int64_t pass, std::size_t count) {
+  const std::vector<SampleDraw> draws = sampler.draws();
+  if (draws.size() == count) return draws;
+  if (draws.empty()) return std::vector<SampleDraw>(count, {.pass = pass});
+  throw ConfigError(c10::str("[Sampler] found ", draws.size(), " draws() for the ", count,
+                             " indices of next(), expected one for each; override draws() beside next()"));
 }
 
 std::vector<double> sample_weights(const std::vector<int64_t>& labels, const std::vector<double>& class_weights) {
@@ -193,12 +217,16 @@ void DistributedSampler::set_shard(int64_t rank, int64_t world_size) {
 }
 
 std::vector<int64_t> DistributedSampler::next(int64_t count) {
+  const int64_t pass = global_->pass();
   const std::vector<int64_t> all = global_->next(count * world_size_);
+  const std::vector<SampleDraw> draws = draws_of(*global_, pass, all.size());
+  draws_.clear();
   const auto found = static_cast<int64_t>(all.size());
   if (found < count * world_size_ && drop_last_) return {};
   const int64_t each = found / world_size_, more = found % world_size_;
-  const int64_t first = rank_ * each + std::min(rank_, more);
-  return {all.begin() + first, all.begin() + first + each + (rank_ < more ? 1 : 0)};
+  const int64_t first = rank_ * each + std::min(rank_, more), last = first + each + (rank_ < more ? 1 : 0);
+  draws_.assign(draws.begin() + first, draws.begin() + last);
+  return {all.begin() + first, all.begin() + last};
 }
 
 std::optional<DataShard> DistributedSampler::shard() const {

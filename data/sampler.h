@@ -7,6 +7,7 @@
 #include <vector>
 #include "../base/state_dict.h"
 #include "data_source.h"
+#include "dataset.h"
 
 namespace duet {
 
@@ -23,6 +24,9 @@ class Sampler : public Stateful {
   virtual int64_t samples_left() const { return -1; }
   // Of the pass over the samples that the next index belongs to, from 0.
   virtual int64_t pass() const { return 0; }
+  // Of each index that next() gave last: its pass, and how often that pass had given it before. The seed is the
+  // loader's. Empty: all belong to one pass, which gives each sample once.
+  virtual std::vector<SampleDraw> draws() const { return {}; }
   // Whether every epoch has an order of its own; nothing if the sampler cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
   // Nothing if it knows of no other ranks.
@@ -42,6 +46,7 @@ class EpochSampler : public Sampler {
   int64_t size() const override { return size_; }
   int64_t samples_left() const override { return size_ - position_; }
   int64_t pass() const override { return epoch_; }
+  std::vector<SampleDraw> draws() const override;
   std::optional<bool> shuffles() const override { return shuffle_; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
@@ -58,6 +63,8 @@ class EpochSampler : public Sampler {
   int64_t position_ = 0;
   bool resumed_ = false;  // the position was loaded: the next start_epoch of that epoch keeps it
   std::vector<int64_t> order_;
+  std::vector<int64_t> occurrences_;  // of each index of order_; empty: every sample once
+  int64_t given_ = 0;                 // by the last next(), those before position_
 };
 
 // Never ends: one drawn order after another, batches run across their borders.
@@ -69,6 +76,7 @@ class InfiniteSampler : public Sampler {
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return 0; }
   int64_t pass() const override { return epoch_; }
+  std::vector<SampleDraw> draws() const override { return draws_; }
   std::optional<bool> shuffles() const override { return pass_.shuffles(); }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
@@ -76,6 +84,7 @@ class InfiniteSampler : public Sampler {
  private:
   EpochSampler pass_;
   int64_t epoch_ = 0;
+  std::vector<SampleDraw> draws_;
 };
 
 // For EpochSampler, a weight for each sample with such a label: that of its class in `class_weights`, or without these
@@ -105,6 +114,7 @@ class DistributedSampler : public Sampler {
   int64_t size() const override;
   int64_t samples_left() const override;
   int64_t pass() const override { return global_->pass(); }
+  std::vector<SampleDraw> draws() const override { return draws_; }
   std::optional<bool> shuffles() const override { return global_->shuffles(); }
   // Trainers take the parts for those of their ranks; a sampler of other parts overrides this.
   std::optional<DataShard> shard() const override;
@@ -117,6 +127,7 @@ class DistributedSampler : public Sampler {
   std::unique_ptr<Sampler> global_;
   int64_t rank_ = 0, world_size_ = 1;
   bool drop_last_;
+  std::vector<SampleDraw> draws_;
 };
 
 }  // namespace duet

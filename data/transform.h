@@ -11,8 +11,8 @@
 
 namespace duet {
 
-// Random numbers of one sample, the same on every machine: they follow from the run's seed, the pass over the data and
-// the sample's index, whatever the batch, the worker or the rank.
+// Random numbers of one sample, the same on every machine: they follow from the run's seed, the pass over the data, the
+// sample's index and how often the pass has drawn it before, whatever the batch, the worker or the rank.
 class SampleRandom {
  public:
   SampleRandom(const SampleDraw& draw, int64_t index);
@@ -30,8 +30,8 @@ class SampleRandom {
 class Transform {
  public:
   virtual ~Transform() = default;
-  // `sample`: a batch of one. Pictures are [1, channels, height, width], masks int64 [1, height, width]; what moves
-  // pixels moves those of both.
+  // `sample`: a batch of one. Pictures are uint8 or floating [1, channels, height, width], masks integer or bool
+  // [1, height, width]; what moves pixels moves those of both.
   virtual void apply(Batch& sample, SampleRandom& random) const;
   // To the whole batch, once all of its samples are stacked.
   virtual void apply_to_batch(Batch& batch, SampleRandom& random) const;
@@ -39,26 +39,32 @@ class Transform {
   virtual void undo_for_show(Batch& batch) const;
 };
 
+using Transforms = std::vector<std::unique_ptr<const Transform>>;
+
 // The samples of another dataset, each through all transforms in their order. Without SampleDraw (get()) the random
-// ones draw those of seed 0 and pass 0.
+// ones draw those of seed 0 and pass 0. What the other dataset draws itself follows from a seed of its own.
 class TransformedDataset : public DatasetView {
  public:
-  TransformedDataset(std::shared_ptr<const Dataset> dataset, std::vector<std::unique_ptr<const Transform>> transforms);
+  TransformedDataset(std::shared_ptr<const Dataset> dataset, Transforms transforms);
 
-  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
 
  private:
-  std::vector<std::unique_ptr<const Transform>> transforms_;
+  Transforms transforms_;
 };
 
+struct ChannelsFirstOptions {
+  std::string tensor = "image";
+  static const OptionFields& fields();
+};
 struct ResizeOptions {
   std::vector<int64_t> size;  // height and width in pixels, or one number for both
   static const OptionFields& fields();
 };
 struct CropOptions {
   std::vector<int64_t> size;
-  int64_t padding = 0;  // pixels added on each side before, black; 255 in masks
+  int64_t padding = 0;  // pixels added on each side before, black; 255 in masks, false in those of bool
   bool random = true;   // false: from the middle
   static const OptionFields& fields();
 };
@@ -100,6 +106,9 @@ struct OneHotOptions {
   static const OptionFields& fields();
 };
 
+// [height, width] or [height, width, channels] to [channels, height, width], as the other transforms and models read
+// it.
+std::unique_ptr<const Transform> make_channels_first(const ChannelsFirstOptions& options);
 // Pictures bilinear (antialiased where they shrink), masks by the nearest pixel.
 std::unique_ptr<const Transform> make_resize(const ResizeOptions& options);
 std::unique_ptr<const Transform> make_crop(const CropOptions& options);

@@ -30,6 +30,14 @@ void check_size(const Options& options) {
 
 }  // namespace
 
+const OptionFields& ChannelsFirstOptions::fields() {
+  using O = ChannelsFirstOptions;
+  return described<O>("ChannelsFirst", [](const auto& add) {
+    add.about("Pictures [height, width] or [height, width, channels] become [channels, height, width].");
+    add("tensor", &O::tensor, "the one that is changed");
+  });
+}
+
 const OptionFields& ResizeOptions::fields() {
   using O = ResizeOptions;
   return described<O>("Resize", [](const auto& add) {

@@ -5,72 +5,19 @@
 #include <utility>
 #include <ATen/TensorIndexing.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_upsample_bilinear2d_aa.h>
-#include <ATen/ops/_upsample_nearest_exact2d.h>
-#include <ATen/ops/affine_grid_generator.h>
 #include <ATen/ops/clamp.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/flip.h>
-#include <ATen/ops/grid_sampler.h>
 #include <ATen/ops/one_hot.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 #include "base/error.h"
+#include "data/detail/pixels.h"
 #include "data/transform.h"
 
 namespace duet {
 
 namespace {
-
-constexpr double kIgnoredLabel = 255;
-
-bool is_picture(const at::Tensor& tensor) {
-  return tensor.dim() == 4 && (tensor.is_floating_point() || tensor.scalar_type() == at::kByte);
-}
-bool is_mask(const at::Tensor& tensor) { return tensor.dim() == 3 && tensor.scalar_type() == at::kLong; }
-
-// Height and width of what is to be moved; the same for all pictures and masks of a sample.
-std::pair<int64_t, int64_t> extent_of(const Batch& sample) {
-  for (const auto& [name, tensor] : sample.items()) {
-    if (is_picture(tensor) || is_mask(tensor)) return {tensor.size(-2), tensor.size(-1)};
-  }
-  throw ConfigError(
-      "[Transform] the samples hold no picture [channels, height, width] and no mask [height, width]; "
-      "leave out transforms that move pixels");
-}
-
-// Calls of_picture(float32 picture) or of_mask(mask) for each tensor that has pixels.
-template <class OfPicture, class OfMask>
-void for_pixels(Batch& sample, OfPicture of_picture, OfMask of_mask) {
-  for (const auto& [name, tensor] : NamedTensors(sample.items())) {
-    if (is_picture(tensor)) {
-      const at::Tensor moved = of_picture(tensor.to(at::kFloat));
-      const bool was_bytes = tensor.scalar_type() == at::kByte;
-      sample.set(name, was_bytes ? moved.round().clamp(0, 255).to(at::kByte) : moved.to(tensor.scalar_type()));
-    } else if (is_mask(tensor)) {
-      sample.set(name, of_mask(tensor));
-    }
-  }
-}
-
-// Nearest pixels, in float64, which holds every label.
-template <class Move>
-at::Tensor as_labels(const at::Tensor& mask, Move move) {
-  return move(mask.unsqueeze(1).to(at::kDouble)).squeeze(1).to(at::kLong);
-}
-
-at::Tensor resized(const at::Tensor& picture, at::IntArrayRef size) {
-  return at::_upsample_bilinear2d_aa(picture, size, /*align_corners=*/false);
-}
-// "exact": pixels lie at halves, as those of pictures do.
-at::Tensor resized_mask(const at::Tensor& mask, at::IntArrayRef size) {
-  return as_labels(mask, [&](const at::Tensor& labels) { return at::_upsample_nearest_exact2d(labels, size); });
-}
-
-at::Tensor cut(const at::Tensor& tensor, std::array<int64_t, 4> box) {
-  return tensor.slice(-2, box[0], box[0] + box[2]).slice(-1, box[1], box[1] + box[3]);
-}
 
 std::vector<int64_t> both(const std::vector<int64_t>& size) {
   return size.size() == 1 ? std::vector<int64_t>{size[0], size[0]} : size;
@@ -106,10 +53,12 @@ class Normalize : public Transform {
   explicit Normalize(NormalizeOptions options) : options_(std::move(options)) {}
 
   void apply(Batch& sample, SampleRandom& /*random*/) const override {
+    picture_of(sample, "Normalize");
     for (const auto& [name, tensor] : NamedTensors(sample.items())) {
       if (!is_picture(tensor)) continue;
       const at::Tensor values = tensor.scalar_type() == at::kByte ? tensor.to(at::kFloat) / 255 : tensor;
       check_channels(name, tensor.size(1));
+      check_range(name, values);
       sample.set(name, (values - row(options_.mean, values)) / row(options_.std, values));
     }
   }
@@ -134,35 +83,21 @@ class Normalize : public Transform {
     throw ConfigError(c10::str("[Normalize] found ", options_.mean.size(), " means and ", options_.std.size(),
                                " stds for '", name, "' of ", channels, " channels, expected one or one per channel"));
   }
+  // Bytes that were cast to float32 would come out 255 times too large.
+  void check_range(const std::string& name, const at::Tensor& values) const {
+    constexpr double kFarOutside = 16;
+    const bool of_unit_range = *std::max_element(options_.mean.begin(), options_.mean.end()) <= 1 &&
+                               *std::max_element(options_.std.begin(), options_.std.end()) <= 1;
+    if (!of_unit_range || values.numel() == 0) return;
+    const auto most = values.max().item<double>();
+    if (!(most > kFarOutside)) return;
+    throw DataError(c10::str("[Normalize] found values up to ", most, " in '", name,
+                             "', expected [0, 1] for such a mean and std; leave uint8 as it is (no cast), which is ",
+                             "divided by 255, or give mean and std of these values"));
+  }
 
   NormalizeOptions options_;
 };
-
-at::Tensor padded(const at::Tensor& tensor, int64_t pixels, double value) {
-  return pixels == 0 ? tensor : at::constant_pad_nd(tensor, {pixels, pixels, pixels, pixels}, value);
-}
-
-// Rows of a rotation by `angle`, in units of a picture's half height and width.
-at::Tensor rotation_grid(const at::Tensor& picture, double angle) {
-  const double aspect = static_cast<double>(picture.size(3)) / static_cast<double>(picture.size(2));
-  const double c = std::cos(angle), s = std::sin(angle);
-  const at::Tensor rows = at::tensor({c, -s / aspect, 0.0, s * aspect, c, 0.0}, picture.options()).view({1, 2, 3});
-  return at::affine_grid_generator(rows, picture.sizes(), /*align_corners=*/false);
-}
-
-at::Tensor rotated(const at::Tensor& picture, double angle, int64_t interpolation) {
-  return at::grid_sampler(picture, rotation_grid(picture, angle), interpolation, /*padding_mode=*/0,
-                          /*align_corners=*/false);
-}
-
-// What comes from outside is ignored: labels are shifted by one for the while.
-at::Tensor rotated_mask(const at::Tensor& mask, double angle) {
-  constexpr int64_t kNearest = 1;
-  return as_labels(mask, [&](const at::Tensor& labels) {
-    const at::Tensor moved = rotated(labels + 1, angle, kNearest);
-    return at::where(moved == 0, at::full_like(moved, kIgnoredLabel), moved - 1);
-  });
-}
 
 at::Tensor grey_of(const at::Tensor& picture) {
   if (picture.size(1) != 3) return picture.mean(1, /*keepdim=*/true);
@@ -236,6 +171,16 @@ at::Tensor one_hot_targets(const Batch& batch, int64_t num_classes, const char* 
   return at::one_hot(labels, num_classes).to(at::kFloat);
 }
 
+at::Tensor with_channels_first(const std::string& name, const at::Tensor& picture) {
+  constexpr int64_t kChannels = 4;
+  if (picture.dim() == 3) return picture.unsqueeze(1);
+  const bool is_so = picture.dim() == 4 && picture.size(1) <= kChannels && picture.size(3) > kChannels;
+  if (picture.dim() == 4 && !is_so) return picture.permute({0, 3, 1, 2}).contiguous();
+  throw DataError(c10::str("[ChannelsFirst] found '", name, "' ", picture.sizes().slice(1),
+                           ", expected [height, width] or [height, width, channels]",
+                           is_so ? "; leave ChannelsFirst out" : "; name another tensor"));
+}
+
 // Rounding, as by Resize, may lead a little outside.
 void check_jitter_range(const std::string& name, const at::Tensor& picture) {
   if (picture.numel() == 0) return;
@@ -247,9 +192,17 @@ void check_jitter_range(const std::string& name, const at::Tensor& picture) {
 
 }  // namespace
 
+std::unique_ptr<const Transform> make_channels_first(const ChannelsFirstOptions& options) {
+  check_options(options);
+  return of_sample([name = options.tensor](Batch& sample, SampleRandom&) {
+    sample.set(name, with_channels_first(name, sample[name]));
+  });
+}
+
 std::unique_ptr<const Transform> make_resize(const ResizeOptions& options) {
   check_options(options);
   return of_sample([size = both(options.size)](Batch& sample, SampleRandom&) {
+    picture_of(sample, "Resize");
     for_pixels(
         sample, [&](const at::Tensor& picture) { return resized(picture, size); },
         [&](const at::Tensor& mask) { return resized_mask(mask, size); });
@@ -259,7 +212,7 @@ std::unique_ptr<const Transform> make_resize(const ResizeOptions& options) {
 std::unique_ptr<const Transform> make_crop(const CropOptions& options) {
   check_options(options);
   return of_sample([options, size = both(options.size)](Batch& sample, SampleRandom& random) {
-    const auto [inner_height, inner_width] = extent_of(sample);
+    const auto [inner_height, inner_width] = extent_of(sample, "Crop");
     const int64_t height = inner_height + 2 * options.padding, width = inner_width + 2 * options.padding;
     if (height < size[0] || width < size[1]) {
       throw DataError(c10::str("[Crop] found a picture of ", height, " x ", width, " pixels with padding, expected ",
@@ -271,14 +224,17 @@ std::unique_ptr<const Transform> make_crop(const CropOptions& options) {
     const std::array<int64_t, 4> box{top, left, size[0], size[1]};
     for_pixels(
         sample, [&](const at::Tensor& picture) { return cut(padded(picture, options.padding, 0), box); },
-        [&](const at::Tensor& mask) { return cut(padded(mask, options.padding, kIgnoredLabel), box); });
+        [&](const at::Tensor& mask) {
+          const double around = options.padding == 0 ? 0 : ignored_label(mask, "Crop");
+          return cut(padded(mask, options.padding, around), box);
+        });
   });
 }
 
 std::unique_ptr<const Transform> make_random_resized_crop(const RandomResizedCropOptions& options) {
   check_options(options);
   return of_sample([options, size = both(options.size)](Batch& sample, SampleRandom& random) {
-    const auto [height, width] = extent_of(sample);
+    const auto [height, width] = extent_of(sample, "RandomResizedCrop");
     const auto box = drawn_box(options, height, width, random);
     for_pixels(
         sample, [&](const at::Tensor& picture) { return resized(cut(picture, box), size); },
@@ -290,6 +246,7 @@ std::unique_ptr<const Transform> make_random_flip(const RandomFlipOptions& optio
   check_options(options);
   const int64_t side = options.direction == "horizontal" ? -1 : -2;
   return of_sample([chance = options.chance, side](Batch& sample, SampleRandom& random) {
+    extent_of(sample, "RandomFlip");
     if (!random.chance(chance)) return;
     const auto flip = [side](const at::Tensor& pixels) { return at::flip(pixels, side); };
     for_pixels(sample, flip, flip);
@@ -298,18 +255,19 @@ std::unique_ptr<const Transform> make_random_flip(const RandomFlipOptions& optio
 
 std::unique_ptr<const Transform> make_random_rotation(const RandomRotationOptions& options) {
   check_options(options);
-  constexpr int64_t kBilinear = 0;
   return of_sample([limit = options.degrees](Batch& sample, SampleRandom& random) {
+    extent_of(sample, "RandomRotation");
     const double angle = random.uniform(-limit, limit) * std::numbers::pi / 180;
     for_pixels(
-        sample, [&](const at::Tensor& picture) { return rotated(picture, angle, kBilinear); },
-        [&](const at::Tensor& mask) { return rotated_mask(mask, angle); });
+        sample, [&](const at::Tensor& picture) { return rotated(picture, angle); },
+        [&](const at::Tensor& mask) { return rotated_mask(mask, angle, ignored_label(mask, "RandomRotation")); });
   });
 }
 
 std::unique_ptr<const Transform> make_color_jitter(const ColorJitterOptions& options) {
   check_options(options);
   return of_sample([o = options](Batch& sample, SampleRandom& random) {
+    picture_of(sample, "ColorJitter");
     const std::array<double, 3> factors{factor(o.brightness, random), factor(o.contrast, random),
                                         factor(o.saturation, random)};
     for (const auto& [name, tensor] : NamedTensors(sample.items())) {
@@ -330,8 +288,9 @@ std::unique_ptr<const Transform> make_normalize(const NormalizeOptions& options)
 std::unique_ptr<const Transform> make_cutout(const CutoutOptions& options) {
   check_options(options);
   return of_sample([o = options](Batch& sample, SampleRandom& random) {
+    const at::Tensor& picture = picture_of(sample, "Cutout");
     if (!random.chance(o.chance)) return;
-    const auto [height, width] = extent_of(sample);
+    const int64_t height = picture.size(2), width = picture.size(3);
     const int64_t y = random.below(height) - o.size / 2, x = random.below(width) - o.size / 2;
     const std::array<int64_t, 4> box{std::max<int64_t>(y, 0), std::max<int64_t>(x, 0),
                                      std::min(y + o.size, height) - std::max<int64_t>(y, 0),

@@ -19,50 +19,55 @@ at::ScalarType read_dtype(const ConfigNode& node, const std::string& key) {
   node.fail_value(key, "a dtype; " + known_and_nearest(node.need<std::string>(key), names));
 }
 
+template <class Map>
+void check_names(const Map& map, const ConfigNode& node, const Batch& batch) {
+  for (const auto& [name, value] : map) {
+    if (batch.has(name)) continue;
+    std::vector<std::string> names;
+    for (const auto& item : batch.items()) names.push_back(item.first);
+    node.fail(name, "is no tensor of this dataset; " + known_and_nearest(name, names));
+  }
+}
+
 // The samples of another dataset under other names, or with other dtypes.
 class RenamedDataset : public DatasetView {
  public:
   RenamedDataset(std::shared_ptr<const Dataset> dataset, DatasetAdditions additions, ConfigNode node)
       : DatasetView(std::move(dataset)), additions_(std::move(additions)), node_(std::move(node)) {}
 
-  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override {
-    return changed(viewed().draw(indices, of));
+  Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override {
+    return additions_.renamed_and_cast(viewed().draw(indices, draws), node_);
   }
   std::vector<int64_t> labels() const override {
     const auto makes_target = [](const auto& item) { return item.second == "target"; };
-    const bool renames = additions_.renamed.contains("target") ||
+    const bool renames = additions_.renamed.contains("target") || additions_.casts.contains("target") ||
                          std::any_of(additions_.renamed.begin(), additions_.renamed.end(), makes_target);
     return renames ? Dataset::labels() : viewed().labels();
   }
 
  private:
-  Batch changed(const Batch& batch) const {
-    Batch made;
-    for (const auto& [name, tensor] : batch.items()) {
-      const auto new_name = additions_.renamed.find(name);
-      made.set(new_name == additions_.renamed.end() ? name : new_name->second, tensor);
-    }
-    check_names(additions_.renamed, "rename", batch);
-    check_names(additions_.casts, "cast", made);
-    for (const auto& [name, dtype] : additions_.casts) made.set(name, made[name].to(dtype));
-    return made;
-  }
-
-  template <class Map>
-  void check_names(const Map& map, const char* key, const Batch& batch) const {
-    for (const auto& [name, value] : map) {
-      if (batch.has(name)) continue;
-      std::vector<std::string> names;
-      for (const auto& item : batch.items()) names.push_back(item.first);
-      node_.child(key).fail(name, "is no tensor of this dataset; " + known_and_nearest(name, names));
-    }
-  }
-
   DatasetAdditions additions_;
   ConfigNode node_;
 };
 
 }  // namespace
+
+Batch DatasetAdditions::renamed_and_cast(const Batch& batch, const ConfigNode& node) const {
+  check_names(renamed, node.child("rename"), batch);
+  Batch made;
+  for (const auto& [name, tensor] : batch.items()) {
+    const auto found = renamed.find(name);
+    const std::string& new_name = found == renamed.end() ? name : found->second;
+    if (made.has(new_name)) {
+      node.child("rename").fail("", "gives two tensors the name '" + new_name + "'; choose another");
+    }
+    made.set(new_name, tensor);
+  }
+  check_names(casts, node.child("cast"), made);
+  for (const auto& [name, dtype] : casts) made.set(name, made[name].to(dtype));
+  made.set_sample_ids(batch.sample_ids());
+  return made;
+}
 
 DatasetAdditions read_dataset_additions(const ConfigNode& node) {
   DatasetAdditions additions;
@@ -75,11 +80,12 @@ DatasetAdditions read_dataset_additions(const ConfigNode& node) {
 
 std::shared_ptr<const Dataset> with_additions(std::shared_ptr<const Dataset> dataset, DatasetAdditions additions,
                                               const ConfigNode& node) {
-  if (!additions.transforms.empty()) {
-    dataset = std::make_shared<TransformedDataset>(std::move(dataset), std::move(additions.transforms));
+  Transforms transforms = std::move(additions.transforms);
+  if (additions.changes_names()) {
+    dataset = std::make_shared<RenamedDataset>(std::move(dataset), std::move(additions), node);
   }
-  if (additions.renamed.empty() && additions.casts.empty()) return dataset;
-  return std::make_shared<RenamedDataset>(std::move(dataset), std::move(additions), node);
+  if (transforms.empty()) return dataset;
+  return std::make_shared<TransformedDataset>(std::move(dataset), std::move(transforms));
 }
 
 }  // namespace duet

@@ -106,15 +106,25 @@ void read_loop(const ConfigNode& node, RunConfig& config) {
   config.dry_run = read_dry_run(node);
 }
 
-std::string read_sampler(const ConfigNode& node) {
-  const ConfigNode sampler = node.child("sampler");
-  const bool is_map = sampler.kind() == ConfigNode::Kind::kMap;
-  const std::string name = is_map ? sampler.need<std::string>("type") : node.read<std::string>("sampler", "default");
-  if (is_map) sampler.check_later();
-  std::vector<std::string> known = registered("sampler");
-  if (!is_map) known.insert(known.begin(), builtin_samplers().begin(), builtin_samplers().end());
+// `sampler` or `loader`: a map with a registered type, or a name, of `ours` too.
+std::string read_kind(const ConfigNode& node, const std::string& kind, const std::vector<std::string>& ours) {
+  const ConfigNode one = node.child(kind);
+  const bool is_map = one.kind() == ConfigNode::Kind::kMap;
+  const std::string name = is_map ? one.need<std::string>("type") : node.read<std::string>(kind, "default");
+  if (is_map) one.check_later();
+  std::vector<std::string> known = registered(kind);
+  if (!is_map) known.insert(known.begin(), ours.begin(), ours.end());
   if (std::find(known.begin(), known.end(), name) != known.end()) return name;
-  (is_map ? sampler : node).fail_value(is_map ? "type" : "sampler", "a sampler; " + known_and_nearest(name, known));
+  (is_map ? one : node).fail_value(is_map ? "type" : kind, "a " + kind + "; " + known_and_nearest(name, known));
+}
+
+// A stream decides itself on its order and how it reads ahead.
+void warn_of_stream_keys(const ConfigNode& node) {
+  for (const char* key : {"shuffle", "sampler", "loader", "class_weights", "sample_weights", "samples_per_epoch",
+                          "num_workers", "prefetch", "drop_last", "pin_memory"}) {
+    if (!node.child(key).is_set()) continue;
+    log_warning(c10::str(node.path(), ".", key, " has no effect on a stream, which decides itself; remove the key"));
+  }
 }
 
 void warn_of_sampler_keys(const ConfigNode& node, const DataConfig& data) {
@@ -123,6 +133,7 @@ void warn_of_sampler_keys(const ConfigNode& node, const DataConfig& data) {
     log_warning(node.path() + "." + key + " has no effect with sampler: " + data.sampler + "; set " + samplers);
   };
   if (!data.class_weights.empty() && !is_weighted) warn("class_weights", "sampler: weighted");
+  if (!data.sample_weights.empty() && !is_weighted) warn("sample_weights", "sampler: weighted");
   if (data.samples_per_epoch != 0 && !is_weighted && !is_balanced) {
     warn("samples_per_epoch", "sampler: class_balanced or weighted");
   }
@@ -134,14 +145,16 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   data.node = node;
   data.loader.pin_memory = true;  // only serves copies to a GPU; the builder turns it off without one
   data.shuffle = train;
+  const bool is_stream = is_source(node);
+  if (is_stream) warn_of_stream_keys(node);
   read_fields(node, DataConfig::fields(), &data);
-  data.sampler = read_sampler(node);
+  data.sampler = read_kind(node, "sampler", builtin_samplers());
+  data.loader_type = read_kind(node, "loader", {"default"});
   data.infinite = data.sampler == "infinite";
   if (data.sampler != "default" && !train) {
     node.fail("sampler", "is " + data.sampler + ", expected default: an evaluation sees each sample once");
   }
-  warn_of_sampler_keys(node, data);
-  node.need<std::string>("type");
+  if (!is_stream) warn_of_sampler_keys(node, data);
   node.check_later();
   return data;
 }
@@ -271,13 +284,18 @@ const OptionFields& DataConfig::fields() {
             "default");
     add("class_weights", &O::class_weights, "how often sampler weighted draws each class, to one another")
         .in(at_least(0));
+    add("sample_weights", &O::sample_weights,
+        "how often sampler weighted draws each sample, in the place of class_weights: a tensor of the dataset, or a "
+        "file of numpy.save: weights.npy");
     add("samples_per_epoch", &O::samples_per_epoch,
         "of sampler class_balanced and weighted; 0: as many as the dataset has")
         .in(at_least(0));
     add.key("type", "text", "the dataset").needed();
-    add.key("transforms", "list of maps with type", "done to each sample, in this order");
-    add.key("rename", "map", "other names of its tensors: {input: image}");
-    add.key("cast", "map", "other dtypes of its tensors: {image: float32}");
+    add.key("loader", "default, or a registered one, by name or as a map with type", "what reads the batches",
+            "default");
+    add.key("rename", "map", "other names of its tensors, done first: {input: image}");
+    add.key("cast", "map", "other dtypes of its tensors, by their new names: {target: int64}");
+    add.key("transforms", "list of maps with type", "done to each sample after rename and cast, in this order");
   });
 }
 

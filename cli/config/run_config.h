@@ -49,9 +49,11 @@ struct DataConfig {
   std::string name;  // empty: the only one there
   ConfigNode node;   // type and the dataset's own keys, checked when the dataset is built
   DataLoaderOptions loader;
+  std::string loader_type = "default";  // or registered
   bool shuffle = false;
   std::string sampler = "default";    // one of builtin_samplers(), or registered
   std::vector<double> class_weights;  // of sampler weighted
+  std::string sample_weights;         // likewise: a tensor of the dataset or a .npy file; empty: class_weights
   int64_t samples_per_epoch = 0;      // of samplers that draw with replacement; 0: the dataset's size
   bool infinite = false;              // no epochs
   static const OptionFields& fields();

@@ -103,7 +103,8 @@ class SmallCnn : public torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) != image_size_ || x.size(3) != image_size_) {
       throw ConfigError(c10::str("[SmallCnn] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_, ", ",
-                                 image_size_, ", ", image_size_, "]; set model.in_channels and model.image_size"));
+                                 image_size_, ", ", image_size_, "]",
+                                 image_way_out(x, "model.in_channels and model.image_size")));
     }
     for (std::size_t i = 0; i < convolutions_.size(); ++i) {
       x = at::max_pool2d(at::relu(norms_[i]->forward(convolutions_[i]->forward(x))), {2, 2});

@@ -88,7 +88,7 @@ class ResNet : public torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     if (x.dim() != 4 || x.size(1) != in_channels_) {
       throw ConfigError(c10::str("[ResNet] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
-                                 ", H, W]; set model.in_channels"));
+                                 ", H, W]", image_way_out(x, "model.in_channels")));
     }
     x = at::relu(bn1_->forward(conv1_->forward(x)));
     if (has_pool_) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});

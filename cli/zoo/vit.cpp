@@ -129,7 +129,8 @@ class ViT : public torch::nn::Module {
     if (image.dim() != 4 || image.size(1) != in_channels_ || image.size(2) != image_size_ ||
         image.size(3) != image_size_) {
       throw ConfigError(c10::str("[ViT] found 'image' of shape ", image.sizes(), ", expected [N, ", in_channels_, ", ",
-                                 image_size_, ", ", image_size_, "]; set model.in_channels and model.image_size"));
+                                 image_size_, ", ", image_size_, "]",
+                                 image_way_out(image, "model.in_channels and model.image_size")));
     }
     const at::Tensor first = cls_token_.expand({image.size(0), 1, cls_token_.size(2)});
     at::Tensor x = dropout_->forward(at::cat({first, patch_embed_->forward(image)}, 1) + pos_embed_);

@@ -146,15 +146,26 @@ bool is_about_index(const OpError& error) {
   return error.about_index || holds(error.message, "out of bounds") || holds(error.message, "out of range");
 }
 
-std::string way_out(const OpError& error, bool failed_again) {
+// "cast: {target: int64}" for the tensor whose dtype the message names. Labels tend to come last.
+std::string cast_of(const std::string& message, const Batch& batch) {
+  const bool wants_labels = holds(message, "scalar type Long");
+  const at::ScalarType wanted = wants_labels ? at::kLong : at::kFloat;
+  std::string name = "<tensor>";
+  for (const auto& [known, tensor] : batch.items()) {
+    const bool fits = tensor.scalar_type() != wanted && holds(message, c10::toString(tensor.scalar_type()));
+    if (fits && (wants_labels || name == "<tensor>")) name = known;
+  }
+  return "cast: {" + name + ": " + file_type(wanted)->dtype + "}";
+}
+
+std::string way_out(const OpError& error, const Batch& batch, bool failed_again) {
   if (is_about_index(error)) {
     return "Expected labels and tokens that the model has a place for; correct the data, or the model's num_classes or "
            "vocab_size";
   }
   if (holds(error.message, "dtype") || holds(error.message, "scalar type") || holds(error.message, "data type")) {
-    return "Expected another dtype; cast the tensor in the data or in training_step, as to(at::kFloat) or "
-           "to(at::kLong) "
-           "does";
+    return "Expected another dtype; cast the tensor in the data, in a config by " + cast_of(error.message, batch) +
+           ", or in training_step, as to(at::kFloat) or to(at::kLong) does";
   }
   if (!failed_again) return "The model and its loss did not fail when they ran once more: look at hooks and metrics";
   return "Expected tensors that fit the model; compare them with what it reads, correct the data or the model's sizes, "
@@ -167,10 +178,11 @@ std::string what_failed(const OpError& error, const Trace& trace, const StepPlac
     return ": the graph of the loss was gone before the trainer's backward(). Expected a loss whose graph is whole; "
            "leave backward() to the trainer, and detach() what is kept from one step to the next";
   }
-  const std::string batch = place.batches.empty() ? "" : ". Batch: " + tensors_of(place.batches[trace.micro_batch]);
+  const Batch batch = place.batches.empty() ? Batch() : place.batches[trace.micro_batch];
+  const std::string tensors = place.batches.empty() ? "" : ". Batch: " + tensors_of(batch);
   const std::string found = where(trace, place.task);
-  return (found.empty() ? "" : ":" + found) + ": " + without_stop(error.message) + batch + ". " +
-         way_out(error, trace.error != nullptr || !may_run_again(place));
+  return (found.empty() ? "" : ":" + found) + ": " + without_stop(error.message) + tensors + ". " +
+         way_out(error, batch, trace.error != nullptr || !may_run_again(place));
 }
 
 template <class E>

@@ -11,6 +11,7 @@
 #include "cli/registry.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "data/transform.h"
 #include "hooks/logger_hook.h"
 #include "optim/groups/detail/param_group_builder.h"
 #include "optim/schedules/detail/schedule_rules.h"
@@ -131,6 +132,18 @@ class KindSink : public LogSink {
   void write(const LogRecord& record) override { sunk_kinds.push_back(record.kind); }
 };
 
+// Pictures [1, channels, height, width] become "input" [1, values].
+class Flatten : public Transform {
+ public:
+  explicit Flatten(std::string tensor) : tensor_(std::move(tensor)) {}
+  void apply(Batch& sample, SampleRandom& /*random*/) const override {
+    sample.set("input", sample[tensor_].flatten(1));
+  }
+
+ private:
+  std::string tensor_;
+};
+
 void register_data_once() {
   static bool done = false;
   if (std::exchange(done, true)) return;
@@ -141,18 +154,30 @@ void register_data_once() {
     node.read<bool>("loud", false);
     return std::make_unique<LastFirst>(context);
   });
-  register_sink("KindSink", [](ConfigNode&) { return std::make_unique<KindSink>(); });
+  register_sink("KindSink", [](ConfigNode& node) {
+    node.read<bool>("loud", false);
+    return std::make_unique<KindSink>();
+  });
+  register_loader("Halving", [](ConfigNode& node, LoaderContext& context) {
+    context.options.batch_size /= node.read_int("by", 2, 1);
+    return std::make_unique<DataLoader>(std::move(context.dataset), std::move(context.sampler), context.options);
+  });
+  register_transform(
+      "Flatten", [](ConfigNode& node) { return std::make_unique<Flatten>(node.read<std::string>("tensor", "image")); });
+  register_dataset("Squares", [](ConfigNode&) {
+    return std::make_shared<TensorDataset>(
+        NamedTensors{{"image", at::rand({6, 1, 2, 2})}, {"target", at::zeros({6}, at::kLong)}});
+  });
   register_dataset("Six", [](ConfigNode&) {
     return std::make_shared<TensorDataset>(
         NamedTensors{{"input", at::rand({6, 2})}, {"target", at::zeros({6}, at::kLong)}});
   });
 }
 
-int64_t steps_of(const std::string& data, const std::string& more = "") {
-  const RunConfig run = parse_run_config(
-      ConfigNode::parse_text(
-          "model: {type: Mlp, in_features: 2, num_classes: 2}\ntrainer: {max_epochs: 2}\n" + data + more, "c.yaml"),
-      "c");
+int64_t steps_of(const std::string& data, const std::string& more = "", int64_t in_features = 2) {
+  const std::string model = c10::str("model: {type: Mlp, in_features: ", in_features, ", num_classes: 2}\n");
+  const RunConfig run =
+      parse_run_config(ConfigNode::parse_text(model + "trainer: {max_epochs: 2}\n" + data + more, "c.yaml"), "c");
   Run built = build_training(in_scratch(run, ::testing::TempDir() + "own_types"));
   add_hooks(run, built);
   train_on(*built.train, run, built);
@@ -187,10 +212,43 @@ TEST(OwnTypes, ASamplerIsNamedOrAMap) {
 
 TEST(OwnTypes, ASinkGetsTheLinesOfALogger) {
   register_data_once();
-  sunk_kinds.clear();
-  steps_of("data: {train: {type: Ramp}}\n", "default_hooks: {logger: {interval: 5, sinks: [{type: KindSink}]}}\n");
-  EXPECT_EQ(std::count(sunk_kinds.begin(), sunk_kinds.end(), "train"), 2);
-  EXPECT_EQ(sunk_kinds.back(), "stop");
+  const auto run = [](const std::string& sink) {
+    sunk_kinds.clear();
+    steps_of("data: {train: {type: Ramp}}\n", "default_hooks: {logger: {interval: 5, sinks: [" + sink + "]}}\n");
+  };
+  for (const char* sink : {"KindSink", "{type: KindSink}", "{type: KindSink, loud: true}"}) {
+    run(sink);
+    EXPECT_EQ(std::count(sunk_kinds.begin(), sunk_kinds.end(), "train"), 2) << sink;
+    EXPECT_EQ(sunk_kinds.back(), "stop");
+  }
+  expect_error<ConfigError>([&] { run("{type: KindSink, lout: true}"); }, {"unknown key 'lout'"});
+  expect_error<ConfigError>([&] { run("KindSnk"); }, {"sinks.0", "did you mean 'KindSink'"});
+}
+
+TEST(OwnTypes, ALoaderReadsADatasetInThePlaceOfDuets) {
+  register_data_once();
+  const auto steps = [](const std::string& loader) {
+    return steps_of("data: {train: {type: Six, batch_size: 6, sampler: LastFirst, loader: " + loader + "}}\n");
+  };
+  EXPECT_EQ(steps("default"), 2);
+  drawn_samples.clear();
+  EXPECT_EQ(steps("Halving"), 4);
+  EXPECT_EQ(drawn_samples.front(), 5) << "it reads what the sampler gives";
+  EXPECT_EQ(steps("{type: Halving, by: 3}"), 6);
+  expect_error<ConfigError>([&] { steps("{type: Halving, bye: 3}"); }, {"unknown key 'bye'", "did you mean 'by'"});
+  expect_error<ConfigError>([&] { steps("Halvin"); }, {"data.train.loader", "a loader", "did you mean 'Halving'"});
+  expect_error<ConfigError>([] { register_loader("default", [](ConfigNode&, LoaderContext&) { return nullptr; }); },
+                            {"'default'"});
+}
+
+TEST(OwnTypes, ATransformIsNamedBesideTheBuiltInOnes) {
+  register_data_once();
+  const auto steps = [](const std::string& transforms) {
+    return steps_of("data: {train: {type: Squares, batch_size: 3, transforms: " + transforms + "}}\n", "", 4);
+  };
+  EXPECT_EQ(steps("[{type: RandomFlip}, {type: Flatten}]"), 4);
+  expect_error<ConfigError>([&] { steps("[{type: Flaten}]"); }, {"did you mean 'Flatten'", "RandomFlip"});
+  expect_error<ConfigError>([&] { steps("[{type: Flatten, tensors: x}]"); }, {"unknown key 'tensors'", "'tensor'"});
 }
 
 }  // namespace

@@ -91,7 +91,9 @@ TEST_P(StepPlaces, OfALossAreNamedAfterTheLastLayer) {
 
 TEST_P(StepPlaces, OfAnotherDtypeSayToCast) {
   expect_contains(error_of<StepError>(with("input", at::ones({8, 16}, at::kDouble))),
-                  {"addmm failed in 'a' (Linear): ", "dtype", "input float64 [8, 16]", "cast"});
+                  {"addmm failed in 'a' (Linear): ", "dtype", "input float64 [8, 16]", "cast: {input: float32}"});
+  expect_contains(error_of<StepError>(with("target", at::zeros({8}, at::kInt))),
+                  {"expected scalar type Long but found Int", "cast: {target: int64}"});
 }
 
 // The text is LibTorch's own, without the place in its sources.

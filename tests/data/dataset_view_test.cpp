@@ -59,11 +59,19 @@ std::shared_ptr<const Dataset> jittered(std::shared_ptr<const Dataset> dataset) 
 TEST(RepeatDataset, DrawsAnewEachTime) {
   const RepeatDataset repeated(jittered(numbers(0, 3)), 2);
   const auto drawn = [&](int64_t index, int64_t pass) {
-    return repeated.draw({index}, {5, pass})["image"].item<double>();
+    return repeated.draw({index}, {{5, pass}})["image"].item<double>();
   };
   EXPECT_EQ(drawn(1, 0), drawn(1, 0));
   EXPECT_NE(drawn(1, 0), drawn(4, 0));
   EXPECT_NE(drawn(4, 0), drawn(1, 1));
+}
+
+TEST(RepeatDataset, MixesTheSamplesOfABatch) {
+  Transforms transforms;
+  transforms.push_back(make_mixup({1.0, 3}));
+  const auto mixed = std::make_shared<TransformedDataset>(numbers(0, 3), std::move(transforms));
+  EXPECT_TRUE(
+      at::equal(RepeatDataset(mixed, 2).get({3, 4})["target"], mixed->draw({0, 1}, {{0, 1}, {0, 1}})["target"]));
 }
 
 TEST(ConcatDataset, GivesOneAfterTheOther) {
@@ -77,7 +85,7 @@ TEST(ConcatDataset, GivesOneAfterTheOther) {
 TEST(ConcatDataset, PartsDrawOtherNumbersThanTheNextSeeds) {
   const auto drawn = [](uint64_t seed, int64_t index) {
     const ConcatDataset all({jittered(numbers(0, 1)), jittered(numbers(0, 1))});
-    return all.draw({index}, {seed, 0})["image"].item<double>();
+    return all.draw({index}, {{seed, 0}})["image"].item<double>();
   };
   EXPECT_EQ(drawn(5, 1), drawn(5, 1));
   EXPECT_NE(drawn(5, 1), drawn(5, 0));

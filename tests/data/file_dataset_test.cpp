@@ -225,6 +225,17 @@ TEST_F(CsvDatasetTest, EvaluationsUseTheNumbersOfTheTrainingRows) {
   EXPECT_NEAR(fitted.get({0})["input"].item<double>(), (100 - 20) / std::sqrt(200.0), 1e-5);
 }
 
+TEST_F(CsvDatasetTest, GivesTheWeightsOfRows) {
+  const std::string path = table("x,y,w\n0,0,2\n10,1,0.5\n20,0,1\n");
+  const CsvDataset data({.path = path, .target = {"y"}, .weight = "w"});
+  EXPECT_EQ(data.values(), 1) << "the weight is no feature";
+  EXPECT_TRUE(at::equal(data.get({2, 1})["weight"], at::tensor({1.0F, 0.5F})));
+  EXPECT_FALSE(CsvDataset({.path = path, .target = {"y"}}).get({0}).has("weight"));
+  expect_error<DataError>([&] { CsvDataset({.path = path, .weight = "v"}); }, {"[Csv]", "'v'"});
+  const std::string texts = table("x,w\n0,much\n", "texts.csv");
+  expect_error<DataError>([&] { CsvDataset({.path = texts, .weight = "w"}); }, {"texts.csv:2", "'w'", "much"});
+}
+
 TEST_F(CsvDatasetTest, ConstantColumnsStayConstant) {
   std::string text = "x,y\n";
   for (int i = 0; i < 100; ++i) text += i % 2 == 0 ? "0.1,0\n" : "0.1,1\n";

@@ -1,4 +1,5 @@
 #include "data/transform.h"
+#include <set>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -17,8 +18,10 @@ std::shared_ptr<const Dataset> pictures(int64_t count) {
       NamedTensors{{"image", pixels}, {"mask", mask}, {"target", at::arange(count, at::kLong)}});
 }
 
-template <class... Transforms>
-TransformedDataset through(Transforms... transforms) {
+std::vector<SampleDraw> of_all(std::size_t count, uint64_t seed, int64_t pass) { return {count, {seed, pass}}; }
+
+template <class... Each>
+TransformedDataset through(Each... transforms) {
   std::vector<std::unique_ptr<const Transform>> list;
   (list.push_back(std::move(transforms)), ...);
   return TransformedDataset(pictures(4), std::move(list));
@@ -36,6 +39,18 @@ TEST(SampleRandom, FollowsFromSeedPassAndIndexAlone) {
     }
   }
   EXPECT_EQ(seen.size(), 1000U);
+}
+
+TEST(SampleRandom, DrawsOtherNumbersForEachOccurrence) {
+  const auto first = [](int64_t index, int64_t occurrence) {
+    return SampleRandom({7, 0, occurrence}, index).uniform();
+  };
+  std::set<double> seen;
+  for (int64_t index = 0; index < 30; ++index) {
+    EXPECT_EQ(first(index, 0), SampleRandom({7, 0}, index).uniform());
+    for (int64_t occurrence = 0; occurrence < 30; ++occurrence) seen.insert(first(index, occurrence));
+  }
+  EXPECT_EQ(seen.size(), 900U);
 }
 
 TEST(SampleRandom, IsUniform) {
@@ -73,7 +88,7 @@ TEST(Transforms, PictureAndMaskMoveTogether) {
   moves.push_back(make_random_flip({0.5, "vertical"}));
   const TransformedDataset data(pictures(4), std::move(moves));
   for (int64_t pass = 0; pass < 20; ++pass) {
-    const Batch batch = data.draw({0, 1, 2, 3}, {5, pass});
+    const Batch batch = data.draw({0, 1, 2, 3}, of_all(4, 5, pass));
     const at::Tensor numbers = (batch["image"].select(1, 0) * 48).round().to(at::kLong);
     const at::Tensor inside = batch["mask"] != 255;
     EXPECT_TRUE(at::equal(numbers.masked_select(inside), batch["mask"].masked_select(inside)));
@@ -82,7 +97,7 @@ TEST(Transforms, PictureAndMaskMoveTogether) {
 }
 
 TEST(Transforms, RotationMovesPictureAndMaskTogetherAndIgnoresWhatComesIn) {
-  const Batch batch = through(make_random_rotation({180})).draw({0, 1, 2, 3}, {1, 0});
+  const Batch batch = through(make_random_rotation({180})).draw({0, 1, 2, 3}, of_all(4, 1, 0));
   EXPECT_TRUE((batch["mask"] == 255).any().item<bool>());
   EXPECT_TRUE(((batch["mask"] >= 0) & ((batch["mask"] < 48) | (batch["mask"] == 255))).all().item<bool>());
   const Batch still = through(make_random_rotation({0})).get({0});
@@ -135,7 +150,7 @@ TEST(Transforms, CutoutJitterAndCropsStayInRange) {
   const TransformedDataset data =
       through(make_random_resized_crop({{6, 6}}), make_color_jitter({0.5, 0.5, 0.5}), make_cutout({3, 1.0}));
   for (int64_t pass = 0; pass < 20; ++pass) {
-    const at::Tensor image = data.draw({0, 1, 2, 3}, {9, pass})["image"];
+    const at::Tensor image = data.draw({0, 1, 2, 3}, of_all(4, 9, pass))["image"];
     EXPECT_EQ(image.sizes(), at::IntArrayRef({4, 3, 6, 6}));
     EXPECT_GE(image.min().item<double>(), 0);
     EXPECT_LE(image.max().item<double>(), 1);
@@ -150,7 +165,7 @@ TEST(Transforms, MixupDrawsItsShareFromTheBetaDistribution) {
     double sum = 0, squares = 0;
     constexpr int kDraws = 2000;
     for (int pass = 0; pass < kDraws; ++pass) {
-      const double share = mixed.draw({0, 1}, {9, pass})["target"][0][0].item<double>();
+      const double share = mixed.draw({0, 1}, of_all(2, 9, pass))["target"][0][0].item<double>();
       ASSERT_TRUE(share >= 0 && share <= 1) << alpha;
       sum += share, squares += (share - 0.5) * (share - 0.5);
     }
@@ -161,7 +176,7 @@ TEST(Transforms, MixupDrawsItsShareFromTheBetaDistribution) {
 }
 
 TEST(Transforms, MixupMixesPicturesAndTargetsByOneShare) {
-  const Batch batch = through(make_mixup({1.0, 4})).draw({0, 1, 2, 3}, {3, 1});
+  const Batch batch = through(make_mixup({1.0, 4})).draw({0, 1, 2, 3}, of_all(4, 3, 1));
   const at::Tensor target = batch["target"];
   EXPECT_EQ(target.sizes(), at::IntArrayRef({4, 4}));
   EXPECT_TRUE(at::allclose(target.sum(1), at::ones({4})));
@@ -185,6 +200,96 @@ TEST(Transforms, MixupMixesBytesToo) {
 TEST(Transforms, MasksMoveAsPicturesDoWhenResized) {
   const Batch batch = through(make_resize({{2, 2}})).get({0});
   EXPECT_TRUE(at::equal(batch["mask"].flatten(), at::tensor({10, 14, 34, 38}, at::kLong)));
+}
+
+// Adds a random number.
+class Noise : public Transform {
+ public:
+  void apply(Batch& sample, SampleRandom& random) const override {
+    sample.set("image", sample["image"] + random.uniform());
+  }
+};
+
+std::shared_ptr<const Dataset> noisy(std::shared_ptr<const Dataset> dataset) {
+  Transforms list;
+  list.push_back(std::make_unique<Noise>());
+  return std::make_shared<TransformedDataset>(std::move(dataset), std::move(list));
+}
+
+std::shared_ptr<const Dataset> zeros(int64_t count) {
+  return std::make_shared<TensorDataset>(NamedTensors{{"image", at::zeros({count}, at::kDouble)}});
+}
+
+TEST(Transforms, OfATransformedDatasetDrawNumbersOfTheirOwn) {
+  const double once = noisy(zeros(1))->get({0})["image"].item<double>();
+  const double twice = noisy(noisy(zeros(1)))->get({0})["image"].item<double>();
+  EXPECT_NE(twice, 2 * once);
+  EXPECT_NE(twice, once);
+}
+
+// The samples of an endless weighted order, each with the noise that it got, as `world_size` ranks read it in batches.
+std::vector<std::pair<int64_t, double>> drawn(int64_t count, int workers, int64_t batch_size, int64_t world_size,
+                                              int64_t resume_after = -1) {
+  std::vector<std::unique_ptr<DataLoader>> ranks;
+  const auto make = [&](int64_t rank) {
+    auto sampler = std::make_unique<InfiniteSampler>(EpochSampler({1, 1, 10, 1}, 10, 3));
+    return std::make_unique<DataLoader>(noisy(zeros(4)),
+                                        std::make_unique<DistributedSampler>(std::move(sampler), rank, world_size),
+                                        DataLoaderOptions{.batch_size = batch_size, .seed = 3, .num_workers = workers});
+  };
+  for (int64_t rank = 0; rank < world_size; ++rank) ranks.push_back(make(rank));
+  std::vector<std::pair<int64_t, double>> all;
+  for (int64_t step = 0; std::ssize(all) < count; ++step) {
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      auto& loader = ranks[static_cast<std::size_t>(rank)];
+      if (step == resume_after) {
+        auto resumed = make(rank);
+        resumed->load_state_dict(loader->state_dict());
+        loader = std::move(resumed);
+      }
+      const Batch batch = *loader->next();
+      for (int64_t row = 0; row < batch.size(); ++row) {
+        all.emplace_back(batch.sample_ids()[static_cast<std::size_t>(row)], batch["image"][row].item<double>());
+      }
+    }
+  }
+  all.resize(static_cast<std::size_t>(count));
+  return all;
+}
+
+TEST(Transforms, OfASampleThatIsDrawnAgainDifferWhateverWorkersBatchesAndRanks) {
+  constexpr int64_t kCount = 36;  // over the borders of passes of 10
+  const auto expected = drawn(kCount, 0, 1, 1);
+  EXPECT_EQ(std::set(expected.begin(), expected.end()).size(), expected.size()) << "every draw has its own noise";
+  for (const auto& [index, noise] : expected) {
+    if (index == 2) {
+      EXPECT_EQ(noise, SampleRandom({3, 0}, 2).uniform()) << "the first one of a pass keeps its numbers";
+      break;
+    }
+  }
+  EXPECT_EQ(drawn(kCount, 2, 1, 1), expected);
+  EXPECT_EQ(drawn(kCount, 0, 7, 1), expected) << "batches run across the borders of passes";
+  EXPECT_EQ(drawn(kCount, 2, 4, 1), expected);
+  EXPECT_EQ(drawn(kCount, 0, 3, 2), expected);
+  EXPECT_EQ(drawn(kCount, 1, 2, 3), expected);
+  EXPECT_EQ(drawn(kCount, 0, 7, 1, 2), expected) << "resumed";
+  EXPECT_EQ(drawn(kCount, 2, 2, 2, 3), expected) << "resumed";
+}
+
+// Gives the first of the samples alone.
+class Shortened : public EpochSampler {
+ public:
+  Shortened() : EpochSampler(4, false, 0) {}
+  std::vector<int64_t> next(int64_t count) override {
+    std::vector<int64_t> indices = EpochSampler::next(count);
+    indices.resize(1);
+    return indices;
+  }
+};
+
+TEST(Transforms, NeedDrawsThatFitTheSamplersIndices) {
+  DataLoader loader(noisy(zeros(4)), std::make_unique<Shortened>(), {.batch_size = 2});
+  expect_error<ConfigError>([&] { loader.next(); }, {"[Sampler]", "2 draws()", "1 indices"});
 }
 
 TEST(Transforms, AreTheSameWhateverWorkersAndBatches) {

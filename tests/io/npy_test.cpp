@@ -5,31 +5,15 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/npy_bytes.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {
 
-// As numpy.save writes it.
-std::string npy_bytes(const std::string& entries, const std::string& values) {
-  std::string header = "{" + entries + ", }";
-  header.resize((header.size() + 10 + 64) / 64 * 64 - 11, ' ');
-  header += '\n';
-  const auto length = static_cast<uint16_t>(header.size());
-  std::string bytes("\x93NUMPY\x01\x00", 8);
-  bytes += static_cast<char>(length & 255);
-  bytes += static_cast<char>(length >> 8);
-  return bytes + header + values;
-}
-
-template <class Number>
-std::string bytes_of(const std::vector<Number>& numbers) {
-  return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number));
-}
-
-std::string entries(const std::string& dtype, const std::string& shape, const std::string& fortran = "False") {
-  return "'descr': '" + dtype + "', 'fortran_order': " + fortran + ", 'shape': (" + shape + ")";
-}
+using testing::bytes_of;
+using testing::npy_bytes;
+using testing::npy_entries;
 
 TEST(Npy, ReadsTypesShapesAndOrders) {
   const TempDir dir;
@@ -37,13 +21,13 @@ TEST(Npy, ReadsTypesShapesAndOrders) {
     return read_npy(dir.write("x.npy", npy_bytes(text, values)));
   };
   const std::vector<float> six{1, 2, 3, 4, 5, 6};
-  EXPECT_TRUE(at::equal(read(entries("<f4", "2, 3"), bytes_of(six)), at::tensor(six).view({2, 3})));
-  EXPECT_TRUE(at::equal(read(entries("<f4", "2, 3", "True"), bytes_of(six)), at::tensor(six).view({3, 2}).t()));
-  EXPECT_TRUE(at::equal(read(entries("<i8", "2,"), bytes_of<int64_t>({-1, 7})), at::tensor({-1, 7}, at::kLong)));
-  EXPECT_TRUE(at::equal(read(entries("|u1", "3,"), "\x01\x02\x03"), at::tensor({1, 2, 3}, at::kByte)));
+  EXPECT_TRUE(at::equal(read(npy_entries("<f4", "2, 3"), bytes_of(six)), at::tensor(six).view({2, 3})));
+  EXPECT_TRUE(at::equal(read(npy_entries("<f4", "2, 3", "True"), bytes_of(six)), at::tensor(six).view({3, 2}).t()));
+  EXPECT_TRUE(at::equal(read(npy_entries("<i8", "2,"), bytes_of<int64_t>({-1, 7})), at::tensor({-1, 7}, at::kLong)));
+  EXPECT_TRUE(at::equal(read(npy_entries("|u1", "3,"), "\x01\x02\x03"), at::tensor({1, 2, 3}, at::kByte)));
   EXPECT_EQ(read("'shape': (2,), 'fortran_order': False, \"descr\": '|u1'", "ab").size(0), 2);
-  EXPECT_EQ(read(entries("<f8", ""), bytes_of<double>({2.5})).item<double>(), 2.5);
-  EXPECT_EQ(read(entries("<f4", "0, 5"), "").sizes(), at::IntArrayRef({0, 5}));
+  EXPECT_EQ(read(npy_entries("<f8", ""), bytes_of<double>({2.5})).item<double>(), 2.5);
+  EXPECT_EQ(read(npy_entries("<f4", "0, 5"), "").sizes(), at::IntArrayRef({0, 5}));
 }
 
 TEST(Npy, RefusesWhatIsNoWholePlainArray) {
@@ -52,21 +36,21 @@ TEST(Npy, RefusesWhatIsNoWholePlainArray) {
     const std::string path = dir.write("bad.npy", bytes);
     expect_error<DataError>([&] { read_npy(path); }, {"bad.npy", why});
   };
-  const std::string good = npy_bytes(entries("<f4", "2,"), std::string(8, 'x'));
+  const std::string good = npy_bytes(npy_entries("<f4", "2,"), std::string(8, 'x'));
   refused(good.substr(0, good.size() - 1), "cut off or changed");
   refused(good + "y", "cut off or changed");
   refused(good.substr(0, 60), "fits into the file");
   refused(good.substr(0, 5), "expected an array of numpy.save");
   refused("PK\x03\x04" + std::string(40, 'x'), "numpy.save has not written");
-  refused(npy_bytes(entries(">f4", "2,"), std::string(8, 'x')), "dtype '>f4'");
-  refused(npy_bytes(entries("|O", "2,"), std::string(8, 'x')), "dtype '|O'");
-  refused(npy_bytes(entries("<f4", "99999999999, 99999999999"), std::string(8, 'x')), "more than the file holds");
+  refused(npy_bytes(npy_entries(">f4", "2,"), std::string(8, 'x')), "dtype '>f4'");
+  refused(npy_bytes(npy_entries("|O", "2,"), std::string(8, 'x')), "dtype '|O'");
+  refused(npy_bytes(npy_entries("<f4", "99999999999, 99999999999"), std::string(8, 'x')), "more than the file holds");
   refused(npy_bytes("'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)", "1234"), "plain array");
   refused(npy_bytes(std::string(60'000, ' '), ""), "plain array");
   std::string dims;
   for (int i = 0; i < 21'000; ++i) dims += "1,";
-  refused(npy_bytes(entries("<f4", dims), "1234"), "more than 32 dimensions");
-  refused(npy_bytes(entries("<f4", "2,") + ", 'descr': '<f4'", std::string(8, 'x')), "plain array");
+  refused(npy_bytes(npy_entries("<f4", dims), "1234"), "more than 32 dimensions");
+  refused(npy_bytes(npy_entries("<f4", "2,") + ", 'descr': '<f4'", std::string(8, 'x')), "plain array");
   expect_error<DataError>([] { read_npy("/nowhere/x.npy"); }, {"/nowhere/x.npy"});
 }
 

@@ -54,7 +54,7 @@ Batch through(std::unique_ptr<const Transform> transform, const at::Tensor& imag
   std::vector<std::unique_ptr<const Transform>> list;
   list.push_back(std::move(transform));
   const NamedTensors tensors = {{"image", image}, {"mask", mask}};
-  return TransformedDataset(std::make_shared<TensorDataset>(tensors), std::move(list)).draw({0}, {.seed = 5});
+  return TransformedDataset(std::make_shared<TensorDataset>(tensors), std::move(list)).draw({0}, {{.seed = 5}});
 }
 
 TEST_F(References, ResizeAndRotationEqualPillows) {

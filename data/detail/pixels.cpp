@@ -1,0 +1,136 @@
+#include "data/detail/pixels.h"
+#include <cmath>
+#include <string>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_upsample_bilinear2d_aa.h>
+#include <ATen/ops/_upsample_nearest_exact2d.h>
+#include <ATen/ops/affine_grid_generator.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/grid_sampler.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+#include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "io/plain_tensor.h"
+
+namespace duet {
+
+namespace {
+
+// "image float32 [3, 8, 8], target int64 []": of one sample.
+std::string tensors_in(const Batch& sample) {
+  std::vector<std::string> tensors;
+  for (const auto& [name, tensor] : sample.items()) {
+    const FileType* type = file_type(tensor.scalar_type());
+    const std::string dtype = type == nullptr ? c10::toString(tensor.scalar_type()) : type->dtype;
+    tensors.push_back(c10::str(name, " ", dtype, " ", tensor.sizes().slice(1)));
+  }
+  return join(tensors);
+}
+
+std::string way_to_picture(const Batch& sample, const char* transform) {
+  for (const auto& [name, tensor] : sample.items()) {
+    if (tensor.dim() == 3) return c10::str("add {type: ChannelsFirst, tensor: ", name, "} before it");
+    if (tensor.dim() == 4) return c10::str("set cast: {", name, ": float32}");
+  }
+  return c10::str("leave ", transform, " out");
+}
+
+// Few pictures are 1 or 3 pixels wide and have more than 4 channels.
+bool has_channels_last(const at::Tensor& picture) {
+  constexpr int64_t kChannels = 4;
+  const int64_t last = picture.size(3);
+  return (last == 1 || last == 3) && picture.size(1) > kChannels && picture.size(2) > kChannels;
+}
+
+// Rows of a rotation by `angle`, in units of a picture's half height and width.
+at::Tensor rotation_grid(const at::Tensor& picture, double angle) {
+  const double aspect = static_cast<double>(picture.size(3)) / static_cast<double>(picture.size(2));
+  const double c = std::cos(angle), s = std::sin(angle);
+  const at::Tensor rows = at::tensor({c, -s / aspect, 0.0, s * aspect, c, 0.0}, picture.options()).view({1, 2, 3});
+  return at::affine_grid_generator(rows, picture.sizes(), /*align_corners=*/false);
+}
+
+constexpr int64_t kBilinear = 0, kNearest = 1;
+
+at::Tensor rotated_by(const at::Tensor& picture, double angle, int64_t interpolation) {
+  return at::grid_sampler(picture, rotation_grid(picture, angle), interpolation, /*padding_mode=*/0,
+                          /*align_corners=*/false);
+}
+
+}  // namespace
+
+bool is_picture(const at::Tensor& tensor) {
+  return tensor.dim() == 4 && (tensor.is_floating_point() || tensor.scalar_type() == at::kByte);
+}
+
+bool is_mask(const at::Tensor& tensor) {
+  const bool has_extent = tensor.dim() == 3 || tensor.dim() == 4;
+  return has_extent && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) && !is_picture(tensor);
+}
+
+const at::Tensor& picture_of(const Batch& sample, const char* transform) {
+  for (const auto& [name, tensor] : sample.items()) {
+    if (!is_picture(tensor)) continue;
+    if (!has_channels_last(tensor)) return tensor;
+    throw ConfigError(c10::str("[", transform, "] found '", name, "' ", tensor.sizes().slice(1),
+                               ", whose channels come last, expected [channels, height, width]; add {type: "
+                               "ChannelsFirst, tensor: ",
+                               name, "} before it"));
+  }
+  throw ConfigError(c10::str("[", transform, "] found no picture in a sample: ", tensors_in(sample),
+                             "; expected uint8 or float32 [channels, height, width]; ",
+                             way_to_picture(sample, transform)));
+}
+
+std::pair<int64_t, int64_t> extent_of(const Batch& sample, const char* transform) {
+  const at::Tensor& picture = picture_of(sample, transform);
+  const std::pair<int64_t, int64_t> extent{picture.size(2), picture.size(3)};
+  for (const auto& [name, tensor] : sample.items()) {
+    if (!is_picture(tensor) && !is_mask(tensor)) continue;
+    if (std::pair(tensor.size(-2), tensor.size(-1)) == extent) continue;
+    throw DataError(c10::str("[", transform, "] found '", name, "' of ", tensor.size(-2), " x ", tensor.size(-1),
+                             " pixels beside a picture of ", extent.first, " x ", extent.second,
+                             ", expected one size, since they are moved together; add {type: Resize} before it"));
+  }
+  return extent;
+}
+
+double ignored_label(const at::Tensor& mask, const char* transform) {
+  constexpr double kIgnoredLabel = 255;
+  if (mask.scalar_type() == at::kBool) return 0;
+  if (mask.scalar_type() != at::kChar) return kIgnoredLabel;
+  throw DataError(c10::str("[", transform, "] found a mask int8, expected a dtype that holds the label 255, which ",
+                           "pixels from outside get; set cast: {<mask>: int64}"));
+}
+
+at::Tensor resized(const at::Tensor& picture, at::IntArrayRef size) {
+  return at::_upsample_bilinear2d_aa(picture, size, /*align_corners=*/false);
+}
+
+// "exact": pixels lie at halves, as those of pictures do.
+at::Tensor resized_mask(const at::Tensor& mask, at::IntArrayRef size) {
+  return as_labels(mask, [&](const at::Tensor& labels) { return at::_upsample_nearest_exact2d(labels, size); });
+}
+
+at::Tensor cut(const at::Tensor& pixels, std::array<int64_t, 4> box) {
+  return pixels.slice(-2, box[0], box[0] + box[2]).slice(-1, box[1], box[1] + box[3]);
+}
+
+at::Tensor padded(const at::Tensor& pixels, int64_t width, double value) {
+  return width == 0 ? pixels : at::constant_pad_nd(pixels, {width, width, width, width}, value);
+}
+
+at::Tensor rotated(const at::Tensor& picture, double angle) { return rotated_by(picture, angle, kBilinear); }
+
+// Labels are shifted by one for the while: 0 is what comes from outside.
+at::Tensor rotated_mask(const at::Tensor& mask, double angle, double ignored) {
+  return as_labels(mask, [&](const at::Tensor& labels) {
+    const at::Tensor moved = rotated_by(labels + 1, angle, kNearest);
+    return at::where(moved == 0, at::full_like(moved, ignored), moved - 1);
+  });
+}
+
+}  // namespace duet
