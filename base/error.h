@@ -5,8 +5,8 @@
 
 namespace duet {
 
-// Every error that duet throws on purpose. Its text reads "[Where] found ..., expected ...; do ...", and what names from
-// files would do to a terminal is escaped in it. exit_code() is what the `duet` program returns for it.
+// Every error that duet throws on purpose. Its text reads "[Where] found ..., expected ...; do ...", and what names
+// from files would do to a terminal is escaped in it. exit_code() is what the `duet` program returns for it.
 class Error : public std::runtime_error {
  public:
   Error(const std::string& message, int exit_code);

@@ -93,16 +93,23 @@ std::string without_slash(std::string path) {
   return path;
 }
 
+// Where a link leads: what is set aside goes beside the checkpoints themselves, on their file system.
+std::string followed(std::string path) {
+  std::error_code ignored;
+  const fs::path target = fs::read_symlink(path, ignored);
+  return target.empty() ? path : (fs::path(path).parent_path() / target).lexically_normal().string();
+}
+
 }  // namespace
 
 CheckpointStore::CheckpointStore(std::string root, CheckpointOptions options)
-    : root_(without_slash(std::move(root))), options_(options) {
+    : root_(followed(without_slash(std::move(root)))), options_(options) {
   require<ConfigError>(!root_.empty(), "[CheckpointStore] found an empty path, expected a folder; set work_dir");
 }
 
 CheckpointStore::~CheckpointStore() = default;
 
-std::string CheckpointStore::root_of(const std::string& work_dir) { return work_dir + "/checkpoints"; }
+std::string CheckpointStore::root_of(const std::string& work_dir) { return followed(work_dir + "/checkpoints"); }
 
 std::string CheckpointStore::folder_name(int64_t step) { return c10::str("step-", step); }
 
@@ -154,16 +161,20 @@ void CheckpointStore::write_locked(const Save& save, const StateDict& state) {
   clean_up();
   const std::string folder = target + ".tmp." + file_io::random_id();
   const auto leave_none = c10::make_scope_exit([&] {  // it was renamed by then, or the save failed
-    std::error_code ignored;
-    if (fs::exists(folder, ignored)) try_to_remove(folder);
+    static_cast<void>(caught([&] {                    // even if there is no memory left for a path
+      std::error_code ignored;
+      if (fs::exists(folder, ignored)) try_to_remove(folder);
+    }));
   });
   write_folder(folder, save.step, state, save.run);
   if (options_.verify_interval > 0 && ++saves_ % options_.verify_interval == 0) read_back(folder);
-  if (const std::string aside = set_aside_locked(save.step); !aside.empty()) {
-    log_warning(c10::str("[CheckpointStore] the checkpoints of steps after ", save.step, " in '", root_,
+  const int64_t common = std::min(begin_.value_or(save.step), save.step);
+  if (const std::string aside = set_aside_locked(common); !aside.empty()) {
+    log_warning(c10::str("[CheckpointStore] the checkpoints of steps after ", common, " in '", root_,
                          "' are of a run that went on from where this one has gone back to: they are now in '", aside,
                          "'"));
   }
+  begin_.reset();
   commit(folder, target, root_);
 
   good_.insert(name);

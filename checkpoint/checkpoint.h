@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -81,6 +82,7 @@ class CheckpointStore {
 
   // Where a run keeps its checkpoints: <work_dir>/checkpoints.
   static std::string root_of(const std::string& work_dir);
+  const std::string& root() const { return root_; }
   // Name of the folder of step 12: "step-12".
   static std::string folder_name(int64_t step);
 
@@ -97,6 +99,8 @@ class CheckpointStore {
                                  const std::vector<std::string>& best = {});
   // Waits for the save in the background, if there is one, and throws what it threw.
   void finish_save();
+  // The run that saves here goes on from `step`: later ones, which another has left, are set aside by the next save.
+  void go_on_from(int64_t step) { begin_ = step; }
   // Of the run that saves here from now on.
   void set_identity(RunIdentity run) { run_ = std::move(run); }
   // Removes what dead saves have left here, as each save does, unless somebody saves here now; if it cannot, it logs.
@@ -109,9 +113,9 @@ class CheckpointStore {
   // Where all checkpoints of `root` would go.
   static std::string place_aside(const std::string& root);
 
-  // Newest checkpoint that verifies; damaged ones are logged (file and key) and passed over.
-  // Nothing if there is no checkpoint at all; CheckpointError if there are some and none verifies.
-  std::optional<std::string> find_latest() const;
+  // Newest checkpoint that verifies, of steps up to `last`; damaged ones are logged (file and key) and passed over.
+  // Nothing if there is no such checkpoint at all; CheckpointError if there are some and none verifies.
+  std::optional<std::string> find_latest(int64_t last = std::numeric_limits<int64_t>::max()) const;
   // Notes in a file beside the checkpoints which folder is the best one: in "best", or in one of a metric. It is a
   // pointer for people and scripts: failing to write it is logged.
   void set_best(const std::string& name, const std::string& file = kBestFile) const;
@@ -157,7 +161,8 @@ class CheckpointStore {
   std::string root_;
   CheckpointOptions options_;
   RunIdentity run_;
-  std::set<std::string> good_;  // names of those that this store wrote or verified
+  std::optional<int64_t> begin_;  // until a save has set aside what is later; written by the thread that saves
+  std::set<std::string> good_;    // names of those that this store wrote or verified
   int64_t saves_ = 0;
   std::unique_ptr<BackgroundSave> background_;  // from the first one on; goes first
 };

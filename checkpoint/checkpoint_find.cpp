@@ -1,6 +1,7 @@
 // What of CheckpointStore reads: finding, listing, loading and verifying. All of it waits for the saves of this process
 // that are still being written.
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <utility>
 #include <c10/util/StringUtil.h>
@@ -46,11 +47,13 @@ std::vector<std::string> CheckpointStore::list_now() const try {
 
 namespace {
 
-// What `look` makes of the newest checkpoint in `root` that it does not refuse; nothing if there is none at all. Those
-// that are refused are logged.
+// What `look` makes of the newest checkpoint in `root`, of steps up to `last`, that it does not refuse; nothing if
+// there is none at all. Those that are refused are logged.
 template <class Look>
-auto newest_good(const std::string& root, const Look& look) -> std::optional<decltype(look(root))> {
-  const std::vector<std::string> paths = CheckpointStore(root).list();
+auto newest_good(const std::string& root, const Look& look, int64_t last = std::numeric_limits<int64_t>::max())
+    -> std::optional<decltype(look(root))> {
+  std::vector<std::string> paths = CheckpointStore(root).list();
+  std::erase_if(paths, [last](const std::string& path) { return parse_folder_name(name_of(path))->step > last; });
   for (const std::string& path : paths) {
     try {
       return as_checkpoint_error([&] { return look(path); });
@@ -99,7 +102,9 @@ auto look_at(const std::string& path, const Look& look) -> decltype(look(path)) 
 
 }  // namespace
 
-std::optional<std::string> CheckpointStore::find_latest() const { return newest_good(root_, verified); }
+std::optional<std::string> CheckpointStore::find_latest(int64_t last) const {
+  return newest_good(root_, verified, last);
+}
 
 std::optional<std::string> CheckpointStore::find_best(const std::string& pointer) const {
   BackgroundSave::wait_for_all();

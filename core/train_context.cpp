@@ -135,7 +135,7 @@ std::vector<at::Tensor> CurrentStep::gradients() const {
 }
 
 const char* to_string(RunOutcome outcome) {
-  static constexpr std::array kNames = {"none", "running", "finished", "stopped", "interrupted", "failed"};
+  static constexpr std::array kNames = {"none", "running", "finished", "stopped", "interrupted", "diverged", "failed"};
   return kNames.at(static_cast<std::size_t>(outcome));
 }
 
@@ -166,6 +166,17 @@ void RunControl::stop(const std::string& reason, RunOutcome how) {
   if (!stop_reason.empty()) return;
   stop_reason = reason.empty() ? "a hook asked" : reason;
   stop_outcome = how;
+}
+
+void RunControl::stop_diverged(const std::string& reason) {
+  stop_reason = reason;
+  stop_outcome = RunOutcome::kDiverged;
+  if (outcome != RunOutcome::kNone && outcome != RunOutcome::kRunning) outcome = RunOutcome::kDiverged;
+}
+
+void RunControl::fail(const std::string& text) {
+  if (error.empty()) error = text;
+  outcome = RunOutcome::kFailed;
 }
 
 int64_t MicroBatches::samples() const {

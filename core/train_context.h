@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,6 +82,7 @@ struct StepView {
   // skipped (float32, one element, 0 or 1; undefined if steps are never skipped). Both on the device.
   at::Tensor applied{};
   at::Tensor skipped{};
+  bool scale_adapts = false;  // in in_step: the loss is scaled by a number that falls with each step that is skipped
 };
 
 // How many numbers lie between two edges: counts[i] of them from edges[i] on and below edges[i + 1], the last edge
@@ -194,8 +196,9 @@ struct CurrentEvaluation {
   std::string averaged_by{};              // the hook whose average of the weights evaluation uses; empty: none so far
 };
 
-// How a run ends: reached its limits; a hook asked to stop; interrupted, so that it shall go on later; failed.
-enum class RunOutcome { kNone, kRunning, kFinished, kStopped, kInterrupted, kFailed };
+// How a run ends: reached its limits; a hook asked to stop; interrupted, so that it shall go on later; stopped by a
+// hook that found it diverged; failed.
+enum class RunOutcome { kNone, kRunning, kFinished, kStopped, kInterrupted, kDiverged, kFailed };
 
 const char* to_string(RunOutcome outcome);
 
@@ -211,11 +214,21 @@ struct RunControl {
   // The same for a run that shall go on later (a signal, a time limit). A validation that runs now is abandoned,
   // without after_val_epoch, and made up for by the resume; CheckpointHook saves.
   void interrupt(const std::string& reason) { stop(reason, RunOutcome::kInterrupted); }
+  // As request_stop(), for a run that has diverged: no success, though nothing is thrown. Counts whenever it is found:
+  // after another reason to stop, and at after_train.
+  void stop_diverged(const std::string& reason);
+  // For a hook that is about to throw at after_train: those after it then see a run that failed, of which nothing is
+  // kept as a result. The first text stays.
+  void fail(const std::string& text);
 
-  // Goes back to the newest good checkpoint of the work dir after this step, and on from there with the data that comes
-  // now: what led here is left out. On all ranks at the same step. In train() alone: a loop of one's own has no source
-  // to go on with, and gets a ConfigError.
-  void request_rollback(const std::string& reason) { rollback_reason = reason; }
+  // After this step goes back to the newest good checkpoint of the run that was saved before step `bad_step`, the first
+  // one that went wrong, and on from there with the data that comes now: what led here is left out. Later checkpoints
+  // are set aside. On all ranks at the same step. Without such a checkpoint the run ends, with NonFiniteError. In
+  // train() alone: a loop of one's own has no source to go on with, and gets a ConfigError.
+  void request_rollback(const std::string& reason, int64_t bad_step) {
+    rollback_reason = reason;
+    rollback_bad_step = bad_step;
+  }
 
   // Validates after this step, as val_interval does; train() takes its validation data for it. On all ranks at the same
   // step. Without such data nothing happens.
@@ -223,6 +236,9 @@ struct RunControl {
   // CheckpointHook saves after this step, or after the next one if it has had its turn already. On all ranks at the
   // same step.
   void request_save() { save_requested = true; }
+  // The same for what a rank alone finds, by its clock or for a signal: all save after a step that they agree on, this
+  // one's next at the latest.
+  void propose_save() { save_proposed = true; }
 
   // Who may interrupt the run from outside, for a signal or a time limit: `look` is called after each step, between the
   // batches of an evaluation, and ten times a second while the run waits for data. For this run alone.
@@ -239,17 +255,24 @@ struct RunControl {
   bool only_evaluates() const { return kind != RunKind::kNone && kind != RunKind::kTraining; }
 
   RunKind kind = RunKind::kNone;  // of the run that is open
-  bool validation_requested = false, save_requested = false;
+  bool validation_requested = false, save_requested = false, save_proposed = false;
   std::string stop_reason{};  // the first one; empty: none
   RunOutcome stop_outcome = RunOutcome::kNone;
   // Of the training that is open, or of the last one. Final at after_train and after_run.
   RunOutcome outcome = RunOutcome::kNone;
   std::string rollback_reason{};  // of a rollback that is due; empty: none
-  std::string error{};            // on_exception and the points after it, of a run that failed
+  int64_t rollback_bad_step = 0;
+  std::string error{};  // on_exception and the points after it, of a run that failed
   std::vector<std::function<void()>> watchers{};
 
  private:
   void stop(const std::string& reason, RunOutcome how);
+};
+
+// Where the checkpoints that a run saves branch off from those that others have left in the same folder.
+struct CheckpointBranch {
+  int64_t step = 0;                 // that the run began with, or has loaded last
+  std::set<std::string> folders{};  // that it has saved into since: what they hold of later steps is its own
 };
 
 // What a hook may see and do, lent to it for one call.
@@ -273,6 +296,8 @@ struct TrainContext {
   // finite. Weights, optimizer and gradients stay; buffers and generators go on as in a step.
   std::function<NonFiniteOp(const MicroBatches&)> trace_non_finite{};
   RunIdentity identity{};  // of this run, for the checkpoints that it saves
+  CheckpointBranch branch{};
+  std::function<StateDict()> live_state{};  // of this rank, as it is: no copies, and no hook is asked to prepare
 };
 
 }  // namespace duet

@@ -45,6 +45,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
   set_mode(mode);
   context_.set_mode = [this](Mode another) { set_mode(another); };
   context_.trace_non_finite = [this](const MicroBatches& batches) { return step_->trace_non_finite(batches); };
+  context_.live_state = [this] { return state_->state_dict(); };
   context_.is_main = ranks_->is_main();
   context_.identity.world_size = step_->communicator().world_size();
   context_.step.parameters = &step_->parameters();
@@ -242,8 +243,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   control.watchers.clear();
   const auto fail = [&](const std::exception_ptr& found) {
     error = found;
-    control.outcome = RunOutcome::kFailed;
-    if (control.error.empty()) control.error = text_of(error);
+    control.fail(text_of(error));
     step_->communicator().fail(text_of(error));
   };
   const auto tell = [&](HookPoint point) {

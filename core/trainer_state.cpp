@@ -1,5 +1,6 @@
 // What of BaseTrainer is about its state: saved, loaded as one, gone back to.
 #include <utility>
+#include <variant>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -43,6 +44,7 @@ void BaseTrainer::all_or_nothing(const Load& load) {
   const StateDict before = host_copy(state_->state_dict());
   try {
     load();
+    context_.branch = {.step = context_.progress.step};
   } catch (const PeerError&) {
     throw;
   } catch (...) {
@@ -72,28 +74,54 @@ StateDict BaseTrainer::checkpoint_state() {
   return state;
 }
 
-// The epoch goes on where its data stands: it has fewer steps of the run than the others.
+namespace {
+
+// Where the data stood and stand, where the source says: "epoch 0 position 40 to position 80".
+std::string data_between(const StateDict& before, const StateDict& now) {
+  const auto item = [](const auto& entry) {
+    return std::visit([&](const auto& value) { return c10::str(" ", entry.first, " ", value); }, entry.second);
+  };
+  std::string from, to;
+  for (const auto& entry : before.values()) {
+    const auto then = now.values().find(entry.first);
+    if (then == now.values().end()) continue;
+    from += item(entry);
+    if (then->second != entry.second) to += item(*then);
+  }
+  return from.empty() || to.empty() ? "" : " (from" + from + " to" + to + ")";
+}
+
+}  // namespace
+
+// The epoch goes on where its data stands: it has fewer steps of the run than the others. A save right then keeps what
+// was left out left out, whenever the process ends.
 void BaseTrainer::roll_back(DataSource& data) {
-  const std::string reason = std::exchange(context_.control.rollback_reason, "");
   Progress& progress = context_.progress;
   const Progress now = progress;
   Communicator& ranks = step_->communicator();
-  const LoadedCheckpoint checkpoint = read_rollback(context_, reason);
+  const LoadedCheckpoint checkpoint = read_rollback(context_);
+  const std::string reason = std::exchange(context_.control.rollback_reason, "");
+  const StateDict position = data.state_dict();
   all_or_nothing([&] {
     run_on_all_ranks(ranks, [&] {
       StateDict state = checkpoint.state.without("data");
-      state.put("data", data.state_dict());
+      state.put("data", position);
       adopt(state);
     });
   });
+  context_.identity.parent = checkpoint.path;
+  context_.control.request_save();
   progress.epoch = now.epoch;
   progress.step_in_epoch = now.step_in_epoch;
   progress.epoch_offset += progress.step - now.step;
   data.start_epoch(progress.epoch);
-  if (context_.is_main) {
-    log_warning(c10::str("[BaseTrainer] back from step ", now.step, " to ", checkpoint.path,
-                         ", and on with the data that comes now: ", reason));
-  }
+  if (!context_.is_main) return;
+  const std::string text =
+      c10::str("back from step ", now.step, " to ", checkpoint.path, ", and on with the data that comes now: ", reason,
+               "; the data of steps ", progress.step + 1, " to ", now.step, " are left out",
+               data_between(checkpoint.state.part("data"), position));
+  log_warning("[BaseTrainer] " + text);
+  context_.log.text("rollback", text);
 }
 
 std::string BaseTrainer::save(const std::string& folder) {

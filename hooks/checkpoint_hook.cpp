@@ -1,6 +1,5 @@
 #include "hooks/checkpoint_hook.h"
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -8,32 +7,17 @@
 #include <system_error>
 #include <utility>
 #include <c10/util/StringUtil.h>
-#include <unistd.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/weights_file.h"
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
+#include "hooks/detail/checkpoint_place.h"
 #include "hooks/detail/shared.h"
 #include "metrics/metric.h"
 
 namespace duet {
-
-namespace {
-
-// Found out before training and not at the first save, hours later.
-void make_folder(const std::string& root, const std::string& work_dir) {
-  std::error_code failed;
-  std::filesystem::create_directories(root, failed);
-  if (!failed && access(root.c_str(), W_OK) != 0) failed = std::error_code(errno, std::generic_category());
-  if (failed) {
-    throw ConfigError("[CheckpointHook] found '" + root + "' that cannot be written (" + failed.message() +
-                      "), expected a writable folder; change work_dir (now '" + work_dir + "')");
-  }
-}
-
-}  // namespace
 
 const OptionFields& CheckpointHookOptions::fields() {
   using O = CheckpointHookOptions;
@@ -43,6 +27,10 @@ const OptionFields& CheckpointHookOptions::fields() {
         .expects("steps >= 0; set 0 to save only at the end")
         .read_by_hand("integer, at least 0", "500");
     add.key("by_epoch", "true/false", "interval counts epochs", "false");
+    add("interval_time", &O::interval_time, "time between saves, counted from the last one; 0: they go by steps alone")
+        .in(at_least(0))
+        .expects("seconds >= 0; set 0 to save by steps alone")
+        .read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
     add("save_begin", &O::save_begin, "step before which nothing is saved, and from which the interval counts")
         .in(at_least(0))
         .expects("a step >= 0")
@@ -66,6 +54,7 @@ const OptionFields& CheckpointHookOptions::fields() {
     add("published_keys", &O::published_keys, "what of the state goes to files of its own when the run ends")
         .called("list of names such as model, hooks.ema.weights")
         .one_or_list();
+    add("out_dir", &O::out_dir, "folder for the checkpoints, in one named as work_dir; empty: they lie in work_dir");
     add.rule([](const O& o) {
       require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");
       // Found out now and not at the first validation.
@@ -88,13 +77,16 @@ void CheckpointHook::before_train(TrainContext& context) {
   refused_step_ = -1;
   saved_step_ = context.progress.step;
   if (context.work_dir.empty()) {
-    const bool saves = options_.interval > 0 || !options_.save_best.empty() || options_.save_last;
+    const bool saves =
+        options_.interval > 0 || options_.interval_time > 0 || !options_.save_best.empty() || options_.save_last;
     if (!options_.need_work_dir || !saves) return;
     throw ConfigError(
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
-  const std::string root = CheckpointStore::root_of(context.work_dir);
-  run_on_main(*context.communicator, [&] { make_folder(root, context.work_dir); });
+  std::string root;
+  run_on_main(*context.communicator, [&] { root = make_checkpoint_folder(context, options_.out_dir); });
+  root = context.communicator->broadcast(root);
+  last_save_ = std::chrono::steady_clock::now();
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep, .verify_interval = options_.verify_interval});
   if (!context.is_main) return;
   store_->remove_leftovers();  // a run that has nothing left to do saves nothing
@@ -118,7 +110,16 @@ void CheckpointHook::after_train_iter(TrainContext& context) {
   if (!store_) return;
   const int64_t since_begin = context.progress.step - options_.save_begin;
   const bool is_due = options_.interval > 0 && since_begin >= 0 && since_begin % options_.interval == 0;
-  if (is_due || is_asked) try_save(context);
+  const bool has_diverged =
+      context.control.stop_outcome == RunOutcome::kDiverged || !context.control.rollback_reason.empty();
+  if ((is_due || is_asked) && !has_diverged) try_save(context);
+  propose_by_time(context);
+}
+
+void CheckpointHook::propose_by_time(TrainContext& context) {
+  if (options_.interval_time <= 0 || !context.is_main || context.progress.step < options_.save_begin) return;
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - last_save_;
+  if (since.count() >= options_.interval_time) context.control.propose_save();
 }
 
 void CheckpointHook::after_val(TrainContext& context) {
@@ -158,15 +159,23 @@ CheckpointHook::Bests CheckpointHook::take_improved(const TrainContext& context)
   return improved;
 }
 
-// What was just loaded is saved already.
-void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_step_ = context.progress.step; }
+// What was just loaded is saved already. In a run that goes back the steps after it come again, and the files for the
+// best ones may have gone with what was set aside.
+void CheckpointHook::after_load_checkpoint(TrainContext& context) {
+  saved_step_ = context.progress.step;
+  refused_step_ = -1;
+  if (pending_) pending_->bests_before = bests_;
+  if (store_ && context.is_main) restore_pointers(store_->root());
+}
 
 void CheckpointHook::after_train(TrainContext& context) {
   if (!store_) return;
+  const RunOutcome outcome = context.control.outcome;
   if (context.control.error.empty()) {
     settle_save(context);
-    const bool wanted = options_.save_last || context.control.outcome == RunOutcome::kInterrupted;
-    if (failed_ || (wanted && saved_step_ != context.progress.step)) {
+    const bool wanted = failed_ || options_.save_last || outcome == RunOutcome::kInterrupted;
+    const bool has_newer = failed_ || saved_step_ != context.progress.step;
+    if (wanted && has_newer && outcome != RunOutcome::kDiverged) {
       save(context, {}, /*in_background=*/false);
     }
   } else if (pending_) {  // without the other ranks, which may be gone
@@ -175,7 +184,8 @@ void CheckpointHook::after_train(TrainContext& context) {
     pending_.reset();
   }
   report_failures(context);
-  const bool is_through = context.control.error.empty() && context.control.outcome != RunOutcome::kInterrupted;
+  const bool is_through =
+      context.control.error.empty() && outcome != RunOutcome::kInterrupted && outcome != RunOutcome::kDiverged;
   if (is_through && !options_.published_keys.empty()) run_on_main(*context.communicator, [&] { publish(context); });
   store_.reset();
 }
@@ -229,8 +239,9 @@ bool CheckpointHook::improves(const std::string& metric, double score) const {
   return less_is_better(metric) ? score < best->score : score > best->score;
 }
 
-bool CheckpointHook::save(const TrainContext& context, const std::vector<std::string>& best, bool in_background) {
+bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>& best, bool in_background) {
   if (refused_step_ == context.progress.step) return false;  // and said so
+  last_save_ = std::chrono::steady_clock::now();
   settle_save(context);
   std::vector<std::string> keep;
   for (const Best& one : bests_) keep.push_back(one.folder);
@@ -249,7 +260,7 @@ bool CheckpointHook::save(const TrainContext& context, const std::vector<std::st
   return true;
 }
 
-bool CheckpointHook::try_save(const TrainContext& context, const std::vector<std::string>& best) {
+bool CheckpointHook::try_save(TrainContext& context, const std::vector<std::string>& best) {
   try {
     return save(context, best, options_.async);
   } catch (const CheckpointError& error) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,12 +12,13 @@
 namespace duet {
 
 struct CheckpointHookOptions {
-  int64_t interval = 500;  // steps between saves; 0: only at the end
-  int64_t save_begin = 0;  // no save by interval before this step; the interval counts from it
-  int max_keep = -1;       // older ones are deleted, the best one never; -1: keep all
+  int64_t interval = 500;    // steps between saves; 0: only at the end
+  double interval_time = 0;  // seconds between saves, counted from the last one; 0: they go by steps alone
+  int64_t save_begin = 0;    // no save by interval before this step; the interval counts from it
+  int max_keep = -1;         // older ones are deleted, the best one never; -1: keep all
   // Metrics to keep the best of, one checkpoint each; "auto": what the first metric names first; empty: none.
   std::vector<std::string> save_best{};
-  bool save_last = true;        // save when training ends or is stopped, though not after an error
+  bool save_last = true;        // save when training ends or is stopped, though not one that failed or diverged
   std::string rule = "";        // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says
   bool need_work_dir = true;    // false: without a work_dir it saves nothing, instead of an error
   bool async = true;            // a thread writes, while training goes on: costs the memory of a copy on the host
@@ -24,12 +26,17 @@ struct CheckpointHookOptions {
   // What of the state is worth publishing: "model", "hooks.ema.weights". Not empty: at the end of the run the tensors
   // below these names, of the last checkpoint and of the best ones, go to files of their own in <work_dir>/published.
   std::vector<std::string> published_keys{};
+  // Checkpoints go to <out_dir>/<name of work_dir>/checkpoints, and <work_dir>/checkpoints is a link to there, so that
+  // whoever looks in the work dir finds them. Empty: they lie in the work dir.
+  std::string out_dir{};
 
   static const OptionFields& fields();
 };
 
 // Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what
 // the other hooks made of the step.
+//
+// With `interval_time` the clock of rank 0 counts, and all ranks save after the step that follows.
 //
 // A save that a hook refuses (SaveRefused: weights that are not finite) is logged and left out, the run's last one too.
 // A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than
@@ -83,15 +90,16 @@ class CheckpointHook : public Hook {
   // Makes the results that are better than what there was the best ones, and returns them.
   Bests take_improved(const TrainContext& context);
   void publish(const TrainContext& context) const;
+  void propose_by_time(TrainContext& context);
   // A save that is written in the background.
   struct Pending {
     int64_t step = 0;
     Bests bests_before{};  // in force again if it fails
   };
   // false: a hook refused.
-  bool save(const TrainContext& context, const std::vector<std::string>& best, bool in_background);
+  bool save(TrainContext& context, const std::vector<std::string>& best, bool in_background);
   // false: also if it failed.
-  bool try_save(const TrainContext& context, const std::vector<std::string>& best = {});
+  bool try_save(TrainContext& context, const std::vector<std::string>& best = {});
   // Waits for the save in the background, on all ranks, and notes if it failed.
   void settle_save(const TrainContext& context);
   void note_failure(int64_t step, const std::string& reason);
@@ -100,12 +108,13 @@ class CheckpointHook : public Hook {
   CheckpointHookOptions options_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
   Bests bests_;
-  std::string auto_metric_;            // what "auto" was found to mean
-  int64_t refused_step_ = -1;          // whose state was not worth saving
-  int64_t saved_step_ = 0;             // nothing newer than this to save
-  bool failed_ = false;                // the last save
-  std::optional<Pending> pending_;     // the same on all ranks
-  std::vector<int64_t> failed_steps_;  // of this run
+  std::string auto_metric_;                          // what "auto" was found to mean
+  std::chrono::steady_clock::time_point last_save_;  // or the begin of training
+  int64_t refused_step_ = -1;                        // whose state was not worth saving
+  int64_t saved_step_ = 0;                           // nothing newer than this to save
+  bool failed_ = false;                              // the last save
+  std::optional<Pending> pending_;                   // the same on all ranks
+  std::vector<int64_t> failed_steps_;                // of this run
   std::string last_failure_;
 };
 

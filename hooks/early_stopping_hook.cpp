@@ -48,7 +48,10 @@ void EarlyStoppingHook::after_val_epoch(TrainContext& context) {
   const std::optional<double> value = monitored(context);
   if (!value) return;
   const std::string reason = judge(*value);
-  if (!reason.empty()) context.control.request_stop("early stopping: " + reason);
+  if (reason.empty()) return;
+  const bool has_diverged = options_.check_finite && !std::isfinite(*value);
+  has_diverged ? context.control.stop_diverged("early stopping: " + reason)
+               : context.control.request_stop("early stopping: " + reason);
 }
 
 std::optional<double> EarlyStoppingHook::monitored(const TrainContext& context) {

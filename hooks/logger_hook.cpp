@@ -311,12 +311,15 @@ void LoggerHook::after_train(TrainContext& context) {
     if (line_steps_ > 0) log_step(context);
     const double seconds = steady_seconds() - start_;
     const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
-    emit(context,
-         {.kind = "stop",
-          .step = context.progress.step,
-          .values = {{"mode", context.mode}, {"reason", reason}, {"seconds", seconds}, {"epoch", shown_epoch(context)}},
-          .line = c10::str("training ends at step ", context.progress.step, " after ", duration_text(seconds), ": ",
-                           reason)});
+    emit(context, {.kind = "stop",
+                   .step = context.progress.step,
+                   .values = {{"mode", context.mode},
+                              {"reason", reason},
+                              {"outcome", to_string(context.control.outcome)},
+                              {"seconds", seconds},
+                              {"epoch", shown_epoch(context)}},
+                   .line = c10::str("training ends at step ", context.progress.step, " after ", duration_text(seconds),
+                                    ": ", reason)});
   }
   started_ = false;
   flush();

@@ -5,11 +5,7 @@
 #include <optional>
 #include <utility>
 #include <vector>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/isfinite.h>
-#include <ATen/ops/isnan.h>
-#include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -17,6 +13,7 @@
 #include "core/task.h"
 #include "hooks/detail/loss_spikes.h"
 #include "hooks/detail/non_finite_trace.h"
+#include "hooks/detail/not_finite.h"
 #include "hooks/detail/shared.h"
 #include "hooks/detail/value_history.h"
 
@@ -24,57 +21,20 @@ namespace duet {
 
 namespace {
 
-// Names of the tensors that are not finite (or, with nan_only, hold a NaN), read from the device at once.
-std::vector<std::string> bad_names(const NamedTensors& tensors, bool nan_only = false) {
-  const at::NoGradGuard no_grad;
-  std::vector<std::string> names;
-  std::vector<at::Tensor> flags;
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined() || tensor.numel() == 0 || !(tensor.is_floating_point() || tensor.is_complex())) continue;
-    names.push_back(name);
-    flags.push_back(nan_only ? at::isnan(tensor).any() : at::isfinite(tensor).all().logical_not());
-  }
-  if (flags.empty()) return {};
-  const at::Tensor bad = at::stack(flags).cpu();
-  std::vector<std::string> found;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (bad.const_data_ptr<bool>()[i]) found.push_back(names[i]);
-  }
-  return found;
-}
-
-// Adds "the weight 'a'" or "3 weights from 'a' on"; nothing if there is none.
-void mention(std::string& text, const char* one, const char* many, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  if (!text.empty()) text += ", ";
-  text += names.size() == 1 ? c10::str(one, " '", names.front(), "'")
-                            : c10::str(names.size(), " ", many, " from '", names.front(), "' on");
-}
-
-// Adds the weights and buffers that are not finite.
-void mention_weights(std::string& text, const Task& task) {
-  NamedTensors trained;
-  for (const auto& [name, parameter] : task.named_parameters()) {
-    if (parameter.requires_grad()) trained.emplace_back(name, parameter);  // a mask may be a frozen parameter
-  }
-  mention(text, "the weight", "weights", bad_names(trained));
-  // An infinity may be meant: the mask of an attention is a buffer.
-  mention(text, "the buffer", "buffers", bad_names(task.named_buffers(), /*nan_only=*/true));
-}
-
 // What is not finite after the last step, in the order of a step.
 std::string scan(const TrainContext& context) {
-  std::string text;
+  std::vector<WatchedTensor> watched;
   if (context.step.result != nullptr) {
-    NamedTensors values = {{"loss", context.step.loss()}};
-    values.insert(values.end(), context.step.result->log.begin(), context.step.result->log.end());
-    values.emplace_back("grad_norm", context.step.result->grad_norm);
-    mention(text, "the value", "values", bad_names(values));
+    watched.push_back({"value", "loss", context.step.loss()});
+    for (const auto& [name, value] : context.step.result->log) watched.push_back({"value", name, value});
+    watched.push_back({"value", "grad_norm", context.step.result->grad_norm});
   }
-  NamedTensors gradients;
-  for (const auto& [name, parameter] : context.task.named_parameters()) gradients.emplace_back(name, parameter.grad());
-  mention(text, "the gradient", "gradients", bad_names(gradients));
-  mention_weights(text, context.task);
+  for (const auto& [name, parameter] : context.task.named_parameters()) {
+    watched.push_back({"gradient", name, parameter.grad()});
+  }
+  const std::vector<WatchedTensor> weights = watched_weights(context.task);
+  watched.insert(watched.end(), weights.begin(), weights.end());
+  const std::string text = names_of(not_finite(watched));
   return text.empty() ? "nothing any more" : text;
 }
 
@@ -173,9 +133,11 @@ void NaNGuardHook::restart(const TrainContext& context) {
   skipped_in_a_row_ = 0;
 }
 
-// Runs when a step runs op by op or is recorded, and adds nothing to it: whether steps may be skipped stays the
-// same.
-void NaNGuardHook::in_step(StepView& context) { may_skip_ = context.skipped.defined(); }
+// Runs when a step runs op by op or is recorded, and adds nothing to it: what it finds stays the same.
+void NaNGuardHook::in_step(StepView& context) {
+  may_skip_ = context.skipped.defined();
+  scale_adapts_ = context.scale_adapts;
+}
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (trace_) trace(context);
@@ -188,9 +150,9 @@ void NaNGuardHook::after_train_iter(TrainContext& context) {
 }
 
 bool NaNGuardHook::is_bad(const TrainContext& context) const {
-  NamedTensors numbers = {{"loss", context.step.loss()}};
-  for (const at::Tensor& gradient : context.step.gradients()) numbers.emplace_back("gradient", gradient);
-  return !bad_names(numbers).empty();
+  std::vector<WatchedTensor> numbers = {{"value", "loss", context.step.loss()}};
+  for (const at::Tensor& gradient : context.step.gradients()) numbers.push_back({"gradient", "", gradient});
+  return !not_finite(numbers).empty();
 }
 
 // Loss scaling leaves out steps now and then whose numbers are all finite without it.
@@ -225,13 +187,11 @@ void NaNGuardHook::look(TrainContext& context) {
     values[0].assign(all, all + losses.numel());
     values[1].assign(all + losses.numel(), all + numbers.numel());
   }
-  if (may_skip_) {
-    check_skips(context);
-    is_bad_ = false;
-  } else {
-    check_finite(context, values[0], values[1]);
+  if (spikes_) check_spikes(context, values[0]);  // first: numbers that are not finite may come of it
+  if (context.control.rollback_reason.empty()) {
+    may_skip_ ? check_skips(context) : check_finite(context, values[0], values[1]);
   }
-  if (spikes_ && context.control.rollback_reason.empty()) check_spikes(context, values[0]);
+  is_bad_ = false;
   const int64_t in_a_row = skipped_in_a_row_;
   restart(context);
   skipped_in_a_row_ = in_a_row;
@@ -247,10 +207,10 @@ void NaNGuardHook::check_finite(TrainContext& context, const std::vector<double>
   }
   if (bad == 0) return;
   act(context, options_.action,
-      c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
-               context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ",
-               cause.empty() ? "" : cause + ". ", kWayOut, trace_ ? "" : kTraceHint),
-      c10::str("step ", bad, " was not finite"));
+      {c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
+                context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ",
+                cause.empty() ? "" : cause + ". ", kWayOut, trace_ ? "" : kTraceHint),
+       c10::str("step ", bad, " was not finite"), bad});
 }
 
 void NaNGuardHook::check_skips(TrainContext& context) {
@@ -258,20 +218,20 @@ void NaNGuardHook::check_skips(TrainContext& context) {
   const bool any_applied = context.hyper_parameters.applied() > applied_;
   skipped_in_a_row_ = any_applied ? 0 : skipped_in_a_row_ + steps;
   const double scale = last_loss_scale(context);
-  if (scale < options_.min_loss_scale) {
+  if (scale_adapts_ && scale < options_.min_loss_scale) {
     act(context, options_.action,
-        c10::str("[NaNGuardHook] found the loss scale at ", scale, " after step ", context.progress.step,
-                 ", expected at least min_loss_scale ", options_.min_loss_scale,
-                 ": steps are skipped whatever the scale, so their numbers are not finite without it either; ",
-                 kSkipWayOut),
-        "the loss scale fell below min_loss_scale");
+        {c10::str("[NaNGuardHook] found the loss scale at ", scale, " after step ", context.progress.step,
+                  ", expected at least min_loss_scale ", options_.min_loss_scale,
+                  ": steps are skipped whatever the scale, so their numbers are not finite without it either; ",
+                  kSkipWayOut),
+         "the loss scale fell below min_loss_scale", watch_start_ + 1});
   } else if (options_.max_consecutive_skips > 0 && skipped_in_a_row_ >= options_.max_consecutive_skips) {
     act(context, options_.action,
-        c10::str("[NaNGuardHook] found that none of the last ", skipped_in_a_row_, " steps up to step ",
-                 context.progress.step,
-                 " changed a weight, as their loss or gradients were not finite; expected fewer ",
-                 "than max_consecutive_skips ", options_.max_consecutive_skips, "; ", kSkipWayOut),
-        c10::str(skipped_in_a_row_, " steps in a row were skipped"));
+        {c10::str("[NaNGuardHook] found that none of the last ", skipped_in_a_row_, " steps up to step ",
+                  context.progress.step,
+                  " changed a weight, as their loss or gradients were not finite; expected fewer ",
+                  "than max_consecutive_skips ", options_.max_consecutive_skips, "; ", kSkipWayOut),
+         c10::str(skipped_in_a_row_, " steps in a row were skipped"), context.progress.step - skipped_in_a_row_ + 1});
     skipped_in_a_row_ = 0;
   }
 }
@@ -281,40 +241,55 @@ void NaNGuardHook::check_spikes(TrainContext& context, const std::vector<double>
   if (!spike) return;
   const int64_t step = watch_start_ + static_cast<int64_t>(spike->at) + 1;
   act(context, options_.spike_action,
-      c10::str("[NaNGuardHook] found loss ", spike->loss, " at step ", step, ", looked at after step ",
-               context.progress.step, ": ", spike->score, " deviations above the median ", spike->median, " of the ",
-               options_.spike_window, " losses before it, expected at most spike_threshold ", options_.spike_threshold,
-               "; lower the learning rate, clip gradients or look at the data"),
-      c10::str("the loss of step ", step, " was a spike"));
+      {c10::str("[NaNGuardHook] found loss ", spike->loss, " at step ", step, ", looked at after step ",
+                context.progress.step, ": ", spike->score, " deviations above the median ", spike->median, " of the ",
+                options_.spike_window, " losses before it, expected at most spike_threshold ", options_.spike_threshold,
+                "; lower the learning rate, clip gradients or look at the data"),
+       c10::str("the loss of step ", step, " was a spike"), step});
 }
 
-void NaNGuardHook::act(TrainContext& context, const std::string& action, const std::string& text,
-                       const std::string& reason) {
+void NaNGuardHook::act(TrainContext& context, const std::string& action, const Finding& found) {
   const bool goes_back = action == "rollback" && can_go_back_ && context.data != nullptr && !context.work_dir.empty() &&
                          ++rollbacks_ <= options_.max_rollbacks;
-  if (action == "raise" || (action == "rollback" && !goes_back)) throw NonFiniteError(text + where_to_go_on(context));
-  if (context.is_main) log_warning(text);  // the values are those of all ranks
-  if (goes_back) context.control.request_rollback(reason);
-  if (action == "stop") context.control.request_stop(reason);
+  const bool ends = action == "stop" || action == "raise" || (action == "rollback" && !goes_back);
+  const std::string text = ends ? found.text + where_to_go_on(context) : found.text;
+  if (ends && action != "stop") throw NonFiniteError(text);
+  if (context.is_main) log_warning(text);  // the same on all ranks
+  if (goes_back) context.control.request_rollback(found.reason, found.bad_step);
+  if (action == "stop") context.control.stop_diverged(found.reason);
 }
 
+// What ranks have in common leads to the action, on all of them; a buffer may be bad on one alone. The checkpoints
+// before have passed this, so that the newest one is good.
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
-  std::string bad;
-  mention_weights(bad, context.task);
-  if (bad.empty()) return;
-  const std::string text = c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.progress.step,
-                                    ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut,
-                                    where_to_go_on(context));
-  if (options_.action == "raise") throw NonFiniteError(text);
-  throw SaveRefused(text);
+  const std::vector<WatchedTensor> found = not_finite(
+      context.live_state ? watched_state(context.task, context.live_state()) : watched_weights(context.task));
+  if (found.empty()) return;
+  const int64_t step = context.progress.step;
+  const std::string text =
+      c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", step,
+               ", expected finite numbers to save; go on from an earlier checkpoint and ", kWayOut);
+  const bool is_common = std::ranges::any_of(found, [](const WatchedTensor& one) { return !one.of_this_rank; });
+  const bool acts = options_.action == "raise" || (is_common && options_.action != "warn");
+  if (!acts) throw SaveRefused(text + where_to_go_on(context));
+  const std::string reason = c10::str("the state after step ", step, " is not finite");
+  act(context, options_.action, {text, reason, step});
+  throw SaveRefused(reason);
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {
   can_go_back_ = false;
   context.log.remove_gauge("skipped_steps");
   if (!context.control.error.empty()) return;
-  if (context.progress.step > watch_start_) look(context);
-  check_run(context);
+  try {
+    const std::string& pending = context.control.rollback_reason;  // by a save after the last step
+    if (!pending.empty()) act(context, "raise", {"[NaNGuardHook] found that " + pending + "; " + kWayOut, pending, 0});
+    if (context.progress.step > watch_start_) look(context);
+    check_run(context);
+  } catch (const NonFiniteError& error) {
+    context.control.fail(error.what());
+    throw;
+  }
 }
 
 // Loss scaling may leave out the first few steps of a run, until it has found its scale.
@@ -323,9 +298,9 @@ void NaNGuardHook::check_run(TrainContext& context) {
   const int64_t steps = context.progress.step - run_start_;
   if (!may_skip_ || steps <= 0 || context.hyper_parameters.applied() > run_start_applied_) return;
   act(context, steps < kFewSteps ? "warn" : options_.action,
-      c10::str("[NaNGuardHook] found that none of the ", steps,
-               " steps of this run changed a weight, as their loss or gradients were not finite; ", kSkipWayOut),
-      "no step changed a weight");
+      {c10::str("[NaNGuardHook] found that none of the ", steps,
+                " steps of this run changed a weight, as their loss or gradients were not finite; ", kSkipWayOut),
+       "no step changed a weight", run_start_ + 1});
 }
 
 }  // namespace duet

@@ -15,9 +15,10 @@ class ValueHistory;
 
 struct NaNGuardHookOptions {
   int64_t interval = 50;  // >= 1: steps between two looks, each of which waits for the device once
-  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look; "rollback": train() goes back to the
-  // newest checkpoint and on with other data, as RunControl::request_rollback says; "raise" in a loop of one's own,
-  // without a work dir, and at the end.
+  // "raise": NonFiniteError; "stop": training ends, see RunControl::stop_diverged(); "warn": one warning per look;
+  // "rollback": train() goes back to the newest checkpoint before that step and on with other data, see
+  // RunControl::request_rollback();
+  // "raise" in a loop of one's own, without a work dir, and at the end.
   std::string action = "raise";
   int64_t max_rollbacks = 3;  // >= 1, of a run; the next one raises
   bool trace = false;         // looks at every step, and runs one that is not finite again to name the op and module
@@ -36,10 +37,10 @@ struct NaNGuardHookOptions {
 
 // Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each step are kept
 // where they are, which costs nothing, and all looked at every `interval` steps: the message names the very step
-// that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then. Weights
-// that are not finite are never saved: a state is checked before it is taken for a checkpoint, and refused with
-// SaveRefused ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as
-// `action` says.
+// that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then. Weights,
+// state of the optimizer (a second moment that is infinite freezes its weight while losses look well) and averages that
+// are not finite are never saved: they are checked before they are taken for a checkpoint, and refused with SaveRefused
+// ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as `action` says.
 //
 // A run whose steps are skipped one after the other learns nothing: that ends it too, at `max_consecutive_skips`, and
 // so does a loss scale that has fallen too far for its gradients to count. "skipped_steps" is logged: how many have
@@ -83,8 +84,13 @@ class NaNGuardHook : public Hook {
   void check_skips(TrainContext& context);
   void check_spikes(TrainContext& context, const std::vector<double>& losses);
   void check_run(TrainContext& context);
-  // What `action` says of what `text` tells: `reason` in short.
-  void act(TrainContext& context, const std::string& action, const std::string& text, const std::string& reason);
+  struct Finding {
+    std::string text;      // for people, in full
+    std::string reason;    // in short
+    int64_t bad_step = 0;  // the first one that went wrong
+  };
+  // What `action` says of it.
+  void act(TrainContext& context, const std::string& action, const Finding& found);
 
   NaNGuardHookOptions options_;
   std::unique_ptr<ValueHistory> losses_, norms_;  // of the steps since watch_start_
@@ -94,6 +100,7 @@ class NaNGuardHook : public Hook {
   int64_t skipped_in_a_row_ = 0;
   int64_t run_start_ = 0, run_start_applied_ = 0;  // finished steps when this run began, and those that changed weights
   bool may_skip_ = false;                          // steps may be skipped
+  bool scale_adapts_ = false;                      // and each that is lowers the loss scale
   std::unique_ptr<NonFiniteTrace> trace_;          // null: not asked for
   bool is_bad_ = false;                            // the last step, as the trace has seen it
   std::string cause_;                              // of its numbers, if they were not finite on this rank

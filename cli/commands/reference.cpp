@@ -86,6 +86,8 @@ const std::map<std::string, std::string> kUsualValues = {
     {"limit_test_batches", "0.25"},
     {"limit_predict_batches", "10"},
     {"max_time", "1h30m"},
+    {"interval_time", "30 min"},
+    {"out_dir", "/scratch/checkpoints"},
     {"device", "cpu"},
     {"priority", "NORMAL"},
     {"path", "data/file"},

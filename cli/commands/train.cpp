@@ -96,7 +96,7 @@ std::string set_aside(const std::string& root) {
 // After a run that failed without a checkpoint of its own: a slip in a config must not cost an earlier run its place.
 // Not under a launcher, which starts the run anew and resumes from what it finds there.
 void put_back(const RunConfig& config, const std::string& aside, const std::string& root) {
-  if (aside.empty() || config.launch.agent_store || !CheckpointStore(root).list().empty()) return;
+  if (!aside.starts_with(root + ".") || config.launch.agent_store || !CheckpointStore(root).list().empty()) return;
   std::error_code failed;
   std::filesystem::remove_all(root, failed);
   if (!failed) std::filesystem::rename(aside, root, failed);
@@ -253,6 +253,19 @@ void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
   if (!lock) lock.emplace(config.work_dir);
 }
 
+// Of a run that has ended without an error. `aside`: where the checkpoints of an earlier run are.
+int exit_code_of(const RunConfig& config, BaseTrainer& trainer, const std::string& aside) {
+  if (trainer.outcome() == RunOutcome::kDiverged) {
+    if (config.is_main()) put_back(config, aside, checkpoint_root(config));
+    return NonFiniteError("").exit_code();
+  }
+  if (trainer.outcome() != RunOutcome::kInterrupted) return 0;
+  save_interrupted_run(config, trainer);
+  if (config.is_main()) std::cout << "state saved; go on with --resume auto" << std::endl;
+  // torchrun takes any other code for a failure and would start the run anew.
+  return config.launch.agent_store ? 0 : kInterrupted;
+}
+
 int train(const Arguments& arguments, RunConfig& config) {
   Communicator& ranks = config.communicator();
   run_on_main(ranks, [&] { check_writable(arguments.json); });
@@ -305,11 +318,7 @@ int train(const Arguments& arguments, RunConfig& config) {
     if (run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
     print_summary(config, run);
   }
-  if (run.trainer->outcome() != RunOutcome::kInterrupted) return 0;
-  save_interrupted_run(config, *run.trainer);
-  if (config.is_main()) std::cout << "state saved; go on with --resume auto" << std::endl;
-  // torchrun takes any other code for a failure and would start the run anew.
-  return config.launch.agent_store ? 0 : kInterrupted;
+  return exit_code_of(config, *run.trainer, aside);
 }
 
 }  // namespace

@@ -134,7 +134,8 @@ void LogReader::add_record(const Json& record) {
     add_value("train", "epoch_time", {number_at(record, "step", 0), run_.seconds, number_at(record, "epoch_time", 0)});
   } else if (kind == "stop") {
     run_.end_reason = string_at(record, "reason");
-    run_.end = run_.end_reason == "done" ? RunEnd::kFinished : RunEnd::kStopped;
+    const bool has_diverged = string_at(record, "outcome") == "diverged";
+    run_.end = has_diverged ? RunEnd::kFailed : run_.end_reason == "done" ? RunEnd::kFinished : RunEnd::kStopped;
     run_.step = count_at(record, "step");
   } else if (kind == "error") {
     run_.end = RunEnd::kFailed;

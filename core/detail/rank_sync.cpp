@@ -32,7 +32,8 @@ StepReport report_at(SyncPlace place) {
 // wait ends as soon as the others come, who look where they wait for data.
 StepDecision RankSync::exchange(StepReport report) {
   report.stops = !context_.control.stop_reason.empty();
-  report.interrupted = context_.control.stop_outcome == RunOutcome::kInterrupted;
+  report.stop_outcome = context_.control.stop_outcome;
+  report.proposes_save = context_.control.save_proposed;
   return is_alone() ? decide({&report, 1}) : decide(ranks_.gather(report));
 }
 
@@ -50,8 +51,9 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
     }
     if (said.stops && decision.stopping_rank < 0) {
       decision.stopping_rank = static_cast<int64_t>(rank);
-      decision.stop_outcome = said.interrupted ? RunOutcome::kInterrupted : RunOutcome::kStopped;
+      decision.stop_outcome = said.stop_outcome;
     }
+    decision.saves = decision.saves || said.proposes_save;
     decision.has_data = decision.has_data || said.micro_batches > 0;
     decision.total_weight += said.weight;
     decision.samples += said.samples;
@@ -75,6 +77,10 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   if (stops_count && decision.stopping_rank >= 0) {
     adopt_stop(decision);
     return decision;
+  }
+  if (decision.saves) {
+    context_.control.save_proposed = false;
+    context_.control.request_save();
   }
   own.total = decision.total_weight;
   own.samples_elsewhere = decision.samples - samples;

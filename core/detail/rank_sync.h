@@ -20,10 +20,11 @@ enum class SyncPlace : int32_t { kBeforeStep, kBetweenSteps, kAtStart, kBeforeDa
 // What one rank tells the others. Without initializers: it is copied byte by byte.
 struct StepReport {
   SyncPlace place;
-  bool stops;             // a hook here wants to end training ...
-  bool interrupted;       // ... and to go on later
-  int64_t micro_batches;  // read for the step; 0: its data are used up
-  double weight;          // of these together
+  bool stops;  // a hook here wants to end training
+  bool proposes_save;
+  RunOutcome stop_outcome;  // in this way
+  int64_t micro_batches;    // read for the step; 0: its data are used up
+  double weight;            // of these together
   int64_t samples;
   uint64_t fingerprint;  // TrainStep::fingerprint()
   int64_t epoch_steps;   // kAtStart: of an epoch; 0: unknown
@@ -33,6 +34,7 @@ struct StepReport {
 struct StepDecision {
   int64_t stopping_rank = -1;  // the first one that wants to stop; -1: none
   RunOutcome stop_outcome = RunOutcome::kNone;
+  bool saves = false;     // some rank proposes it
   bool has_data = false;  // on some rank
   double total_weight = 0;
   int64_t samples = 0;

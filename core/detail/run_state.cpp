@@ -1,5 +1,6 @@
 #include "core/detail/run_state.h"
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <sstream>
 #include <c10/util/StringUtil.h>
@@ -254,22 +255,48 @@ LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path) {
   return found;
 }
 
-LoadedCheckpoint read_rollback(const TrainContext& context, const std::string& reason) {
+namespace {
+
+// Leaves the newest good checkpoint before `bad_step` as the newest of all. Those since then may hold finite weights,
+// and yet what went wrong. Those that are damaged go with them.
+void leave_those_before(const std::string& root, int64_t bad_step) {
+  CheckpointStore store(root);
+  const std::optional<std::string> good = store.find_latest(bad_step - 1);
+  if (!good) throw CheckpointError(c10::str("there is none of a step before ", bad_step, " in '", root, "'"));
+  const int64_t step = checkpoint_format::parse_folder_name(checkpoint_format::name_of(*good))->step;
+  const std::string aside = store.set_aside_after(step);
+  if (aside.empty()) return;
+  log_warning(c10::str("[BaseTrainer] the checkpoints of steps after ", step, " come from steps that went wrong: they ",
+                       "are now in '", aside, "'"));
+}
+
+}  // namespace
+
+LoadedCheckpoint read_rollback(const TrainContext& context) {
+  const RunControl& control = context.control;
+  const std::string root = CheckpointStore::root_of(context.work_dir);
   try {
-    return read_on_main(*context.communicator, CheckpointStore::root_of(context.work_dir));
+    run_on_main(*context.communicator, [&] { leave_those_before(root, control.rollback_bad_step); });
+    return read_on_main(*context.communicator, root);
   } catch (const CheckpointError& error) {
-    throw CheckpointError(c10::str("[BaseTrainer] cannot go back from step ", context.progress.step, " (", reason,
-                                   ") to a checkpoint: ", error.what(), "; save more often, or before training"));
+    // Not for want of a checkpoint does the run end, but because it has diverged.
+    throw NonFiniteError(c10::str("[BaseTrainer] found that training has diverged (", control.rollback_reason,
+                                  ") at step ", context.progress.step, ", expected a checkpoint to go back to: ",
+                                  error.what(), "; save more often, lower the learning rate or clip gradients"));
   }
 }
 
-std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const SaveWishes& wishes) {
+std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveWishes& wishes) {
   const StateDict state = context.checkpoint_state();
   std::string path;
   run_on_main(*context.communicator, [&] {
+    CheckpointBranch& branch = context.branch;
+    const std::string folder = std::filesystem::weakly_canonical(store.root()).string();
+    if (!branch.folders.contains(folder)) store.go_on_from(branch.step);
     store.set_identity(context.identity);
     const auto save = wishes.in_background ? &CheckpointStore::save_in_background : &CheckpointStore::save;
     path = (store.*save)(context.progress.step, state, wishes.keep, wishes.best);
+    branch.folders.insert(folder);
   });
   return context.communicator->broadcast(path);
 }

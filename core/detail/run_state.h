@@ -73,9 +73,9 @@ StateDict host_copy(const StateDict& state);
 // What CheckpointStore::read() gives on rank 0, on all ranks. All of them call it.
 LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path);
 
-// The newest good checkpoint of the work dir, for a run that has `reason` to go back. All ranks call it. Throws
-// CheckpointError if there is none.
-LoadedCheckpoint read_rollback(const TrainContext& context, const std::string& reason);
+// The newest good checkpoint before RunControl::rollback_bad_step, for a run that has reason to go back; later ones are
+// set aside. All ranks call it. Throws NonFiniteError if there is none.
+LoadedCheckpoint read_rollback(const TrainContext& context);
 
 // How a checkpoint is to be saved, see CheckpointStore.
 struct SaveWishes {
@@ -86,7 +86,7 @@ struct SaveWishes {
 
 // Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
 // an error of one, CheckpointError or SaveRefused, is thrown on all.
-std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const SaveWishes& wishes = {});
+std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveWishes& wishes = {});
 // Waits for a save in the background on rank 0, whose error is thrown on all. All ranks call it.
 void finish_save(CheckpointStore& store, const TrainContext& context);
 

@@ -182,7 +182,7 @@ class Run {
     } else {
       add_to_row(log);
     }
-    if (log.kind == "error") exit_code_ = 1;
+    if (log.kind == "error" || has_diverged(log)) exit_code_ = 1;
     if (!log.line.empty()) write_line(log);
   }
 
@@ -206,6 +206,13 @@ class Run {
   }
 
  private:
+  // Without an error, and no success either.
+  static bool has_diverged(const LogRecord& log) {
+    return log.kind == "stop" && std::ranges::any_of(log.values, [](const auto& value) {
+             return value.first == "outcome" && value.second == LogValue(std::string("diverged"));
+           });
+  }
+
   void add_to_row(const LogRecord& log) {
     if (log.step > step_) write_row();
     const bool earlier = log.step < step_;

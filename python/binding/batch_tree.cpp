@@ -240,8 +240,7 @@ Batch to_batch(const py::handle& object) {
   auto [root, equal] = flattener.take(object, "");
   Batch batch;
   for (const auto& [name, tensor] : flattener.tensors) {
-    require<DataError>(!batch.has(name),
-                       "[Batch] two tensors of the batch are called '" + name + "'; rename a key");
+    require<DataError>(!batch.has(name), "[Batch] two tensors of the batch are called '" + name + "'; rename a key");
     batch.set(name, tensor);
   }
   try {

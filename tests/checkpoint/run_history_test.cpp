@@ -121,6 +121,44 @@ TEST(RunThatWentBack, LeavesTheLaterStepsBesideTheRoot) {
   EXPECT_FALSE(fs::exists(folder / "c/latest"));
 }
 
+// Else a damaged step 400 would hand the run over to step 300 of the other.
+TEST(RunThatWentBack, LeavesTheLaterStepsOfTheOtherAtItsFirstSaveHoweverLateThatIs) {
+  const TempDir folder;
+  for (const int64_t step : {100, 200, 300}) CheckpointStore(folder / "c").save(step, sample_state(step));
+  CheckpointStore store(folder / "c", {.max_keep = -1});
+  store.go_on_from(200);
+  EXPECT_EQ(latest_of(store), "step-300");  // not before it saves
+  const std::string log = stderr_of([&] { store.save(400, sample_state(400)); });
+  expect_contains(log, {"steps after 200", folder / "c.1"});
+  store.save_in_background(500, sample_state(500));
+  EXPECT_EQ(store.list().size(), 4U);
+  EXPECT_EQ(latest_of(CheckpointStore(folder / "c.1")), "step-300");
+  for (const std::string step : {"500", "400"}) fs::resize_file(folder / "c/step-" + step + "/model.safetensors", 3);
+  EXPECT_EQ(latest_of(CheckpointStore(folder / "c")), "step-200");
+}
+
+TEST(RunThatWentBack, FindsTheNewestGoodOneUpToAStep) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c", {.max_keep = -1});
+  for (const int64_t step : {1, 2, 3, 4}) store.save(step, sample_state(step));
+  EXPECT_EQ(store.find_latest(3), folder / "c/step-3");
+  fs::resize_file(folder / "c/step-3/model.safetensors", 3);
+  EXPECT_EQ(CheckpointStore(folder / "c").find_latest(3), folder / "c/step-2");
+  EXPECT_EQ(store.find_latest(0), std::nullopt);
+}
+
+// On the file system of the checkpoints, and not on that of the link.
+TEST(RunThatWentBack, LeavesTheLaterStepsBesideWhereALinkLeads) {
+  const TempDir folder;
+  fs::create_directories(folder / "far/c");
+  fs::create_directories(folder / "w");
+  fs::create_directory_symlink("../far/c", folder / "w/checkpoints");
+  CheckpointStore store(CheckpointStore::root_of(folder / "w"));
+  for (const int64_t step : {1, 2}) store.save(step, sample_state(step));
+  EXPECT_TRUE(fs::equivalent(store.set_aside_after(1), folder / "far/c.1"));
+  EXPECT_TRUE(fs::equivalent(CheckpointStore::find(folder / "w"), folder / "far/c/step-1"));
+}
+
 TEST(RunThatWentBack, FollowsNoNoteThatLeadsElsewhere) {
   const TempDir folder;
   CheckpointStore store(folder / "c", {.max_keep = -1});

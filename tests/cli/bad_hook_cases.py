@@ -70,6 +70,7 @@ OVERRIDES = [
     ("default_hooks.logger.file=data/images/x.jsonl", CONFIG, r"data/images/x\.jsonl"),
     # CheckpointHook
     ("default_hooks.checkpoint.interval=-1", CONFIG, r"checkpoint\.interval is -1"),
+    ("default_hooks.checkpoint.interval_time=soon", CONFIG, r"checkpoint\.interval_time is 'soon', expected a time above 0"),
     ("default_hooks.checkpoint.max_keep=0", CONFIG, r"checkpoint\.max_keep is 0, expected at least 1, or -1 to keep all"),
     ("default_hooks.checkpoint.max_keep=-2", CONFIG, r"checkpoint\.max_keep is -2"),
     ("default_hooks.checkpoint={max_keep: 2, max_keep_ckpts: 2}", CONFIG, r"max_keep_ckpts is set beside max_keep"),

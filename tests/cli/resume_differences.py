@@ -125,6 +125,23 @@ def damaged(case):
     expect(re.search(r"resumed from .*step-2", text), text)
 
 
+def checkpoints_lie_elsewhere(case):
+    wish = ("train", "config.yaml", "work_dir=far", "default_hooks.checkpoint.out_dir=scratch")
+    case.program.run(*wish, "default_hooks.checkpoint.interval_time=30 min")
+    place = case.folder / "scratch/far/checkpoints"
+    expect((place / "step-4").is_dir() and (case.folder / "far/checkpoints").resolve() == place.resolve(), "not in out_dir")
+    text = case.program.run(*wish, "--resume", "auto", "trainer.max_steps=6")
+    expect(re.search(r"resumed from '.*scratch/far/checkpoints/step-4'", text), text)
+    text = case.program.run("eval", "config.yaml", "work_dir=far", "data.val={type: Csv, path: rows.csv, target: label}",
+                            "evaluator=[{type: Accuracy}]")
+    expect("scratch/far/checkpoints/step-6" in text, text)
+    expect("step-6" in case.program.run("inspect", "far"), "inspect does not find it")
+    listed = case.program.run("list", ".")
+    expect("far" in listed and "scratch" not in listed, listed)
+    text = case.program.run(*wish)  # anew: those of the run before go beside theirs
+    expect((place.parent / "checkpoints.1/step-6").is_dir() and (place / "step-4").is_dir(), text)
+
+
 def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
@@ -136,7 +153,7 @@ def main():
         saved = manifest_of(folder, "run", 4)
         expect(saved["world_size"] == 1 and saved["parent"] == "" and saved["data"].startswith("Csv, 40 samples, "), saved)
         for check in (says_nothing_where_nothing_differs, checkpoint_wins, config_wins, the_record_reproduces_the_run,
-                      other_data, other_world, damaged):
+                      other_data, other_world, damaged, checkpoints_lie_elsewhere):
             check(case)
             print(check.__name__.replace("_", " "), flush=True)
 

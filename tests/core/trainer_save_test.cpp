@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "hooks/checkpoint_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"
@@ -82,6 +84,47 @@ TEST_P(TrainerSave, LoadsTheNewestOfAFolderAndDeletesNone) {
   expect_error<CheckpointError>([&] { loaded->load(folder / "nowhere"); }, {"nowhere"});
   expect_error<CheckpointError>([&] { loaded->save(folder.write("a_file", "x")); }, {"a_file", "not saved"});
   EXPECT_EQ(loaded->progress().step, 6);
+}
+
+TEST_P(TrainerSave, ARunThatWentBackIsTheOnlyOneInItsFolderFromItsFirstSaveOn) {
+  const TempDir folder;
+  const auto trainer = trainer_for(mode(), {});
+  const auto go_on = [&](uint64_t until) {
+    while (trainer->progress().step < static_cast<int64_t>(until)) trainer->step(mlp_batch(until));
+    trainer->save(folder / "saved");
+  };
+  const auto names = [&](const std::string& root) {
+    Names found;
+    for (const std::string& path : CheckpointStore(folder / root).list()) found.push_back(path.substr(path.size() - 6));
+    return found;
+  };
+  for (const uint64_t step : {1, 2, 3}) go_on(step);
+  EXPECT_EQ(names("saved"), (Names{"step-3", "step-2", "step-1"}));
+  trainer->load(folder / "saved/step-2");
+  EXPECT_EQ(names("saved").size(), 3U);
+  go_on(4);
+  go_on(5);
+  EXPECT_EQ(names("saved"), (Names{"step-5", "step-4", "step-2", "step-1"}));
+  EXPECT_EQ(names("saved.1"), Names{"step-3"});
+}
+
+// CheckpointHook and save() write for one run.
+TEST_P(TrainerSave, TheHooksCheckpointsAreOfTheSameRun) {
+  const TempDir folder;
+  const auto trainer = trainer_for(mode(), {.max_steps = 5}, "AdamW", folder.path().string());
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2, .save_last = false}));
+  trainer->train(*loader(40));
+  trainer->save(folder / "checkpoints/");
+  EXPECT_EQ(CheckpointStore(folder / "checkpoints").list().size(), 3U);
+}
+
+TEST_P(TrainerSave, SavesByTheClockAfterTheStepThatFollows) {
+  const TempDir folder;
+  const auto trainer = trainer_for(mode(), {.max_steps = 5}, "AdamW", folder.path().string());
+  trainer->add_hook(
+      std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .interval_time = 1e-9, .save_begin = 2}));
+  trainer->train(*loader(40));
+  EXPECT_EQ(CheckpointStore(folder / "checkpoints").list().size(), 3U);  // after steps 3, 4 and 5
 }
 
 TEST_P(TrainerSave, HooksHearOfEverySave) {

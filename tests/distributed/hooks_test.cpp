@@ -2,8 +2,10 @@
 #include <limits>
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include "checkpoint/checkpoint.h"
 #include "core/detail/param_scheduler_hook.h"
 #include "core/hook.h"
+#include "hooks/checkpoint_hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
@@ -12,6 +14,7 @@
 #include "metrics/class_metric.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/trainer_runs.h"
 
 // Hooks on several ranks: what they exchange, and that they decide alike.
@@ -67,6 +70,34 @@ TEST_P(DistributedHooks, SyncBuffersTakesTheMeanOfTheRanks) {
     EXPECT_TRUE(same_bits(results[0].at(name), results[1].at(name))) << name;
   }
   EXPECT_EQ(results[1].at("norm.num_batches_tracked").item<int64_t>(), 3);
+}
+
+// Late: all ranks go back to before it, with the data that the others have seen left out.
+TEST_P(DistributedHooks, GoBackToBeforeASpikeTogetherAndSaveByOneClock) {
+  const testing::ToyTask task = testing::mlp_task();
+  const TempDir folder;
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    TrainerOptions options;
+    options.work_dir = folder.path().string();
+    const auto trainer = trainer_for(task, {.max_steps = 30}, ranks, options);
+    trainer->add_hook(std::make_unique<NaNGuardHook>(
+        NaNGuardHookOptions{.interval = 8, .spike_threshold = 1000, .spike_window = 10, .spike_action = "rollback"}));
+    trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5, .interval_time = 1e-9}));
+    Batch all = task.batch(200, 9);
+    all["input"].slice(0, 68, 72).mul_(1e4);  // step 18, of both ranks
+    std::vector<int64_t> steps;
+    trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) { steps.push_back(run.progress.step); });
+    trainer->train(*share_of(all.items(), 4, ranks.get(), false));
+    NamedTensors result = weights_of(*trainer);
+    result.emplace_back("steps", at::tensor(steps, at::kLong));
+    return result;
+  });
+  testing::expect_same_on_all(results);
+  const at::Tensor steps = results[0].at("steps");
+  ASSERT_EQ(steps.numel(), 37);
+  EXPECT_EQ(steps[23].item<int64_t>(), 24);
+  EXPECT_EQ(steps[24].item<int64_t>(), 18);
+  EXPECT_EQ(CheckpointStore(folder / "checkpoints").list().size(), 29U);  // after every step but the first
 }
 
 // Ids of the samples of each epoch, in the order that this rank trained on them.

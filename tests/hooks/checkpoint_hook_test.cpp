@@ -45,6 +45,67 @@ TEST_F(Checkpoint, RemovesWhatADeadSaveHasLeftThoughThereIsNothingToSave) {
   EXPECT_EQ(saved(), FileNames{});
 }
 
+// The clock of rank 0 proposes, and the ranks agree on a step: here nobody agrees but the test.
+TEST_F(Checkpoint, ProposesASaveWhenItsTimeHasCome) {
+  CheckpointHook hook({.interval = 0, .interval_time = 1e-9, .save_begin = 3});
+  hook.before_train(run.context);
+  train(hook, 2);
+  EXPECT_FALSE(run.context.control.save_proposed);
+  train(hook, 1);
+  EXPECT_TRUE(run.context.control.save_proposed);
+  EXPECT_EQ(saved(), FileNames{});
+  run.context.control = {};
+  run.context.is_main = false;
+  train(hook, 1);
+  EXPECT_FALSE(run.context.control.save_proposed);
+
+  run.context.is_main = true;
+  CheckpointHook seldom({.interval = 0, .interval_time = 1e9});
+  seldom.before_train(run.context);
+  train(seldom, 3);
+  EXPECT_FALSE(run.context.control.save_proposed);
+}
+
+TEST_F(Checkpoint, SavesWhereOutDirSaysAndIsFoundInTheWorkDir) {
+  const std::string place = folder / "scratch/run/checkpoints";
+  const auto hook_in = [&](const std::string& out_dir) {
+    return CheckpointHook({.interval = 2, .published_keys = {"model"}, .out_dir = out_dir});
+  };
+  CheckpointHook hook = hook_in(folder / "scratch");
+  hook.before_train(run.context);
+  train(hook, 5);
+  run.context.control.outcome = RunOutcome::kFinished;
+  hook.after_train(run.context);
+  EXPECT_EQ(CheckpointStore::root_of(run.context.work_dir), place);
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-4", "step-5"}));
+  EXPECT_EQ(CheckpointStore::find(run.context.work_dir), place + "/step-5");
+  EXPECT_EQ(CheckpointStore::find(folder / "scratch/run"), place + "/step-5");
+  EXPECT_FALSE(fs::is_empty(folder / "run/published"));
+
+  // What is set aside goes beside it.
+  EXPECT_EQ(CheckpointStore(root()).set_aside_after(4), place + ".1");
+  EXPECT_EQ(CheckpointStore::find(run.context.work_dir), place + "/step-4");
+
+  CheckpointHook elsewhere = hook_in(folder / "other");
+  expect_error<ConfigError>([&] { elsewhere.before_train(run.context); },
+                            {"the checkpoints of this run in '" + place, "leave out_dir as it was"});
+  CheckpointHook again = hook_in(folder / "scratch");
+  EXPECT_NO_THROW(again.before_train(run.context));
+
+  run.context.work_dir = folder / "elsewhere/run";
+  CheckpointHook of_another = hook_in(folder / "scratch");
+  expect_error<ConfigError>([&] { of_another.before_train(run.context); },
+                            {"the checkpoints of another run in '" + place, "choose another out_dir"});
+  run.context.identity.parent = place + "/step-4";
+  EXPECT_NO_THROW(of_another.before_train(run.context));
+
+  run.context.work_dir = folder / "full";
+  fs::create_directories(folder / "full/checkpoints");
+  folder.write("full/checkpoints/something", "x");
+  CheckpointHook no_room = hook_in(folder / "scratch");
+  expect_error<ConfigError>([&] { no_room.before_train(run.context); }, {"full/checkpoints", "change out_dir"});
+}
+
 TEST_F(Checkpoint, KeepsTheNewest) {
   CheckpointHook hook({.interval = 1, .max_keep = 3});
   hook.before_train(run.context);

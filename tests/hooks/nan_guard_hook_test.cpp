@@ -2,14 +2,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
+#include "hooks/ema_hook.h"
+#include "tests/hooks/nan_guard_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -17,9 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::mlp_task;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr int64_t kBad = 6;  // the step whose batch is not finite
 
 // Operators that this thread calls while it lives.
 class CountOperators {
@@ -39,43 +40,6 @@ class CountOperators {
   at::CallbackHandle callback_;
 };
 int CountOperators::count = 0;
-
-class NaNGuard : public ::testing::TestWithParam<const char*> {
- protected:
-  std::unique_ptr<BaseTrainer> make_plain(TrainerOptions options = {}, int64_t verify_interval = 2) {
-    GraphOptions graph;
-    graph.fallback = Fallback::kStrict;
-    graph.verify_interval = verify_interval;
-    options.work_dir = folder_.path().string();
-    seed_all(3);
-    return testing::make_trainer(GetParam(), mlp_task().make(), options, graph);
-  }
-  std::unique_ptr<BaseTrainer> make(const NaNGuardHookOptions& options, const TrainerOptions& trainer_options = {},
-                                    int64_t verify_interval = 2) {
-    auto trainer = make_plain(trainer_options, verify_interval);
-    trainer->add_hook(std::make_unique<NaNGuardHook>(options));
-    return trainer;
-  }
-
-  static void step(BaseTrainer& trainer, double bad = kInf) {
-    Batch batch = mlp_task().batch(8, static_cast<uint64_t>(trainer.progress().step));
-    if (trainer.progress().step + 1 == kBad) batch["input"][3][2] = bad;
-    trainer.step(batch);
-  }
-  static void steps(BaseTrainer& trainer, int64_t until, double bad = kInf) {
-    while (trainer.progress().step < until) step(trainer, bad);
-  }
-  std::vector<std::string> checkpoints() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(CheckpointStore::root_of(folder_.path().string()))) {
-      if (entry.is_directory()) names.push_back(entry.path().filename().string());
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
-  TempDir folder_;
-};
 
 TEST_P(NaNGuard, NamesTheStepThatWasTheFirstAndWhatIsNotFinite) {
   for (const double bad : {kInf, std::nan("")}) {
@@ -169,9 +133,37 @@ TEST_P(NaNGuard, SavesNoStateThatIsNotFinite) {
   const auto trainer = make({.interval = 100});
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
   expect_error<NonFiniteError>([&] { steps(*trainer, 20); },
-                               {"weights from 'a.weight' on not finite after step 6", "checkpoint"});
+                               {"4 weights from 'a.weight' on, 8 optimizer states from 'state.a.bias.exp_avg' on not",
+                                "finite after step 6", "checkpoint"});
   EXPECT_EQ(checkpoints(),
             (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
+}
+
+// An infinite second moment freezes its weight, and every loss looks well.
+TEST_P(NaNGuard, SavesNoStateOfTheOptimizerNorAverageThatIsNotFinite) {
+  const auto trainer = make({.interval = 100});
+  trainer->add_hook(std::make_unique<EMAHook>(EMAHookOptions{.evaluate_on_ema = false}));
+  steps(*trainer, 3, 1.0);
+  const StateDict good = copy_of(trainer->state_dict());
+  trainer->save(folder_ / "saved");
+  spoil(*trainer, "exp_avg_sq");
+  expect_error<NonFiniteError>([&] { trainer->save(folder_ / "saved"); },
+                               {"the optimizer state '", "exp_avg_sq", "not finite after step 3"});
+  trainer->load_state_dict(good);
+  spoil(*trainer, "ema.weights.a.weight");
+  expect_error<NonFiniteError>([&] { trainer->save(folder_ / "saved"); }, {"the average 'ema.weights.a.weight'"});
+}
+
+TEST_P(NaNGuard, StopsARunWhoseOptimizerStateCannotBeSaved) {
+  const auto trainer = make({.interval = 100, .action = "stop"});
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 4}));
+  steps(*trainer, 6, 1.0);
+  spoil(*trainer, "exp_avg_sq");
+  steps(*trainer, 8, 1.0);
+  EXPECT_THAT(trainer->stop_reason(), HasSubstr("the state after step 8 is not finite"));
+  trainer->finish();
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kDiverged);
+  EXPECT_EQ(checkpoints(), std::vector<std::string>{"step-4"});
 }
 
 TEST_P(NaNGuard, LeavesCheckpointsAsTheyAreWhenItOnlyWarns) {
@@ -192,9 +184,56 @@ TEST_P(NaNGuard, StopsWithoutAnErrorThoughTheLastStateCannotBeSaved) {
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
   while (trainer->stop_reason().empty()) step(*trainer);
   EXPECT_NO_THROW(trainer->finish());
-  EXPECT_EQ(trainer->outcome(), RunOutcome::kStopped);
-  EXPECT_EQ(trainer->progress().step, 8);
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kDiverged);
+  EXPECT_EQ(trainer->progress().step, 6);  // whose save finds it before the next look
   EXPECT_EQ(checkpoints().back(), CheckpointStore::folder_name(4));
+}
+
+// By a rule that is a guard's own: finite weights that nobody would go on from.
+TEST_P(NaNGuard, KeepsNoCheckpointOfARunThatDiverged) {
+  const auto trainer = make({.interval = 1, .spike_threshold = 20, .spike_window = 10, .spike_action = "stop"});
+  trainer->add_hook(std::make_unique<CheckpointHook>(
+      CheckpointHookOptions{.interval = 16, .max_keep = 1, .published_keys = {"model"}}));
+  Batch batch = mlp_task().batch(8, 1);
+  while (trainer->progress().step < 31) trainer->step(batch);
+  batch.set("input", batch["input"] * 1e4);
+  trainer->step(batch);  // whose end a checkpoint is due at
+  EXPECT_THAT(trainer->stop_reason(), HasSubstr("the loss of step 32 was a spike"));
+  trainer->finish();
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kDiverged);
+  EXPECT_EQ(checkpoints(), std::vector<std::string>{CheckpointStore::folder_name(16)});
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "published"));
+}
+
+// Found after the last step: the hooks that come after the guard see a run that failed.
+TEST_P(NaNGuard, KeepsNothingOfARunThatItFindsDivergedAtItsEnd) {
+  TrainerOptions options;
+  options.non_finite = NonFinite::kSkip;
+  for (const std::string action : {"raise", "stop"}) {
+    const auto trainer = make({.interval = 100, .action = action, .max_consecutive_skips = 0}, options);
+    trainer->add_hook(std::make_unique<CheckpointHook>());
+    std::string outcome;
+    trainer->on(HookPoint::kAfterTrain, [&](TrainContext& run) { outcome = to_string(run.control.outcome); });
+    Batch batch = mlp_task().batch(8, 1);
+    batch["input"][3][2] = kInf;
+    while (trainer->progress().step < 25) trainer->step(batch);
+    if (action == "raise") {
+      expect_error<NonFiniteError>([&] { trainer->finish(); }, {"none of the 25 steps of this run changed a weight"});
+    } else {
+      trainer->finish();
+    }
+    EXPECT_EQ(outcome, action == "raise" ? "failed" : "diverged");
+    EXPECT_EQ(checkpoints(), std::vector<std::string>{});
+  }
+}
+
+TEST_P(NaNGuard, LeavesALossScaleThatIsFixedAsItIs) {
+  TrainerOptions options;
+  options.loss_scale = LossScaleOptions{.dynamic = false, .init_scale = 1e-6};
+  const auto trainer = make({.interval = 2}, options);
+  steps(*trainer, 6, 1.0);
+  trainer->finish();
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
 }
 
 TEST_P(NaNGuard, BeginsItsWatchAnewWithEachRun) {
@@ -203,38 +242,6 @@ TEST_P(NaNGuard, BeginsItsWatchAnewWithEachRun) {
   first->finish();
   second->load_state_dict(first->state_dict());
   expect_error<NonFiniteError>([&] { steps(*second, 20); }, {"at step 6, looked at after step 8"});
-}
-
-TEST_P(NaNGuard, RollsBackAndGoesOnWithTheDataThatComesThen) {
-  Batch all = mlp_task().batch(40, 9);
-  all["input"][24][3] = kInf;  // in step 13
-  DataLoader data(std::make_shared<TensorDataset>(all.items()), {.batch_size = 2});
-  TrainerOptions options;
-  options.loop.max_steps = 25;
-  options.work_dir = folder_.path().string();
-  const auto trainer = make({.interval = 1, .action = "rollback"}, options);
-  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5}));
-  std::vector<std::pair<int64_t, int64_t>> steps;
-  trainer->on(HookPoint::kBeforeTrainIter, [&steps](TrainContext& context) {
-    steps.emplace_back(context.progress.step, context.step.micro_batches->batches[0].sample_ids()[0]);
-  });
-  ::testing::internal::CaptureStderr();
-  trainer->train(data);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("back from step 13 to "));
-  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
-  EXPECT_EQ(trainer->progress().step, 25);
-  EXPECT_EQ(trainer->progress().epoch, 1);
-  ASSERT_EQ(steps.size(), 28U);
-  EXPECT_EQ(steps[12], std::make_pair(int64_t{12}, int64_t{24}));
-  EXPECT_EQ(steps[13], std::make_pair(int64_t{10}, int64_t{26}));
-  EXPECT_EQ(steps[20], std::make_pair(int64_t{17}, int64_t{0}));  // the second epoch
-  const StateDict weights = trainer->weights();
-  for (const auto& [name, weight] : weights.tensors()) EXPECT_TRUE(at::isfinite(weight).all().item<bool>()) << name;
-}
-
-TEST_P(NaNGuard, RaisesWhereThereIsNothingToRollBackTo) {
-  const auto trainer = make({.interval = 1, .action = "rollback"});
-  expect_error<NonFiniteError>([&] { steps(*trainer, 20); }, {"at step 6"});  // no source to go on with
 }
 
 TEST_P(NaNGuard, EndsARunWhoseStepsAreAllSkipped) {
@@ -315,7 +322,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, NaNGuard, ::testing::Values("eager", "graph"));
 class MaskedTask : public FakeTask {
  public:
   NamedTensors named_buffers() const override { return {{"mask", buffer}, {"count", at::zeros({}, at::kLong)}}; }
-  at::Tensor buffer = at::full({2}, -kInf);
+  at::Tensor buffer = at::full({2}, -std::numeric_limits<float>::infinity());
 };
 
 TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {

@@ -167,6 +167,11 @@ TEST_F(ForeignLogs, WandbRun) {
     sink->write(train(150, 0.125));
     sink->write({.kind = "error", .step = 150, .wall_time = 1e9 + 130, .line = "no more data"});
   }
+  {
+    const auto sink = wandb_sink(options, config);
+    sink->write({.kind = "start", .step = 150, .wall_time = 1e9 + 200});
+    sink->write({.kind = "stop", .step = 150, .wall_time = 1e9 + 201, .values = {{"outcome", "diverged"}}});
+  }
   Json& first = expected["runs"][0];
   first = {{"project", "p"}, {"name", "é n"}, {"start", 1'000'000'000}, {"exit_code", 0}, {"runtime", 20}};
   first["config"] = {
@@ -186,6 +191,13 @@ TEST_F(ForeignLogs, WandbRun) {
   second["rows"] = Json::array({Json{{"_step", 150}, {"train/loss", exact(0.125)}, {"train/epoch", exact(2.0)}}});
   second["summary"] = {{"_step", 150}};
   second["lines"] = {"step 150\n", "no more data\n"};
+  const Json config_of_second = second["config"];
+  Json& diverged = expected["runs"][2];
+  diverged = {{"project", "p"}, {"name", "é n"}, {"start", 1'000'000'200}, {"exit_code", 1}, {"runtime", 1}};
+  diverged["config"] = config_of_second;
+  diverged["rows"] = Json::array();
+  diverged["summary"] = {{"outcome", "diverged"}};
+  diverged["lines"] = Json::array();
   expect_in(folder);
 }
 
