@@ -28,12 +28,14 @@ constexpr std::string_view kHashKey = ",\n  \"manifest_xxh3\": \"";
 constexpr std::string_view kEnd = "\"\n}\n";
 constexpr size_t kHexDigits = 32;
 
+// Written in an order for people. Read as the other type: an ordered object looks each key up among all before it.
+
 // A whole number: nlohmann would quietly convert 1.5, or a number beyond the type.
 template <class T>
-T whole(const ordered_json& value) {
+T whole(const json& value) {
   const bool fits = std::is_signed_v<T> ? value.is_number_integer() : value.is_number_unsigned();
   if (!fits) {
-    throw ordered_json::type_error::create(302, "found " + value.dump() + ", expected a whole number", nullptr);
+    throw json::type_error::create(302, "found " + value.dump() + ", expected a whole number", nullptr);
   }
   return value.get<T>();
 }
@@ -43,51 +45,54 @@ ordered_json to_json(const CheckpointTensor& tensor) {
           {"offset", tensor.offset}, {"bytes", tensor.bytes}, {"xxh3", tensor.xxh3}};
 }
 
-CheckpointTensor to_tensor(const ordered_json& json) {
+CheckpointTensor to_tensor(const json& entry) {
   CheckpointTensor tensor;
-  tensor.name = json.at("name").get<std::string>();
-  tensor.file = json.at("file").get<std::string>();
-  tensor.dtype = json.at("dtype").get<std::string>();
-  for (const ordered_json& extent : json.at("shape")) tensor.shape.push_back(whole<int64_t>(extent));
-  tensor.offset = whole<uint64_t>(json.at("offset"));
-  tensor.bytes = whole<uint64_t>(json.at("bytes"));
-  tensor.xxh3 = json.at("xxh3").get<std::string>();
+  tensor.name = entry.at("name").get<std::string>();
+  tensor.file = entry.at("file").get<std::string>();
+  tensor.dtype = entry.at("dtype").get<std::string>();
+  for (const auto& extent : entry.at("shape")) tensor.shape.push_back(whole<int64_t>(extent));
+  tensor.offset = whole<uint64_t>(entry.at("offset"));
+  tensor.bytes = whole<uint64_t>(entry.at("bytes"));
+  tensor.xxh3 = entry.at("xxh3").get<std::string>();
   return tensor;
 }
 
 ordered_json to_json(const RunIdentity& run) {
   std::string lines;
   for (const auto& [path, value] : run.config) lines += path + ": " + value + "\n";
-  return {{"world_size", run.world_size}, {"launch", run.launch},
-          {"parent", run.parent},         {"data", run.data},
-          {"classes", run.classes},       {"config", run.config},
+  return {{"world_size", run.world_size},
+          {"launch", run.launch},
+          {"parent", run.parent},
+          {"data", run.data},
+          {"classes", run.classes},
+          {"config", run.config},
           {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
 }
 
-RunIdentity to_identity(const ordered_json& json) {
+RunIdentity to_identity(const json& entry) {
   RunIdentity run;
-  run.world_size = whole<int64_t>(json.at("world_size"));
-  run.launch = json.at("launch").get<std::string>();
-  run.parent = json.at("parent").get<std::string>();
-  run.data = json.at("data").get<std::string>();
-  if (json.contains("classes")) run.classes = json.at("classes").get<std::vector<std::string>>();
-  run.config = json.at("config").get<std::map<std::string, std::string>>();
+  run.world_size = whole<int64_t>(entry.at("world_size"));
+  run.launch = entry.at("launch").get<std::string>();
+  run.parent = entry.at("parent").get<std::string>();
+  run.data = entry.at("data").get<std::string>();
+  if (entry.contains("classes")) run.classes = entry.at("classes").get<std::vector<std::string>>();
+  run.config = entry.at("config").get<std::map<std::string, std::string>>();
   return run;
 }
 
-Manifest to_manifest(const ordered_json& json) {
+Manifest to_manifest(const json& document) {
   Manifest manifest;
   manifest.step =
-      whole<int64_t>(json.at(json.contains("step") ? "step" : "update"));  // named so before the first release
-  manifest.created = json.at("created").get<std::string>();
-  manifest.torch_version = json.at("torch_version").get<std::string>();
-  manifest.duet_version = json.at("duet_version").get<std::string>();
-  if (json.contains("run")) manifest.run = to_identity(json.at("run"));
-  for (const ordered_json& file : json.at("files")) {
+      whole<int64_t>(document.at(document.contains("step") ? "step" : "update"));  // named so before the first release
+  manifest.created = document.at("created").get<std::string>();
+  manifest.torch_version = document.at("torch_version").get<std::string>();
+  manifest.duet_version = document.at("duet_version").get<std::string>();
+  if (document.contains("run")) manifest.run = to_identity(document.at("run"));
+  for (const auto& file : document.at("files")) {
     manifest.files.push_back(
         {file.at("name").get<std::string>(), whole<uint64_t>(file.at("bytes")), file.at("xxh3").get<std::string>()});
   }
-  for (const ordered_json& tensor : json.at("tensors")) manifest.tensors.push_back(to_tensor(tensor));
+  for (const auto& tensor : document.at("tensors")) manifest.tensors.push_back(to_tensor(tensor));
   return manifest;
 }
 
@@ -213,12 +218,12 @@ Manifest decode_manifest(const std::string& text, const std::string& path) {
   const std::string tail = c10::str(kHashKey, xxh3_hex(text.data(), body), kEnd);
   check(path, body > 0 && text.compare(body, kTail, tail) == 0, "the manifest does not match its own hash");
   try {
-    const auto json = parse_json<ordered_json>(text, "the manifest");
-    const auto format = whole<int64_t>(json.at("format"));
+    const auto document = parse_json<json>(text, "the manifest");
+    const auto format = whole<int64_t>(document.at("format"));
     check(path, format == kFormat, "found format ", format, ", expected ", kFormat,
           "; read it with the duet that wrote it");
-    return to_manifest(json);
-  } catch (const ordered_json::exception& error) {
+    return to_manifest(document);
+  } catch (const json::exception& error) {
     refuse(path, c10::str("the manifest is not as expected: ", one_line(error.what())));
   } catch (const MalformedFile& error) {
     refuse(path, one_line(error.what));
