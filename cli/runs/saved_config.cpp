@@ -90,9 +90,11 @@ SavedConfig read_saved_config(const std::string& path) {
   SavedConfig config;
   try {
     const std::string text = read_yaml_text(path);
+    const YAML::Node root = load_yaml(text);
     ValueCollector collector(origins_of(text));
-    collector.add(load_yaml(text), "");
+    if (root.IsMap()) collector.add(root, "");
     config = std::move(collector.config);
+    if (config.values.empty()) config.problem = "config.yaml holds no keys";
   } catch (const file_io::IoError& error) {
     config.problem = error.what();
   } catch (const YamlTooLarge& error) {

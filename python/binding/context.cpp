@@ -66,6 +66,9 @@ void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
           "request_stop", [](const Run& run, const std::string& reason) { run.get().control.request_stop(reason); },
           py::arg("reason"), "Ends training after this step.")
       .def(
+          "stop_diverged", [](const Run& run, const std::string& reason) { run.get().control.stop_diverged(reason); },
+          py::arg("reason"), "As request_stop(), for a run that has diverged: no success.")
+      .def(
           "interrupt", [](const Run& run, const std::string& reason) { run.get().control.interrupt(reason); },
           py::arg("reason"), "Ends training after this step; it shall go on later.")
       .def(
@@ -123,6 +126,9 @@ void bind_run(py::module_& module) {
           "that an evaluation's batch is of; empty if it has no name")
       .def_property_readonly("metrics", [](const Run& run) { return run.get().evaluation.metrics; })
       .def_property_readonly("stop_reason", [](const Run& run) { return run.get().control.stop_reason; })
+      .def_property_readonly(
+          "outcome", [](const Run& run) { return to_string(run.get().control.outcome); },
+          "'running', or how the run ended: 'finished', 'stopped', 'interrupted', 'diverged' or 'failed'")
       .def_property_readonly("error", [](const Run& run) { return run.get().control.error; });
   bind_control(bound);
 }

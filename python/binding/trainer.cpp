@@ -278,7 +278,10 @@ void bind_state(py::class_<Trainer>& bound) {
       .def_property_readonly("mode", [](Trainer& t) { return t.get().mode(); })
       .def_property_readonly("progress", [](Trainer& t) { return t.get().progress(); })
       .def_property_readonly("finished", [](Trainer& t) { return t.get().finished(); })
-      .def_property_readonly("stop_reason", [](Trainer& t) { return t.get().stop_reason(); });
+      .def_property_readonly("stop_reason", [](Trainer& t) { return t.get().stop_reason(); })
+      .def_property_readonly(
+          "outcome", [](Trainer& t) { return to_string(t.get().outcome()); },
+          "how the last run ended: 'finished', 'stopped', 'interrupted', 'diverged' or 'failed'; 'none' before one");
 }
 
 }  // namespace

@@ -93,6 +93,23 @@ def test_a_resume_goes_on_bit_by_bit(mode, tmp_path):
     toy.assert_same_bits(whole.model.state_dict(), second.model.state_dict())
 
 
+def test_a_run_that_diverged_says_so(mode):
+    class Watch(duet.Hook):
+        def after_train_iter(self, run):
+            if run.progress.step == 2:
+                run.stop_diverged("the loss is beyond hope")
+
+        def after_train(self, run):
+            self.outcome = run.outcome
+
+    watch = Watch()
+    trainer = make(mode, max_steps=8, hooks=[watch])
+    assert trainer.outcome == "none"
+    trainer.fit(toy.batches(10))
+    assert (trainer.outcome, watch.outcome) == ("diverged", "diverged")
+    assert "beyond hope" in trainer.stop_reason
+
+
 def test_named_loaders_are_one_validation_with_results_of_each(mode):
     class Watch(duet.Hook):
         def __init__(self):

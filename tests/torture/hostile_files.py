@@ -1,5 +1,6 @@
 """Files that somebody made to do harm: deep, endless, or far larger inside than outside."""
 
+import functools
 import gzip
 import io
 import json
@@ -41,11 +42,17 @@ def nested(random, begin, end, most=300_000):
     return begin * depth + end * depth
 
 
-def png(width, height, rows, depth=8, colors=0):
+@functools.cache
+def packed_zeros(count):
+    return zlib.compress(bytes(count), 9)
+
+
+def png(width, height, rows, depth=8, colors=0, texts=()):
     def chunk(name, content):
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
     head = struct.pack(">IIBBBBB", width, height, depth, colors, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
+    before = b"".join(chunk(b"zTXt", b"k\0\0" + packed_zeros(count)) for count in texts)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + before + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
 
 
 def laughs(random):
@@ -93,9 +100,37 @@ def csv(random):
     yield b"x" * many + b"\n1\n"
 
 
+def logs(random):
+    many = random.choice([1000, 300_000])
+    names = b",".join(b'"%d":1' % i for i in range(many))
+    yield b'{"kind":"train","step":1,' + names + b"}\n"
+    yield b'{"kind":"text",' + names.replace(b":1", b':""') + b"}\n"
+    yield b'{"kind":"train","a":' + nested(random, b"[", b"]")
+    yield b'{"kind":"train","step":1,"loss":1}' + b" " * random.choice([1000, 40_000_000]) + b"\n"
+    yield b"".join(b'{"kind":"train","a":1,"step":%d}\n{"kind":"void","step":%d}\n' % (i, i // 2) for i in range(many // 10))
+    yield b'{"kind":"histogram","h":{"counts":[' + b"0," * many + b'0],"min":0,"max":1}}\n'
+    yield b"\n" * many + b"{}\n" * many
+
+
+def packed_states(random):
+    """What a rank may send: an outline with counts, names, types and shapes, then bytes."""
+    def outlined(outline):
+        return struct.pack("<Q", len(outline)) + outline
+    many = random.choice([10, 100_000])
+    for extent in (1 << 20, 1 << 40, (1 << 63) - 1, -1):
+        shape = [extent] * random.randint(1, 3)
+        yield outlined(struct.pack("<QQ", 1, 1) + b"a" + struct.pack(f"<bQ{len(shape)}q", 6, len(shape), *shape) + bytes(8))
+    yield outlined(struct.pack("<Q", 1 << 60))
+    yield outlined(struct.pack("<QQ", 1, 1 << 62))
+    yield outlined(struct.pack("<QQ", 0, many) + b"".join(struct.pack("<Q", 6) + b"%06d\0\1" % i for i in range(many)))
+    tensors = b"".join(struct.pack("<Q", 6) + b"%06d" % i + struct.pack("<bQq", 6, 1, 0) for i in range(many))
+    yield outlined(struct.pack("<Q", many) + tensors + bytes(8))
+    yield outlined(struct.pack("<QQ", 1, 1) + b"a" + struct.pack("<bQ", random.randint(-1, 60), 0) + bytes(8)) + bytes(16)
+
+
 def one(random):
     """A kind, the file of that kind, and whether it must be refused."""
-    what = random.randrange(12)
+    what = random.randrange(16)
     if what == 0:
         return "pt", pt(random.choice(list(pickles(random))))
     if what == 1:
@@ -131,5 +166,14 @@ def one(random):
         return "npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + bytes(16)
     if what == 10:
         return "csv", random.choice(list(csv(random)))
+    if what == 11:
+        return random.choice(["image", "mask"]), png(4, 4, bytes(20), texts=[7_900_000] * random.choice([1, 10, 90]))
+    if what == 12:
+        return "log", random.choice(list(logs(random)))
+    if what == 13:
+        return "packed_state", random.choice(list(packed_states(random)))
+    if what == 14:
+        key = b"k" * random.choice([1000, 1_000_000, 8_000_000])
+        return random.choice(["yaml", "saved_config"]), b"? " + key + b"\n: [" + b"{x: 1}, " * random.choice([10, 4000]) + b"1]\n"
     packed = archive([("a/data.pkl", bytes(random.choice([1000, 30_000_000])))] * random.choice([1, 2]), zipfile.ZIP_DEFLATED)
     return random.choice(["zip", "pt"]), packed

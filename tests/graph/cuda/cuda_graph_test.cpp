@@ -16,6 +16,7 @@
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
 #include "tests/cuda_stand_in/stand_in.h"
+#include "tests/graph/cuda/device_run.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/toy_tasks.h"
 
@@ -27,114 +28,16 @@ namespace {
 
 namespace cuda = testing::cuda;
 using ::testing::AnyOf;
+using testing::DeviceRun;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kDevice;
+using testing::kEagerSteps;
+using testing::Kind;
+using testing::kinds;
+using testing::mlp_with;
 
 constexpr int kUnknownError = 999;  // cudaErrorUnknown
-constexpr int64_t kEagerSteps = 3;  // before the one that is recorded
-
-const at::Device kDevice(at::kCUDA, 0);
-
-// Hooks at both split points, which cut the captured step into three graphs.
-class SplittingObserver : public StepObserver {
- public:
-  bool splits() const override { return true; }
-};
-
-// A step to capture.
-struct Kind {
-  std::string name = "plain";
-  testing::ToyTask task = testing::mlp_task();
-  bool splits = false;
-  std::shared_ptr<Communicator> ranks = one_process();
-};
-
-std::vector<Kind> kinds() {
-  const auto doubles = [](const at::Tensor& sum) { sum.mul_(2); };
-  return {{},
-          {.name = "with splits", .splits = true},
-          {.name = "with collectives", .ranks = std::make_shared<testing::FakeCommunicator>(0, 2, doubles)}};
-}
-
-// A trainer's step and its executor, without the loop around them.
-class DeviceRun {
- public:
-  explicit DeviceRun(const Kind& kind = {})
-      : task_(kind.task),
-        step_(task_.make(), kDevice, options(kind)),
-        observer_(kind.splits ? std::make_unique<SplittingObserver>() : std::make_unique<StepObserver>()),
-        executor_(step_, kDevice, without_checks()) {
-    step_.task().train(true);
-    step_at(8);  // the first step of an optimizer has a signature of its own
-  }
-
-  // One step on `samples`, whose number tells signatures apart.
-  void step_at(int64_t samples) {
-    const Batch batch = task_.batch(samples, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
-    step_on({{batch}, {static_cast<double>(samples)}, static_cast<double>(samples)});
-  }
-  void step_on(const MicroBatches& micro_batches) {
-    executor_.on_stream([&] {
-      step_.begin(micro_batches);
-      const StepPath path = executor_.choose(micro_batches, *observer_);
-      executor_.run(path, micro_batches, *observer_);
-      step_.end();
-    });
-  }
-  void steps(int64_t count, int64_t samples = 8) {
-    for (int64_t n = 0; n < count; ++n) step_at(samples);
-  }
-  // Up to the step that captures.
-  void warm_up(int64_t samples = 8) { steps(kEagerSteps + 1, samples); }
-
-  SignatureReport latest() const { return executor_.report().back(); }
-  GraphExecutor& executor() { return executor_; }
-  TrainStep& step() { return step_; }
-
- private:
-  static TrainerOptions options(const Kind& kind) {
-    TrainerOptions options;
-    options.optimizer = OptimizerOptions::of_type("AdamW");
-    options.clip_grad = ClipNorm{1, 2.0};
-    options.distributed.communicator = kind.ranks;
-    return options;
-  }
-  static GraphOptions without_checks() {
-    GraphOptions graph;
-    graph.verify_interval = 0;
-    graph.check = Check::kOff;
-    return graph;
-  }
-
-  testing::ToyTask task_;
-  TrainStep step_;
-  std::unique_ptr<StepObserver> observer_;
-  GraphExecutor executor_;
-};
-
-// The MLP with something done to its loss.
-Kind mlp_with(std::function<at::Tensor(const at::Tensor& loss)> change) {
-  struct Changed : Task {
-    std::unique_ptr<Task> task = testing::mlp_task().make();
-    std::function<at::Tensor(const at::Tensor&)> change;
-    NamedTensors named_parameters() const override { return task->named_parameters(); }
-    NamedTensors named_buffers() const override { return task->named_buffers(); }
-    void train(bool on) override { task->train(on); }
-    void to(at::Device device) override { task->to(device); }
-    StepOutput training_step(const Batch& batch) override {
-      StepOutput output = task->training_step(batch);
-      output.loss = change(output.loss);
-      return output;
-    }
-  };
-  testing::ToyTask toy = testing::mlp_task();
-  toy.make = [change = std::move(change)] {
-    auto task = std::make_unique<Changed>();
-    task->change = change;
-    return task;
-  };
-  return {.task = toy};
-}
 
 class CudaGraph : public ::testing::Test {
  protected:
