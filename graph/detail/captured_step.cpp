@@ -1,4 +1,5 @@
 #include "graph/detail/captured_step.h"
+#include <algorithm>
 #include <cstring>
 #include <unordered_set>
 #include <ATen/EmptyTensor.h>
@@ -168,6 +169,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   }
   written_outside_ = recording_->written_outside();
   generators_ = recording_->generators();
+  draws_ = std::ranges::any_of(recording_->ops, &StepProgram::Op::random);
   for (const StepProgram::Split& split : recording_->splits) split_points_.push_back(split.point);
   splits_ = observer.splits();
   version_ = observer.version();

@@ -83,6 +83,8 @@ class CapturedStep {
   bool needs_host_code() const {
     return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_ || keeps_batch_;
   }
+  // Whether ops of it draw random numbers.
+  bool draws() const { return draws_; }
   // Whether it may be compared with an eager run without its host code having run before.
   bool can_be_compared() const { return !recording_->reads_changing_tensors() && !fills_by_address_; }
 
@@ -160,6 +162,7 @@ class CapturedStep {
   NamedTensors outside_;
   std::vector<bool> written_outside_;  // by storage of the recording
   std::vector<at::Generator> generators_;
+  bool draws_ = false;
   bool fills_by_address_ = false;
   bool keeps_batch_ = false;  // somebody keeps tensors of it that no op reads
   bool was_checked_ = false;

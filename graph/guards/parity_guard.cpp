@@ -303,7 +303,8 @@ class Comparison {
   NamedTensors beside_state(const StepResult& output) {
     NamedTensors tensors = output.all();
     for (auto& item : tensors) item.second = item.second.detach().clone();
-    RandomStates(captured_).append_to(tensors);
+    // A step without random ops leaves the generators alone: if one has moved, another thread has drawn from it.
+    if (captured_.draws()) RandomStates(captured_).append_to(tensors);
     return tensors;
   }
 

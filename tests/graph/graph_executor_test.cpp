@@ -1,4 +1,6 @@
 #include "graph/detail/graph_executor.h"
+#include <atomic>
+#include <thread>
 #include <c10/util/ScopeExit.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -305,6 +307,26 @@ TEST(GraphExecutor, SettingsThatChooseKernelsMakeASignatureOfTheirOwn) {
   const auto report = graph_of(*graph).report();
   ASSERT_EQ(report.size(), 2U);
   for (const SignatureReport& signature : report) EXPECT_EQ(signature.state, "captured");
+}
+
+// Its draws are none of the step's, which has no random ops.
+TEST(GraphExecutor, AThreadThatDrawsMeanwhileEndsNoRun) {
+  const auto eager = trainer_for("eager", plain_loss);
+  const auto graph = trainer_for("graph", plain_loss, {.verify_interval = 1});
+  std::atomic<bool> stop = false;
+  std::atomic<int64_t> draws = 0;
+  std::thread other([&] {
+    for (; !stop; ++draws) torch::rand({3});
+  });
+  for (int64_t n = 0; n < 200; ++n) {
+    const int64_t before = draws;
+    EXPECT_NO_THROW(graph->step(batch_at(n)));
+    while (draws == before) std::this_thread::yield();
+  }
+  stop = true;
+  other.join();
+  for (int64_t n = 0; n < 200; ++n) eager->step(batch_at(n));
+  expect_same_bits(eager->weights(), graph->weights());
 }
 
 // Two signatures take turns.
