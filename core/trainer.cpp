@@ -129,6 +129,7 @@ void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) 
     run_step(micro_batches);
     if (!context_.control.rollback_reason.empty()) roll_back(data);
     validate_if_due(validation, /*epoch_ends=*/false);
+    if (!context_.control.rollback_reason.empty()) roll_back(data);  // by a save of what was validated
   }
   if (!any && progress.step_in_epoch == 0 && !loop_ends()) {
     throw DataError("[BaseTrainer] the data source gave no batch for epoch " + std::to_string(progress.epoch) +

@@ -173,8 +173,10 @@ void CheckpointHook::after_train(TrainContext& context) {
   const RunOutcome outcome = context.control.outcome;
   if (context.control.error.empty()) {
     settle_save(context);
-    const bool wanted = failed_ || options_.save_last || outcome == RunOutcome::kInterrupted;
-    const bool has_newer = failed_ || saved_step_ != context.progress.step;
+    // After a rollback, perhaps: its step was saved before, with the data that has been left out since.
+    const bool is_asked = std::exchange(context.control.save_requested, false);
+    const bool wanted = failed_ || is_asked || options_.save_last || outcome == RunOutcome::kInterrupted;
+    const bool has_newer = failed_ || is_asked || saved_step_ != context.progress.step;
     if (wanted && has_newer && outcome != RunOutcome::kDiverged) {
       save(context, {}, /*in_background=*/false);
     }

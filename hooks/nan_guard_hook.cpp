@@ -63,6 +63,17 @@ std::string where_to_go_on(const TrainContext& context) {
                        : "; the last checkpoint, of finite weights, is '" + paths.front() + "'";
 }
 
+// What would be saved and is not finite.
+std::vector<WatchedTensor> bad_state(const TrainContext& context) {
+  return not_finite(context.live_state ? watched_state(context.task, context.live_state())
+                                       : watched_weights(context.task));
+}
+
+std::string text_of_state(const std::vector<WatchedTensor>& found, int64_t step) {
+  return c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", step,
+                  ", expected finite numbers to save; go on from an earlier checkpoint and ", kWayOut);
+}
+
 }  // namespace
 
 const OptionFields& NaNGuardHookOptions::fields() {
@@ -179,6 +190,7 @@ void NaNGuardHook::on_exception(TrainContext& context) {
 
 // Waits for the device, once.
 void NaNGuardHook::look(TrainContext& context) {
+  if (!context.control.rollback_reason.empty()) return;  // what is watched now goes
   const at::Tensor losses = losses_->unread(), norms = norms_->unread();
   std::vector<double> values[2];
   if (losses.defined()) {
@@ -261,14 +273,18 @@ void NaNGuardHook::act(TrainContext& context, const std::string& action, const F
 
 // What ranks have in common leads to the action, on all of them; a buffer may be bad on one alone. The checkpoints
 // before have passed this, so that the newest one is good.
+//
+// No step is saved that nobody has looked at: good checkpoints would be rotated away behind it.
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
-  const std::vector<WatchedTensor> found = not_finite(
-      context.live_state ? watched_state(context.task, context.live_state()) : watched_weights(context.task));
+  if (context.progress.step > watch_start_) look(context);
+  const bool has_diverged =
+      context.control.stop_outcome == RunOutcome::kDiverged || !context.control.rollback_reason.empty();
+  if (has_diverged)
+    throw SaveRefused("[NaNGuardHook] found that training has diverged, expected a state to go on from");
+  const std::vector<WatchedTensor> found = bad_state(context);
   if (found.empty()) return;
   const int64_t step = context.progress.step;
-  const std::string text =
-      c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", step,
-               ", expected finite numbers to save; go on from an earlier checkpoint and ", kWayOut);
+  const std::string text = text_of_state(found, step);
   const bool is_common = std::ranges::any_of(found, [](const WatchedTensor& one) { return !one.of_this_rank; });
   const bool acts = options_.action == "raise" || (is_common && options_.action != "warn");
   if (!acts) throw SaveRefused(text + where_to_go_on(context));
@@ -286,6 +302,12 @@ void NaNGuardHook::after_train(TrainContext& context) {
     if (!pending.empty()) act(context, "raise", {"[NaNGuardHook] found that " + pending + "; " + kWayOut, pending, 0});
     if (context.progress.step > watch_start_) look(context);
     check_run(context);
+    // As the last save would, but before the log says how the run has ended.
+    const std::vector<WatchedTensor> found = bad_state(context);
+    const bool is_common = std::ranges::any_of(found, [](const WatchedTensor& one) { return !one.of_this_rank; });
+    if (is_common && options_.action != "warn") {
+      act(context, options_.action, {text_of_state(found, context.progress.step), "its weights are not finite", 0});
+    }
   } catch (const NonFiniteError& error) {
     context.control.fail(error.what());
     throw;

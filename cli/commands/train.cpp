@@ -213,8 +213,8 @@ std::string start_anew(const RunConfig& config, BaseTrainer& trainer) {
   return aside;
 }
 
-// Saves an interrupted run, unless the checkpoint hook has done so.
-void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
+// Saves an interrupted run, unless the checkpoint hook has done so. False: a hook refuses its state.
+bool save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
   const std::string root = checkpoint_root(config);
   const std::string folder = CheckpointStore::folder_name(trainer.progress().step);
   const std::string saved = from_main(config.communicator(), [&] {
@@ -224,7 +224,14 @@ void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
     }
     return std::string();
   });
-  if (saved.empty()) trainer.save(root);
+  if (!saved.empty()) return true;
+  try {
+    trainer.save(root);
+    return true;
+  } catch (const SaveRefused& refusal) {
+    if (config.is_main()) log_warning(refusal.what());
+    return false;
+  }
 }
 
 void print_summary(const RunConfig& config, const Run& run) {
@@ -260,8 +267,11 @@ int exit_code_of(const RunConfig& config, BaseTrainer& trainer, const std::strin
     return NonFiniteError("").exit_code();
   }
   if (trainer.outcome() != RunOutcome::kInterrupted) return 0;
-  save_interrupted_run(config, trainer);
-  if (config.is_main()) std::cout << "state saved; go on with --resume auto" << std::endl;
+  const bool saved = save_interrupted_run(config, trainer);
+  if (config.is_main()) {
+    std::cout << (saved ? "state saved" : "state not saved, earlier checkpoints stay") << "; go on with --resume auto"
+              << std::endl;
+  }
   // torchrun takes any other code for a failure and would start the run anew.
   return config.launch.agent_store ? 0 : kInterrupted;
 }

@@ -73,8 +73,9 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   report.weight = own.total;
   report.samples = samples;
   report.fingerprint = step_.fingerprint();
-  const StepDecision decision = exchange(report);
-  if (stops_count && decision.stopping_rank >= 0) {
+  StepDecision decision = exchange(report);
+  if (!stops_count) decision.stopping_rank = -1;  // the step is still made
+  if (decision.stopping_rank >= 0) {
     adopt_stop(decision);
     return decision;
   }
