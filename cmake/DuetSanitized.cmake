@@ -19,6 +19,3 @@ endfunction()
 if(DUET_MEMORY_TESTS)  # what touches raw memory
   duet_sanitized(memory address,undefined io checkpoint optim graph)
 endif()
-if(DUET_THREAD_TESTS)  # what has threads
-  duet_sanitized(threads thread base data checkpoint distributed hooks)
-endif()
