@@ -43,6 +43,7 @@ EpochSampler::EpochSampler(const std::vector<double>& weights, int64_t count, ui
     }
     weight_sums_.push_back(sum += weight);
   }
+  require<ConfigError>(std::isfinite(sum), "[Sampler] found weights whose sum is not finite; scale them down");
   require<ConfigError>(sum > 0, "[Sampler] found only weights of 0, expected one above; give each sample a weight");
 }
 

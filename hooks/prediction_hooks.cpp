@@ -79,7 +79,8 @@ std::vector<std::string> class_names(const TrainContext& context) {
 // Whether scores are known to be those of classes that exclude each other: numbers may be predicted, too.
 bool is_classification(const TrainContext& context) {
   const at::Tensor* target = find(context.evaluation.batch->items(), "target");
-  const bool numbered = target != nullptr && at::isIntegralType(target->scalar_type(), /*includeBool=*/false);
+  const bool numbered =
+      target != nullptr && target->dim() == 1 && at::isIntegralType(target->scalar_type(), /*includeBool=*/false);
   return numbered || !class_names(context).empty();
 }
 
@@ -194,9 +195,12 @@ void PredictionWriterHook::add_classes(const TrainContext& context) {
         c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores.sizes(),
                  ", expected [samples, classes] for jsonl; set format to safetensors, or another class_key"));
   }
-  const at::Tensor host = scores.to(at::kCPU, at::kDouble);
+  at::Tensor host = scores.to(at::kCPU, at::kDouble);
+  const bool classifies = is_classification(context);
+  const bool is_number = scores.size(1) == 1 && !classifies;
+  if (scores.size(1) == 1 && classifies) host = at::cat({at::zeros_like(host), host}, 1);  // the logit of class 1 alone
   const auto [largest, classes] = at::max(host, 1);
-  const at::Tensor probability = is_classification(context) ? at::amax(probabilities_of(host), {1}) : at::Tensor();
+  const at::Tensor probability = classifies ? at::amax(probabilities_of(host), {1}) : at::Tensor();
   const DataSource* data = context.evaluation.data;
   const std::vector<int64_t>& ids = context.evaluation.batch->sample_ids();
   const std::vector<std::string> names = class_names(context);
@@ -204,9 +208,9 @@ void PredictionWriterHook::add_classes(const TrainContext& context) {
     const auto number = static_cast<std::size_t>(classes.const_data_ptr<int64_t>()[i]);
     nlohmann::ordered_json line = {{"index", samples_++}};
     if (data != nullptr && i < std::ssize(ids)) put_text(line, "name", data->sample_name(ids[i]));
-    line["class"] = number;
-    if (number < names.size()) put_text(line, "class_name", names[number]);
-    line["score"] = json_number(largest.const_data_ptr<double>()[i]);
+    if (!is_number) line["class"] = number;
+    if (!is_number && number < names.size()) put_text(line, "class_name", names[number]);
+    line[is_number ? "value" : "score"] = json_number(largest.const_data_ptr<double>()[i]);
     if (probability.defined()) line["probability"] = json_number(probability.const_data_ptr<double>()[i]);
     lines_ += json_text(line) + "\n";
   }

@@ -1,6 +1,8 @@
 #include "cli/config/dataset_config.h"
 #include <algorithm>
 #include <utility>
+#include <ATen/core/Tensor.h>
+#include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/registry.h"
@@ -52,6 +54,20 @@ class RenamedDataset : public DatasetView {
 
 }  // namespace
 
+namespace {
+
+// A cast to integers that keeps every value. Throws DataError for one that would not.
+at::Tensor cast_whole(const at::Tensor& tensor, at::ScalarType dtype, const std::string& name) {
+  const at::Tensor made = tensor.to(dtype);
+  if (!at::isIntegralType(dtype, /*includeBool=*/true) || made.to(tensor.scalar_type()).equal(tensor)) return made;
+  throw DataError(c10::str("[Dataset] found values of '", name, "' (", tensor.scalar_type(), ", e.g. ",
+                           tensor.masked_select(made.to(tensor.scalar_type()).ne(tensor))[0].item<double>(), ") that ",
+                           dtype, " cannot hold, expected whole numbers in its range; cast it to another ",
+                           "dtype. Pictures of an ImageFolder are float32 in [0, 1] already"));
+}
+
+}  // namespace
+
 Batch DatasetAdditions::renamed_and_cast(const Batch& batch, const ConfigNode& node) const {
   check_names(renamed, node.child("rename"), batch);
   Batch made;
@@ -64,7 +80,7 @@ Batch DatasetAdditions::renamed_and_cast(const Batch& batch, const ConfigNode& n
     made.set(new_name, tensor);
   }
   check_names(casts, node.child("cast"), made);
-  for (const auto& [name, dtype] : casts) made.set(name, made[name].to(dtype));
+  for (const auto& [name, dtype] : casts) made.set(name, cast_whole(made[name], dtype, name));
   made.set_sample_ids(batch.sample_ids());
   return made;
 }

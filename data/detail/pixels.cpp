@@ -89,6 +89,14 @@ std::pair<int64_t, int64_t> extent_of(const Batch& sample, const char* transform
   const at::Tensor& picture = picture_of(sample, transform);
   const std::pair<int64_t, int64_t> extent{picture.size(2), picture.size(3)};
   for (const auto& [name, tensor] : sample.items()) {
+    const bool is_map = tensor.dim() == 3 && tensor.is_floating_point() &&
+                        std::pair(tensor.size(1), tensor.size(2)) == extent;  // of depths, say
+    if (is_map) {
+      throw DataError(c10::str("[", transform, "] found '", name, "' ", tensor.scalar_type(), tensor.sizes().slice(1),
+                               " beside a picture of the same size, expected integers of classes, or channels; it ",
+                               "would not move with the picture. Add {type: ChannelsFirst, tensor: ", name,
+                               "} before it, or cast it to an integer dtype"));
+    }
     if (!is_picture(tensor) && !is_mask(tensor)) continue;
     if (std::pair(tensor.size(-2), tensor.size(-1)) == extent) continue;
     throw DataError(c10::str("[", transform, "] found '", name, "' of ", tensor.size(-2), " x ", tensor.size(-1),

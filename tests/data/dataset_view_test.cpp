@@ -132,6 +132,7 @@ TEST(SampleWeights, FollowTheClassesWeights) {
   expect_error<ConfigError>([&] { sample_weights({}); }, {"no classes", "default"});
   expect_error<ConfigError>([] { EpochSampler({0.0, 0.0}, 5, 0); }, {"only weights of 0"});
   expect_error<ConfigError>([] { EpochSampler({1.0, -1.0}, 5, 0); }, {"-1", "from 0"});
+  expect_error<ConfigError>([] { EpochSampler({1e308, 1e308}, 5, 0); }, {"sum is not finite"});
 }
 
 TEST(SampleWeights, AreFollowedAfterAResume) {

@@ -119,6 +119,13 @@ TEST(Transforms, OfAPictureAndAMaskOfOtherSizesAreRefused) {
   fails(make_random_resized_crop({{4}}), "[RandomResizedCrop]");
 }
 
+// It would stay where it is while the picture is turned around.
+TEST(Transforms, OfAPictureRefuseAMapOfNumbersBesideIt) {
+  const NamedTensors tensors = {{"image", at::ones({1, 1, 6, 8})}, {"depth", at::ones({1, 6, 8})}};
+  expect_error<DataError>([&] { through_one(make_random_flip({0.0}), tensors); },
+                          {"[RandomFlip]", "'depth' Float[6, 8]", "ChannelsFirst"});
+}
+
 TEST(Transforms, NormalizeRefusesBytesThatWereCast) {
   const at::Tensor bytes = at::full({1, 1, 4, 4}, 200.0F);
   expect_error<DataError>([&] { through_one(make_normalize({}), {{"image", bytes}}); },

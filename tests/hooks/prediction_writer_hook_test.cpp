@@ -216,6 +216,27 @@ TEST_F(Lines, NameSamplesAndClasses) {
   EXPECT_EQ(found[1].at("class_name"), "ant");
 }
 
+TEST_F(Lines, OfOneLogitAreThoseOfTwoClasses) {
+  const Batch samples{{"input", at::zeros({2, 1})}, {"target", at::zeros({2}, at::kLong)}};
+  const auto found = lines(at::tensor({-2.0, 3.0}).view({2, 1}), samples, nullptr);
+  EXPECT_EQ(found[0].at("class"), 0);
+  EXPECT_EQ(found[1].at("class"), 1);
+  EXPECT_NEAR(found[0].at("probability").get<double>(), 1 / (1 + std::exp(-2.0)), 1e-12);
+  EXPECT_NEAR(found[1].at("probability").get<double>(), 1 / (1 + std::exp(-3.0)), 1e-12);
+}
+
+TEST_F(Lines, OfARegressionHaveItsValue) {
+  const Batch samples{{"input", at::zeros({2, 1})}, {"target", at::zeros({2})}};
+  const auto found = lines(at::tensor({-2.0, 3.0}).view({2, 1}), samples, nullptr);
+  EXPECT_EQ(found[0].at("value"), -2);
+  EXPECT_FALSE(found[0].contains("class"));
+}
+
+TEST_F(Lines, HaveNoProbabilitiesOfLabelsThatDoNotExcludeEachOther) {
+  const Batch samples{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2}, at::kLong)}};
+  EXPECT_FALSE(lines(scores_, samples, nullptr)[0].contains("probability"));
+}
+
 TEST_F(Lines, HaveProbabilitiesOfClassesAlone) {
   const Batch numbers{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2})}};
   const Batch classes{{"input", at::zeros({2, 1})}, {"target", at::zeros({2}, at::kLong)}};

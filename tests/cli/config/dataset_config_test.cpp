@@ -16,7 +16,7 @@ void register_raw() {
     register_dataset("Raw", [](ConfigNode&) {
       const at::Tensor pixels = at::arange(2 * 16, at::kByte).view({2, 4, 4});
       return std::make_shared<TensorDataset>(
-          NamedTensors{{"pixels", pixels}, {"label", at::tensor({0, 2}, at::kInt)}, {"noise", at::zeros({2, 3})}});
+          NamedTensors{{"pixels", pixels}, {"label", at::tensor({0, 2}, at::kInt)}, {"noise", at::full({2, 3}, 0.5)}});
     });
     return true;
   }();
@@ -41,6 +41,10 @@ TEST(DatasetConfig, TransformsSeeTheNamesAndDtypesThatTheConfigGave) {
       raw("cast: {pixels: float32, label: int64}\ntransforms: [{type: ChannelsFirst, tensor: pixels}]\n")->get({0});
   EXPECT_EQ(cast["pixels"].scalar_type(), at::kFloat);
   EXPECT_EQ(cast["label"].scalar_type(), at::kLong);
+}
+
+TEST(DatasetConfig, ACastToIntegersKeepsEveryValue) {
+  expect_error<DataError>([] { raw("cast: {noise: int64}\n")->get({0, 1}); }, {"'noise'", "that Long cannot hold"});
 }
 
 TEST(DatasetConfig, ClassesAreThoseOfTheRenamedTarget) {
