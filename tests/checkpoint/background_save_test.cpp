@@ -151,6 +151,9 @@ TEST(BackgroundSave, RefusesATensorThatNoFileHoldsAtTheCall) {
 
 // Its memory ends before a copy fits.
 TEST(BackgroundSave, SavesAtOnceWhereThereIsNoMemoryForACopy) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer needs all the address space there is";
+#endif
   if (std::getenv("ASAN_OPTIONS") != nullptr) GTEST_SKIP() << "AddressSanitizer ends a process without memory";
   const TempDir folder;
   StateDict state = sample_state(1);

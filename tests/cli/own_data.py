@@ -249,7 +249,7 @@ def check_tables(program):
         right = [line["class_name"] == row.split(",")[4] for line, row in zip(lines, rows)]
         assert len(lines) == 40 and sum(right) >= 36 and "probability" in lines[0], lines
     lines = predictions(program, "regression.yaml", "work_dir=runs/regression.yaml/graph", "data.predict={type: Csv, path: new.csv}")
-    assert abs(lines[0]["score"] - float(rows[0].split(",")[3])) < 30 and "probability" not in lines[0], lines[0]
+    assert abs(lines[0]["value"] - float(rows[0].split(",")[3])) < 30 and "probability" not in lines[0], lines[0]
     assert "no column 'kind'" in program.run("eval", "classification.yaml", run, "data.val={type: Csv, path: new.csv}", code=3)
     text = program.run("train", "classification.yaml", "work_dir=runs/w", "data.train.path=new.csv", code=3)
     assert "no column 'kind'" in text, text
