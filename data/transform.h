@@ -49,6 +49,7 @@ class TransformedDataset : public DatasetView {
 
   Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  bool in_memory() const override { return false; }  // a transform may take long
 
  private:
   Transforms transforms_;
