@@ -12,6 +12,7 @@
 #include "base/device.h"
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
+#include "tests/support/changed_loss.h"
 #include "tests/support/fake_capture.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
@@ -65,31 +66,12 @@ struct Setting {
   GraphOptions graph{};
 };
 
-// The perceptron, whose loss goes through `map`, which knows the number of the call. `calls` counts.
+// The perceptron, whose loss goes through `map`, which knows the number of the call. `calls` counts those of a run.
 inline ToyTask mapped_loss(int64_t& calls, std::function<Tensor(const Tensor& loss, int64_t call)> map) {
-  struct Mapped : Task {
-    std::shared_ptr<Task> task = testing::mlp_task().make();
-    int64_t* calls = nullptr;
-    std::function<Tensor(const Tensor&, int64_t)> map;
-    NamedTensors named_parameters() const override { return task->named_parameters(); }
-    NamedTensors named_buffers() const override { return task->named_buffers(); }
-    void train(bool on) override { task->train(on); }
-    void to(at::Device device) override { task->to(device); }
-    StepOutput training_step(const Batch& batch) override {
-      StepOutput output = task->training_step(batch);
-      output.loss = map(output.loss, ++*calls);
-      return output;
-    }
-  };
-  ToyTask toy = testing::mlp_task();
-  toy.make = [&calls, map = std::move(map)] {
-    auto task = std::make_unique<Mapped>();
+  return mlp_with_loss([&calls, map = std::move(map)] {
     calls = 0;
-    task->calls = &calls;
-    task->map = map;
-    return task;
-  };
-  return toy;
+    return [&calls, map](const Tensor& loss) { return map(loss, ++calls); };
+  });
 }
 
 inline TrainerOptions options_of(const Setting& setting) {

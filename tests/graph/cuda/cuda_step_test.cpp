@@ -256,23 +256,8 @@ TEST(CudaStep, AComparisonThatIsShortOfMemoryIsPutOff) {
 
 TEST(CudaStep, AStepThatCannotBeCapturedIsNeverPrepared) {
   Setting setting;
-  setting.task.make = [] {
-    auto inner = std::shared_ptr<Task>(testing::mlp_task().make());
-    struct Reading : Task {
-      std::shared_ptr<Task> task;
-      explicit Reading(std::shared_ptr<Task> t) : task(std::move(t)) {}
-      NamedTensors named_parameters() const override { return task->named_parameters(); }
-      NamedTensors named_buffers() const override { return task->named_buffers(); }
-      void train(bool on) override { task->train(on); }
-      void to(at::Device device) override { task->to(device); }
-      StepOutput training_step(const Batch& batch) override {
-        StepOutput output = task->training_step(batch);
-        output.loss = output.loss * (output.loss.item<double>() > 1.5 ? 2.0 : 1.0);
-        return output;
-      }
-    };
-    return std::make_unique<Reading>(inner);
-  };
+  setting.task = testing::mlp_with_loss(
+      [] { return [](const Tensor& loss) { return loss * (loss.item<double>() > 1.5 ? 2.0 : 1.0); }; });
   const Outcome graph = expect_eager_bits(setting);
   EXPECT_EQ(graph.report.at(0).state, "eager");
   EXPECT_THAT(graph.report.at(0).reason, HasSubstr("_local_scalar_dense"));

@@ -8,6 +8,7 @@
 #include <ATen/Functions.h>
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
+#include "tests/support/changed_loss.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/toy_tasks.h"
 
@@ -94,28 +95,8 @@ class DeviceRun {
   GraphExecutor executor_;
 };
 
-// The MLP with something done to its loss.
-inline Kind mlp_with(std::function<at::Tensor(const at::Tensor& loss)> change) {
-  struct Changed : Task {
-    std::unique_ptr<Task> task = mlp_task().make();
-    std::function<at::Tensor(const at::Tensor&)> change;
-    NamedTensors named_parameters() const override { return task->named_parameters(); }
-    NamedTensors named_buffers() const override { return task->named_buffers(); }
-    void train(bool on) override { task->train(on); }
-    void to(at::Device device) override { task->to(device); }
-    StepOutput training_step(const Batch& batch) override {
-      StepOutput output = task->training_step(batch);
-      output.loss = change(output.loss);
-      return output;
-    }
-  };
-  ToyTask toy = mlp_task();
-  toy.make = [change = std::move(change)] {
-    auto task = std::make_unique<Changed>();
-    task->change = change;
-    return task;
-  };
-  return {.task = toy};
+inline Kind mlp_with(ChangeLoss change) {
+  return {.task = mlp_with_loss([change = std::move(change)] { return change; })};
 }
 
 }  // namespace duet::testing
