@@ -165,6 +165,6 @@ def run(torture):
     config.write_text(CONFIG.replace("DATA", str(torture.folder / "data")).replace("STEPS", str(STEPS)))
     wanted = torture.count(9, 500)
     saved, runs = alone(torture, config, wanted)
-    ranks, waits = of_ranks(torture, config, torture.count(2, 100)), waiting(torture, config, torture.count(0, 40))
+    ranks, waits = of_ranks(torture, config, torture.count(2, 100)), waiting(torture, config, torture.count(2, 40))
     return (f"{wanted}/{wanted} signals: {saved} saved and ended with {STOPPED}, {wanted - saved} came before training; {runs} runs ended as "
             f"the unbroken one; {ranks} times one or both of two ranks were asked, {waits} times a run that waited for data")
