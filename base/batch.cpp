@@ -14,10 +14,9 @@ const at::Tensor& Batch::operator[](std::string_view name) const& {
   }
   std::string known;
   for (const auto& item : items_) known += (known.empty() ? "" : ", ") + item.first;
-  throw DataError(c10::str("[Batch] there is no tensor '", name,
-                           "'; this batch holds: ", known.empty() ? "nothing" : known,
-                           "; name one of these in the task, or let the dataset yield it (in a config by rename: {",
-                           items_.empty() ? "<its name>" : items_.front().first, ": ", name, "})"));
+  throw DataError(c10::str(
+      "[Batch] there is no tensor '", name, "'; this batch holds: ", known.empty() ? "nothing" : known,
+      "; read one of these, or let the dataset yield it (in a config by rename: {<one of these>: ", name, "})"));
 }
 
 bool Batch::has(std::string_view name) const {

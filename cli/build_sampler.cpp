@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/registry.h"
 #include "io/npy.h"
@@ -15,8 +16,15 @@ namespace duet {
 
 namespace {
 
-at::Tensor tensor_of_all(const Dataset& dataset, const std::string& name) {
+at::Tensor tensor_of_all(const Dataset& dataset, const DataConfig& data) {
   constexpr int64_t kAtOnce = 1024;
+  const std::string& name = data.sample_weights;
+  if (const Batch first = dataset.get({0}); !first.has(name)) {
+    std::vector<std::string> names;
+    for (const auto& item : first.items()) names.push_back(item.first);
+    data.node.fail("sample_weights",
+                   "is no tensor of this dataset and no .npy file; " + known_and_nearest(name, names));
+  }
   std::vector<at::Tensor> parts;
   for (int64_t first = 0; first < dataset.size(); first += kAtOnce) {
     std::vector<int64_t> indices(static_cast<std::size_t>(std::min(kAtOnce, dataset.size() - first)));
@@ -28,7 +36,7 @@ at::Tensor tensor_of_all(const Dataset& dataset, const std::string& name) {
 
 std::vector<double> weights_of_samples(const Dataset& dataset, const DataConfig& data) {
   const std::string& name = data.sample_weights;
-  const at::Tensor weights = name.ends_with(".npy") ? read_npy(name) : tensor_of_all(dataset, name);
+  const at::Tensor weights = name.ends_with(".npy") ? read_npy(name) : tensor_of_all(dataset, data);
   if (weights.dim() != 1 || weights.size(0) != dataset.size()) {
     data.node.fail("sample_weights", c10::str("is '", name, "' of shape ", weights.sizes(), ", expected [",
                                               dataset.size(), "], one weight for each sample of the dataset"));

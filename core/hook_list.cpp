@@ -134,9 +134,11 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
   if (find(name) != nullptr) {
     const bool schedules = name == "param_scheduler";
     throw ConfigError("[HookList] found a second hook '" + name + "', expected unique names; " +
-                      (schedules ? "give all schedules in one list, TrainerOptions::schedules or a config's "
-                                   "param_scheduler, which makes that hook"
-                                 : "let name() of one of them differ"));
+                      (schedules
+                           ? "give all schedules in one list, TrainerOptions::schedules or a config's "
+                             "param_scheduler, which makes that hook"
+                           : "set the options of the one that is there (of a default hook in a config: default_hooks." +
+                                 name + "), or give one of them another name"));
   }
   const int in_force = priority.value_or(hook->priority());
   if (in_force < kHighest || in_force > kLowest) {

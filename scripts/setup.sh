@@ -139,7 +139,7 @@ prepare() {
 prepare_tests() {
   install_browser
   if [[ -z $torch ]]; then
-    install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests use of other programs (62 MB)" -tests
+    install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests use of other programs (105 MB)" -tests
   fi
 }
 

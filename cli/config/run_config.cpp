@@ -210,7 +210,7 @@ const OptionFields& LoadFromConfig::fields() {
     add("path", of(&WeightsSource::path), "a checkpoint or a file of weights").needed();
     add("strict", &O::strict, "every tensor must be there");
     add("which", of(&WeightsSource::which), "the model, or an average of it");
-    add.key("prefix", "text", "only the names below this one, without it");
+    add.key("prefix", "text", "only the names below this one, without it; after revise_keys");
     add.key("revise_keys", "map", "regular expressions of names, and what each becomes");
   });
 }

@@ -53,7 +53,8 @@ TEST(SampleWeightsOfAConfig, NameWhatDoesNotFit) {
   expect_error<ConfigError>([&] { counts_of(of_file({1, 2})); }, {"data.train.sample_weights", "[2]", "expected [3]"});
   expect_error<ConfigError>([&] { counts_of(of_file({1, -2, 3})); }, {"data.train", "weight of -2"});
   expect_error<ConfigError>([] { counts_of("sample_weights: x"); }, {"sample_weights", "[3, 2]"});
-  expect_error<DataError>([] { counts_of("sample_weights: y"); }, {"'y'", "x, w"});
+  expect_error<ConfigError>([] { counts_of("sample_weights: y"); },
+                            {"data.train.sample_weights", "no tensor of this dataset", "x, w"});
   expect_error<DataError>([] { counts_of("sample_weights: none.npy"); }, {"none.npy"});
   expect_error<ConfigError>([] { counts_of("sample_weights: w, class_weights: [1]"); },
                             {"class_weights", "one of them"});

@@ -1,6 +1,6 @@
 """Trains on scikit-learn's digits as pictures and breast cancer data as a table: as good as scikit-learn's own classifiers.
 
-Needs scikit-learn (`pip install scikit-learn`) and is skipped without it.
+Needs scikit-learn, which scripts/test installs, and is skipped without it.
 
 usage: real_data.py PROGRAM
 """
@@ -31,12 +31,12 @@ evaluator: [{type: Accuracy}, {type: ConfusionMatrix, num_classes: 10}]
 """
 
 TABLE = """
-model: {type: Mlp, in_features: 30, hidden: [32], num_classes: 2}
+model: {type: Mlp, in_features: 30, hidden: [128], num_classes: 2}
 data:
   train: {type: Csv, path: train.csv, target: diagnosis, batch_size: 32, shuffle: true}
   val: {type: Csv, path: test.csv, batch_size: 64}
-trainer: {max_epochs: 30}
-optim_wrapper: {optimizer: {type: AdamW, lr: 0.003, weight_decay: 0.1}}
+trainer: {max_epochs: 60}
+optim_wrapper: {optimizer: {type: AdamW, lr: 0.003}}
 param_scheduler: [{type: Cosine}]
 evaluator: [{type: Accuracy}, {type: ConfusionMatrix, num_classes: 2}]
 """
@@ -92,8 +92,8 @@ def train(program, config):
 def main():
     try:
         from sklearn.datasets import load_breast_cancer, load_digits
-    except ImportError:
-        print("skipped: scikit-learn is not installed")
+    except ImportError as error:
+        print(f"skipped: {error}")
         return 77
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -142,6 +142,19 @@ def checkpoints_lie_elsewhere(case):
     expect((place.parent / "checkpoints.1/step-6").is_dir() and (place / "step-4").is_dir(), text)
 
 
+def a_run_that_fails_gives_an_earlier_one_its_place_back(case):
+    config, diverges = ("train", "config.yaml", "work_dir=near"), "param_scheduler=[{type: Constant, factor: 1e300}]"
+    case.program.run(*config)
+    wish = (*config, "default_hooks.checkpoint.out_dir=other")
+    text = case.program.run(*wish, diverges, code=5)
+    folder, place = case.folder / "near/checkpoints", case.folder / "other/near"
+    expect((folder / "step-4").is_dir() and not folder.is_symlink() and not place.exists(), text)
+    text = case.program.run(*config, "default_hooks.checkpoint.out_dir=third", diverges, "--resume", "near", code=5)
+    case.program.run(*wish)  # and from one out_dir to another
+    text = case.program.run(*config, "default_hooks.checkpoint.out_dir=third", diverges, code=5)
+    expect(folder.resolve() == (place / "checkpoints").resolve() and (folder / "step-4").is_dir(), text)
+
+
 def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
@@ -153,7 +166,8 @@ def main():
         saved = manifest_of(folder, "run", 4)
         expect(saved["world_size"] == 1 and saved["parent"] == "" and saved["data"].startswith("Csv, 40 samples, "), saved)
         for check in (says_nothing_where_nothing_differs, checkpoint_wins, config_wins, the_record_reproduces_the_run,
-                      other_data, other_world, damaged, checkpoints_lie_elsewhere):
+                      other_data, other_world, damaged, checkpoints_lie_elsewhere,
+                      a_run_that_fails_gives_an_earlier_one_its_place_back):
             check(case)
             print(check.__name__.replace("_", " "), flush=True)
 

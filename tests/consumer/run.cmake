@@ -1,21 +1,18 @@
-# cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCOMPILER=... -DGENERATOR=... -P run.cmake
-# Installs the build into an empty folder, then builds and runs projects that find it there: this one, and the template
-# examples/07_project with its tests.
+# cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCOMPILER=... -DGENERATOR=... -DPYTHON=... -P run.cmake
+# Installs the build into an empty folder, then builds and runs projects that find it there: this one, and those of the
+# pages, with the pages' own commands.
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
-function(build source folder)
-  run("${CMAKE_COMMAND}" -S "${source}" -B "${folder}" -G "${GENERATOR}" -DCMAKE_BUILD_TYPE=Release
-    "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_PREFIX_PATH=${WORK}/installed")
-  run("${CMAKE_COMMAND}" --build "${folder}")
-endfunction()
-
+set(ENV{CXX} "${COMPILER}")
+set(ENV{CMAKE_GENERATOR} "${GENERATOR}")
+set(ENV{CMAKE_BUILD_TYPE} Release)
 file(REMOVE_RECURSE "${WORK}")
-run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/installed")
-build("${SOURCE}" "${WORK}/build")
+run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/duet")
+run("${CMAKE_COMMAND}" -S "${SOURCE}" -B "${WORK}/build" "-DCMAKE_PREFIX_PATH=${WORK}/duet")
+run("${CMAKE_COMMAND}" --build "${WORK}/build")
 run("${WORK}/build/consumer")
-build("${SOURCE}/../../examples/07_project" "${WORK}/project")
-run("${CMAKE_CTEST_COMMAND}" --test-dir "${WORK}/project" --output-on-failure)
-run("${WORK}/project/spirals" help Spirals)
+run("${PYTHON}" "${SOURCE}/../docs/run_blocks.py" --program "${BUILD}/cli/duet" --cpp "${BUILD}/tests/docs/duet_docs_blocks"
+  --installed "${WORK}" --page docs/tutorials/own_model.md --page docs/research_loops.md)
 file(REMOVE_RECURSE "${WORK}")

@@ -10,6 +10,7 @@ A comment that the reader does not see stands right above a block:
     <!-- test: prints accuracy -->          what its output must hold
     <!-- test: program mine -->             a C++ program; blocks below call it as build/mine
     <!-- test: by mine -->                  the program that tries this config, instead of duet
+    <!-- test: installed -->               run by the test `consumer` alone, which has installed duet into $HOME/duet
     <!-- test: inside bool done -->         statements of C++, compiled as the body of a function with these parameters
 
 Several may stand there. `<!-- test: hidden python` with lines of code up to `-->` is a block that only the test has. The
@@ -22,11 +23,11 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUN = ("sh", "yaml", "python", "cpp")  # languages whose blocks are run
-SHOWN = ("text", "json", "csv")        # files and output
+SHOWN = ("text", "json", "csv", "cmake")  # files and output
 
 FENCE = re.compile(r"^ *```(.*)$")
 COMMENT = re.compile(r"<!-- test: (.*?) ?-->", re.DOTALL)
-VERBS = ("skip", "needs", "file", "with", "fails", "prints", "program", "by", "inside")
+VERBS = ("skip", "needs", "file", "with", "fails", "prints", "program", "by", "inside", "installed")
 
 
 @dataclasses.dataclass

@@ -2,7 +2,8 @@
 """Runs the code blocks of README.md and docs/ (pages.py says how they are marked) and prints how many of each kind ran
 and which were skipped, and why.
 
-usage: run_blocks.py --program DUET --cpp DOCS_BLOCKS [--python PYTHON --package FOLDER] [--page PAGE] [--keep FOLDER]
+usage: run_blocks.py --program DUET --cpp DOCS_BLOCKS [--python PYTHON --package FOLDER] [--page PAGE]
+                     [--keep FOLDER] [--installed HOME]
 """
 
 import argparse
@@ -50,11 +51,12 @@ class Runner:
         return folder
 
     def environment(self, folder, block):
-        return {**os.environ, "PATH": f"{folder / 'build'}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+        home = {"HOME": self.arguments.installed} if self.arguments.installed else {}
+        return {**os.environ, **home, "PATH": f"{folder / 'build'}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
                 "DOCS": str(pathlib.Path(__file__).parent), "DOCS_WITH": block.notes.get("with", "")}
 
     def shell(self, folder, block, script):
-        done = subprocess.run(["bash", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=300,
+        done = subprocess.run(["bash", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=600,
                               env=self.environment(folder, block), stdin=subprocess.DEVNULL)
         expected = int(block.notes.get("fails", "0"))
         text = done.stdout + done.stderr
@@ -120,6 +122,8 @@ class Runner:
     def why_not(self, block):
         if "skip" in block.notes:
             return block.notes["skip"]
+        if "installed" in block.notes and not self.arguments.installed:
+            return "the test `consumer` runs it"
         if block.language == "python" and not self.arguments.package:
             return "the Python package was not built"
         missing = [name for name in re.split(r"[ ,]+", block.notes.get("needs", "")) if name and not self.has_module(name)]
@@ -162,9 +166,10 @@ def parse_arguments():
     parser.add_argument("--package", default="", help="the folder of the built Python package; empty: there is none")
     parser.add_argument("--page", action="append", help="this page alone")
     parser.add_argument("--keep", help="an empty folder for what the blocks write, which stays")
+    parser.add_argument("--installed", default="", help="a folder with an installed `duet` in it, the HOME of all blocks")
     arguments = parser.parse_args()
     # The blocks run in other folders. A link of a virtual environment's Python stays what it is.
-    for name in ("program", "cpp", "python", "package"):
+    for name in ("program", "cpp", "python", "package", "installed"):
         setattr(arguments, name, getattr(arguments, name) and os.path.abspath(getattr(arguments, name)))
     return arguments
 
