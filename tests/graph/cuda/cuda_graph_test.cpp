@@ -65,6 +65,7 @@ void expect_all_works() {
 TEST_F(CudaGraph, CapturesAStepAndReplaysIt) {
   std::vector<Kind> all = kinds();
   all.push_back({.name = "partial", .task = testing::partial_task()});
+  all.push_back({.name = "positions made on the device", .task = testing::attention_task()});
   for (const Kind& kind : all) {
     SCOPED_TRACE(kind.name);
     const int64_t outside = cuda::outside_launches();
