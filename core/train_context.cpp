@@ -88,6 +88,12 @@ RunLog::Listening RunLog::listen(ImageListener image, TextListener text, Histogr
   return listener;
 }
 
+void RunControl::request_rollback(const std::string& reason, int64_t bad_step) {
+  if (!rollback_reason.empty() && rollback_bad_step <= bad_step) return;
+  rollback_reason = reason;
+  rollback_bad_step = bad_step;
+}
+
 int64_t Progress::planned_steps() const {
   const int64_t epochs = max_epochs * steps_per_epoch, by_epochs = epochs > 0 ? epochs + epoch_offset : 0;
   if (max_steps <= 0) return by_epochs;

@@ -223,12 +223,10 @@ struct RunControl {
 
   // After this step goes back to the newest good checkpoint of the run that was saved before step `bad_step`, the first
   // one that went wrong, and on from there with the data that comes now: what led here is left out. Later checkpoints
-  // are set aside. On all ranks at the same step. Without such a checkpoint the run ends, with NonFiniteError. In
-  // train() alone: a loop of one's own has no source to go on with, and gets a ConfigError.
-  void request_rollback(const std::string& reason, int64_t bad_step) {
-    rollback_reason = reason;
-    rollback_bad_step = bad_step;
-  }
+  // are set aside. Of several requests the one of the earliest bad step counts. On all ranks at the same step. Without
+  // such a checkpoint the run ends, with NonFiniteError. In train() alone: a loop of one's own has no source to go on
+  // with, and gets a ConfigError.
+  void request_rollback(const std::string& reason, int64_t bad_step);
 
   // Validates after this step, as val_interval does; train() takes its validation data for it. On all ranks at the same
   // step. Without such data nothing happens.

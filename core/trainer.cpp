@@ -127,9 +127,8 @@ void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) 
   while (!epochs_->limits_reached() && (turn = next_step(data, micro_batches)) == Turn::kStep) {
     any = true;
     run_step(micro_batches);
-    if (!context_.control.rollback_reason.empty()) roll_back(data);
-    validate_if_due(validation, /*epoch_ends=*/false);
-    if (!context_.control.rollback_reason.empty()) roll_back(data);  // by a save of what was validated
+    const bool went_back = roll_back_if_asked();
+    if (validate_if_due(validation, /*epoch_ends=*/false) || went_back) data.start_epoch(progress.epoch);
   }
   if (!any && progress.step_in_epoch == 0 && !loop_ends()) {
     throw DataError("[BaseTrainer] the data source gave no batch for epoch " + std::to_string(progress.epoch) +
@@ -216,12 +215,14 @@ bool BaseTrainer::validation_is_due(bool epoch_ends) const {
   return progress.step % interval == 0 || progress.step == progress.planned_steps();
 }
 
-void BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_ends) {
+bool BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_ends) {
   const bool is_asked = std::exchange(context_.control.validation_requested, false) && !epoch_ends &&
                         state_->validated_step != context_.progress.step;
-  if (validation.empty() || !(is_asked || validation_is_due(epoch_ends))) return;
-  ranks_->agree_on_stop();
-  if (context_.control.stop_outcome != RunOutcome::kInterrupted) validate(validation);
+  if (!validation.empty() && (is_asked || validation_is_due(epoch_ends))) {
+    ranks_->agree_on_stop();
+    if (context_.control.stop_outcome != RunOutcome::kInterrupted) validate(validation);
+  }
+  return roll_back_if_asked();
 }
 
 void BaseTrainer::open_run() {

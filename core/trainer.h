@@ -225,12 +225,13 @@ class BaseTrainer : public Stateful {
   void train_epoch(DataSource& data, const NamedSources& validation);
   void end_epoch(const NamedSources& validation);
   bool loop_ends() const;
-  void roll_back(DataSource& data);
+  // Whether it went back. The data stand where they stood, in a source that the next start_epoch() lets go on.
+  bool roll_back_if_asked();
   Turn next_step(DataSource& data, MicroBatches& micro_batches);
   void run_step(const MicroBatches& micro_batches);
   void step_in_own_loop(std::vector<Batch> batches);
   bool validation_is_due(bool epoch_ends) const;
-  void validate_if_due(const NamedSources& validation, bool epoch_ends);
+  bool validate_if_due(const NamedSources& validation, bool epoch_ends);  // the same, as a save may ask for it
   void settle();
   StateDict checkpoint_state();
   void adopt(const StateDict& state);

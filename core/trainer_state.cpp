@@ -95,7 +95,9 @@ std::string data_between(const StateDict& before, const StateDict& now) {
 
 // The epoch goes on where its data stands: it has fewer steps of the run than the others. A save right then keeps what
 // was left out left out, whenever the process ends.
-void BaseTrainer::roll_back(DataSource& data) {
+bool BaseTrainer::roll_back_if_asked() {
+  if (context_.control.rollback_reason.empty()) return false;
+  DataSource& data = *context_.data;
   Progress& progress = context_.progress;
   const Progress now = progress;
   Communicator& ranks = step_->communicator();
@@ -114,14 +116,14 @@ void BaseTrainer::roll_back(DataSource& data) {
   progress.epoch = now.epoch;
   progress.step_in_epoch = now.step_in_epoch;
   progress.epoch_offset += progress.step - now.step;
-  data.start_epoch(progress.epoch);
-  if (!context_.is_main) return;
+  if (!context_.is_main) return true;
   const std::string text =
       c10::str("back from step ", now.step, " to ", checkpoint.path, ", and on with the data that comes now: ", reason,
                "; the data of steps ", progress.step + 1, " to ", now.step, " are left out",
                data_between(checkpoint.state.part("data"), position));
   log_warning("[BaseTrainer] " + text);
   context_.log.text("rollback", text);
+  return true;
 }
 
 std::string BaseTrainer::save(const std::string& folder) {

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <csignal>
 #include <thread>
+#include <utility>
 #include <gmock/gmock.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
@@ -221,6 +222,48 @@ TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
   EXPECT_EQ(first, "second/accuracy");
   trainer->add_metric(std::make_unique<Accuracy>());
   expect_error<ConfigError>([&] { trainer->validate(*loader(4)); }, {"two metrics report 'accuracy'", "prefix"});
+}
+
+// The steps that ran, by how many were finished before each. `ask` may have the run go back.
+std::vector<int64_t> steps_of(BaseTrainer& trainer, const Act& ask) {
+  std::vector<int64_t> steps;
+  trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 1}));
+  add_hook(trainer, [&](const std::string& point, TrainContext& c) {
+    if (point == "before_train_iter") steps.push_back(c.progress.step);
+    ask(point, c);
+  });
+  trainer.train(*loader(8), loader(4).get());
+  return steps;
+}
+
+TEST_P(TrainerEnd, GoesBackToBeforeTheEarliestOfSeveralBadSteps) {
+  for (const int64_t first : {2, 4}) {
+    const TempDir folder;
+    const auto trainer = trainer_for(mode(), {.max_steps = 4, .val_interval = 4}, "AdamW", folder.path().string());
+    bool is_asked = false;
+    const auto steps = steps_of(*trainer, [&](const std::string& point, TrainContext& c) {
+      if (point != "after_train_iter" || c.progress.step != 4 || std::exchange(is_asked, true)) return;
+      for (const int64_t bad_step : {first, 6 - first}) c.control.request_rollback("planted", bad_step);
+    });
+    EXPECT_EQ(steps, (std::vector<int64_t>{0, 1, 2, 3, 1, 2, 3})) << first;
+  }
+}
+
+// A save of what was validated may have asked for it: no step comes before, in the next epoch or after the last one.
+TEST_P(TrainerEnd, GoesBackAtTheEndOfAnEpochBeforeTheNextStep) {
+  for (const int64_t epoch : {1, 2}) {
+    const TempDir folder;
+    const auto trainer = trainer_for(mode(), {.max_epochs = 2, .val_interval = 1, .val_by_epoch = true}, "AdamW",
+                                     folder.path().string());
+    const auto steps = steps_of(*trainer, [&](const std::string& point, TrainContext& c) {
+      if (point == "after_val" && c.progress.step == 4 * epoch) c.control.request_rollback("planted", 4 * epoch);
+    });
+    EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
+    EXPECT_EQ(trainer->progress().step, 7);
+    const auto expected =
+        epoch == 1 ? std::vector<int64_t>{0, 1, 2, 3, 3, 4, 5, 6} : std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7};
+    EXPECT_EQ(steps, expected);
+  }
 }
 
 TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
