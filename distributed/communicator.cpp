@@ -71,7 +71,9 @@ void Communicator::start(const at::Tensor& values, Start start) {
   const std::size_t place = repeated_++;
   const bool known = mode_ == Mode::kRepeat && place < kept_.size();
   if (known) {
-    repeated_exactly_ = repeated_exactly_ && same_bits(kept_[place].given, values);
+    const bool same = same_bits(kept_[place].given, values);
+    if (!same) kept_[place].given = values.clone();  // each run is compared with the one before it
+    repeated_exactly_ = repeated_exactly_ && same;
   } else {
     bytes_started_ += static_cast<int64_t>(values.nbytes());
     if (mode_ != Mode::kLive) kept_.push_back({values.clone(), {}});
@@ -179,8 +181,17 @@ void throw_packed(const std::string& packed) {
   throw Error(text, 1);
 }
 
+namespace {
+
+// The ranks that all know of the error on its way here: the call around this one need not tell them again, nor may it,
+// where one of them had failed before it came to this one.
+thread_local const Communicator* all_know = nullptr;
+
+}  // namespace
+
 void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
   std::exception_ptr error;
+  all_know = nullptr;
   try {
     call();
   } catch (const PeerError&) {
@@ -188,11 +199,13 @@ void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
   } catch (...) {
     error = std::current_exception();
   }
+  if (error && all_know == &ranks) std::rethrow_exception(error);
   const std::vector<std::string> all = ranks.all_gather(packed_error(error));
+  const auto failed = std::find_if(all.begin(), all.end(), [](const std::string& packed) { return !packed.empty(); });
+  if (failed == all.end()) return;
+  all_know = &ranks;
   if (error) std::rethrow_exception(error);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) throw_packed(packed_error_of(static_cast<int64_t>(rank), all[rank]));
-  }
+  throw_packed(packed_error_of(failed - all.begin(), *failed));
 }
 
 void run_on_main(Communicator& ranks, const std::function<void()>& call) {

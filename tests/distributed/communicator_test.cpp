@@ -289,6 +289,30 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
                           at::tensor({0, 2, 3, 4, 10, 11, 12, 1}, at::kFloat).to(result.at("types").dtype())));
 }
 
+// One rank fails before it comes to the inner call: the others learn of it there, and all go on together.
+TEST(Together, TellsOfAnErrorOnceWhereOneCallIsWithinAnother) {
+  const auto results = run_ranks(3, [](const Ranks& ranks) {
+    const auto refuse_if = [](bool refuses) {
+      if (refuses) throw SaveRefused("no room");
+    };
+    std::vector<double> refusals;
+    for (const bool is_outside : {true, false}) {
+      try {
+        run_on_all_ranks(*ranks, [&] {
+          refuse_if(is_outside && ranks->rank() == 1);
+          run_on_all_ranks(*ranks, [&] { refuse_if(!is_outside && ranks->rank() == 2); });
+        });
+      } catch (const SaveRefused&) {
+        refusals.push_back(1);
+      }
+      ranks->barrier();
+    }
+    return NamedTensors{{"refusals", at::tensor(refusals)}};
+  });
+  expect_no_error(results);
+  for (const auto& result : results) EXPECT_EQ(result.at("refusals").numel(), 2);
+}
+
 template <class E>
 void expect_kept(const E& error) {
   try {
