@@ -1,7 +1,8 @@
 // How long a save keeps training from going on, for a state of --mib MiB (1024) in tensors of 16 MiB on the CPU, or on
 // the GPU with --cuda: `copy` is the time of copying it tensor by tensor into memory on the host (page-locked for a
 // GPU), `in background` that of CheckpointStore::save_in_background, `at once` that of save(). The first save also
-// takes the memory, so both are shown: `first` into memory that is new, `later` into the same again. Medians.
+// takes the memory, so both are shown: `first` into memory that is new, `later` into the same again. `look` is what
+// NaNGuardHook does before each save. Medians.
 //
 //   checkpoint_benchmark [--mib N] [--repetitions N] [--folder PATH] [--cuda]
 
@@ -17,6 +18,7 @@
 #include "benchmarks/figures.h"
 #include "benchmarks/flags.h"
 #include "checkpoint/checkpoint.h"
+#include "hooks/detail/not_finite.h"
 
 namespace duet::benchmarks {
 
@@ -54,8 +56,14 @@ void copy_to(Buffers& buffers, const StateDict& state, bool pinned) {
   }
 }
 
+void look(const StateDict& state) {
+  std::vector<WatchedTensor> watched;
+  for (const auto& [name, tensor] : state.tensors()) watched.push_back({"weight", name, tensor});
+  static_cast<void>(not_finite(watched));
+}
+
 struct Times {
-  std::vector<double> copy_first, copy_later, background_first, background_later, written, at_once;
+  std::vector<double> copy_first, copy_later, look, background_first, background_later, written, at_once;
 };
 
 void measure(const std::string& folder, const StateDict& state, bool pinned, Times& times) {
@@ -64,6 +72,7 @@ void measure(const std::string& folder, const StateDict& state, bool pinned, Tim
     times.copy_first.push_back(seconds_of([&] { copy_to(buffers, state, pinned); }));
     times.copy_later.push_back(seconds_of([&] { copy_to(buffers, state, pinned); }));
   }
+  times.look.push_back(seconds_of([&] { look(state); }));
   CheckpointStore store(folder, {.max_keep = 2});
   times.background_first.push_back(seconds_of([&] { store.save_in_background(1, state); }));
   times.written.push_back(seconds_of([&] { store.finish_save(); }));
@@ -97,6 +106,7 @@ int main_of(const Flags& flags) {
   print("copy, first", times.copy_first, first);
   print("in background, first", times.background_first, first);
   print("copy, later", times.copy_later, later);
+  print("look", times.look, later);
   print("in background, later", times.background_later, later);
   print("the thread's writing", times.written, later);
   print("at once", times.at_once, later);

@@ -1,16 +1,19 @@
 #include "hooks/nan_guard_hook.h"
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "core/task.h"
+#include "distributed/communicator.h"
 #include "hooks/detail/loss_spikes.h"
 #include "hooks/detail/non_finite_trace.h"
 #include "hooks/detail/not_finite.h"
@@ -63,15 +66,20 @@ std::string where_to_go_on(const TrainContext& context) {
                        : "; the last checkpoint, of finite weights, is '" + paths.front() + "'";
 }
 
-// What would be saved and is not finite.
-std::vector<WatchedTensor> bad_state(const TrainContext& context) {
-  return not_finite(context.live_state ? watched_state(context.task, context.live_state())
-                                       : watched_weights(context.task));
-}
+// What would be saved and is not finite on this rank.
+struct BadState {
+  std::string text;        // for an error; empty: nothing
+  bool is_common = false;  // and is what ranks have in common, not a buffer of one alone
+};
 
-std::string text_of_state(const std::vector<WatchedTensor>& found, int64_t step) {
-  return c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", step,
-                  ", expected finite numbers to save; go on from an earlier checkpoint and ", kWayOut);
+BadState bad_state(const TrainContext& context) {
+  const std::vector<WatchedTensor> found = not_finite(
+      context.live_state ? watched_state(context.task, context.live_state()) : watched_weights(context.task));
+  if (found.empty()) return {};
+  const std::string text =
+      c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", context.progress.step,
+               ", expected finite numbers to save; go on from an earlier checkpoint and ", kWayOut);
+  return {text, std::ranges::any_of(found, [](const WatchedTensor& one) { return !one.of_this_rank; })};
 }
 
 }  // namespace
@@ -122,10 +130,7 @@ void NaNGuardHook::before_train(TrainContext& context) {
   });
 }
 
-void NaNGuardHook::after_load_checkpoint(TrainContext& context) {
-  restart(context);
-  if (spikes_) spikes_->forget();
-}
+void NaNGuardHook::after_load_checkpoint(TrainContext& context) { restart(context); }
 
 void NaNGuardHook::before_train_iter(TrainContext& context) {
   if (trace_) trace_->remember(context, /*copies_weights=*/!may_skip_);
@@ -271,6 +276,18 @@ void NaNGuardHook::act(TrainContext& context, const std::string& action, const F
   if (action == "stop") context.control.stop_diverged(found.reason);
 }
 
+bool NaNGuardHook::act_together(TrainContext& context, bool is_found, const Finding& found) {
+  try {
+    run_on_all_ranks(*context.communicator, [&] {
+      if (is_found) throw NonFiniteError(found.text);
+    });
+    return false;
+  } catch (const NonFiniteError& error) {
+    act(context, options_.action, {error.what(), found.reason, found.bad_step});
+    return true;
+  }
+}
+
 // What ranks have in common leads to the action, on all of them; a buffer may be bad on one alone. The checkpoints
 // before have passed this, so that the newest one is good.
 //
@@ -281,16 +298,12 @@ void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
       context.control.stop_outcome == RunOutcome::kDiverged || !context.control.rollback_reason.empty();
   if (has_diverged)
     throw SaveRefused("[NaNGuardHook] found that training has diverged, expected a state to go on from");
-  const std::vector<WatchedTensor> found = bad_state(context);
-  if (found.empty()) return;
+  const BadState found = bad_state(context);
+  const bool acts = options_.action == "raise" ? !found.text.empty() : found.is_common && options_.action != "warn";
   const int64_t step = context.progress.step;
-  const std::string text = text_of_state(found, step);
-  const bool is_common = std::ranges::any_of(found, [](const WatchedTensor& one) { return !one.of_this_rank; });
-  const bool acts = options_.action == "raise" || (is_common && options_.action != "warn");
-  if (!acts) throw SaveRefused(text + where_to_go_on(context));
   const std::string reason = c10::str("the state after step ", step, " is not finite");
-  act(context, options_.action, {text, reason, step});
-  throw SaveRefused(reason);
+  if (act_together(context, acts, {found.text, reason, step})) throw SaveRefused(reason);
+  if (!found.text.empty()) throw SaveRefused(found.text + where_to_go_on(context));
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {
@@ -303,11 +316,8 @@ void NaNGuardHook::after_train(TrainContext& context) {
     if (context.progress.step > watch_start_) look(context);
     check_run(context);
     // As the last save would, but before the log says how the run has ended.
-    const std::vector<WatchedTensor> found = bad_state(context);
-    const bool is_common = std::ranges::any_of(found, [](const WatchedTensor& one) { return !one.of_this_rank; });
-    if (is_common && options_.action != "warn") {
-      act(context, options_.action, {text_of_state(found, context.progress.step), "its weights are not finite", 0});
-    }
+    const BadState found = bad_state(context);
+    act_together(context, found.is_common && options_.action != "warn", {found.text, "its weights are not finite", 0});
   } catch (const NonFiniteError& error) {
     context.control.fail(error.what());
     throw;
@@ -323,6 +333,27 @@ void NaNGuardHook::check_run(TrainContext& context) {
       {c10::str("[NaNGuardHook] found that none of the ", steps,
                 " steps of this run changed a weight, as their loss or gradients were not finite; ", kSkipWayOut),
        "no step changed a weight", run_start_ + 1});
+}
+
+StateDict NaNGuardHook::state_dict() const {
+  StateDict state;
+  if (!spikes_) return state;
+  const std::deque<double>& known = spikes_->known();
+  at::Tensor losses = at::empty({std::ssize(known)}, at::kDouble);
+  std::copy(known.begin(), known.end(), losses.mutable_data_ptr<double>());
+  state.set("losses", losses);
+  return state;
+}
+
+void NaNGuardHook::load_state_dict(const StateDict& state) {
+  if (!spikes_) return;
+  std::deque<double> known;
+  if (state.has("losses")) {
+    const at::Tensor losses = state.tensor("losses").to(at::kCPU, at::kDouble).contiguous();
+    const double* const first = losses.const_data_ptr<double>();
+    known.assign(first, first + losses.numel());
+  }
+  spikes_->set_known(std::move(known));
 }
 
 }  // namespace duet

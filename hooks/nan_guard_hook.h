@@ -41,6 +41,7 @@ struct NaNGuardHookOptions {
 // state of the optimizer (a second moment that is infinite freezes its weight while losses look well) and averages that
 // are not finite are never saved: they are checked before they are taken for a checkpoint, and refused with SaveRefused
 // ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as `action` says.
+// Of several ranks all do what it says where one of them alone has such weights.
 //
 // A run whose steps are skipped one after the other learns nothing: that ends it too, at `max_consecutive_skips`, and
 // so does a loss scale that has fallen too far for its gradients to count. "skipped_steps" is logged: how many have
@@ -73,6 +74,10 @@ class NaNGuardHook : public Hook {
   void on_exception(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
+  // The losses that the next one is judged by: a resumed run finds the spikes that the unbroken one would.
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
  private:
   void forget_losses();
   void restart(const TrainContext& context);
@@ -91,6 +96,8 @@ class NaNGuardHook : public Hook {
   };
   // What `action` says of it.
   void act(TrainContext& context, const std::string& action, const Finding& found);
+  // The same on all ranks where one of them finds it. Whether one did.
+  bool act_together(TrainContext& context, bool is_found, const Finding& found);
 
   NaNGuardHookOptions options_;
   std::unique_ptr<ValueHistory> losses_, norms_;  // of the steps since watch_start_

@@ -1,6 +1,7 @@
 #include "hooks/detail/loss_spikes.h"
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace duet {
 
@@ -29,6 +30,11 @@ std::optional<LossSpike> LossSpikes::judge(double loss) const {
   const double score = (loss - median) / (kStandardDeviations * median_of(std::move(distances)));
   if (!(score > threshold_)) return std::nullopt;
   return LossSpike{0, loss, median, score};
+}
+
+void LossSpikes::set_known(std::deque<double> losses) {
+  known_ = std::move(losses);
+  while (known_.size() > window_) known_.pop_front();
 }
 
 std::optional<LossSpike> LossSpikes::find(const std::vector<double>& losses) {

@@ -22,8 +22,9 @@ class LossSpikes {
   // The first one among `losses`, which follow those given before. Losses that are not finite count for nothing, and
   // nothing is a spike until `window` losses are known.
   std::optional<LossSpike> find(const std::vector<double>& losses);
-  // What was seen before is no measure any more.
-  void forget() { known_.clear(); }
+  // What the next loss is judged by, oldest first, and that of another run to go on from.
+  const std::deque<double>& known() const { return known_; }
+  void set_known(std::deque<double> losses);
 
  private:
   std::optional<LossSpike> judge(double loss) const;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -98,6 +99,45 @@ TEST_P(DistributedHooks, GoBackToBeforeASpikeTogetherAndSaveByOneClock) {
   EXPECT_EQ(steps[17].item<int64_t>(), 18);
   EXPECT_EQ(steps[18].item<int64_t>(), 18);
   EXPECT_EQ(CheckpointStore(folder / "checkpoints").list().size(), 29U);  // after every step but the first
+}
+
+// The weights of one rank alone go bad, in a step that is saved or in the last one: all do what the guard is to do.
+TEST_P(DistributedHooks, EndOrGoBackTogetherWhereOneRankHasWeightsThatAreNotFinite) {
+  const testing::ToyTask task = testing::mlp_task();
+  constexpr int64_t kSteps = 12;
+  const auto run = [&](const std::string& action, int64_t bad_step) {
+    const TempDir folder;
+    return run_ranks(2, [&](const Ranks& ranks) {
+      TrainerOptions options;
+      options.work_dir = folder.path().string();
+      const auto trainer = trainer_for(task, {.max_steps = kSteps}, ranks, options);
+      trainer->add_hook(std::make_unique<NaNGuardHook>(NaNGuardHookOptions{.interval = 100, .action = action}));
+      trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5}));
+      std::vector<int64_t> steps;
+      trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) {
+        const bool is_first = std::ranges::count(steps, run.progress.step) == 0;
+        steps.push_back(run.progress.step);
+        if (run.progress.step != bad_step || !is_first || ranks->rank() != 1) return;
+        run.task.named_parameters().front().second.detach().view(-1)[0].fill_(std::nan(""));
+      });
+      trainer->train(*share_of(task.batch(200, 9).items(), 4, ranks.get(), false));
+      NamedTensors result = weights_of(*trainer);
+      result.emplace_back("steps", at::tensor(steps, at::kLong));
+      result.emplace_back("outcome", number(static_cast<double>(trainer->outcome())));
+      return result;
+    });
+  };
+  const auto back = run("rollback", 10);
+  testing::expect_same_on_all(back);
+  EXPECT_EQ(back[0].at("steps").numel(), kSteps + 5);
+  for (const RankResult& rank : run("rollback", kSteps)) EXPECT_EQ(rank.exit_code, 5) << rank.error;
+  for (const int64_t bad_step : {int64_t{10}, kSteps}) {
+    for (const RankResult& rank : run("raise", bad_step)) EXPECT_EQ(rank.exit_code, 5) << rank.error;
+    const auto stopped = run("stop", bad_step);
+    testing::expect_no_error(stopped);
+    for (const RankResult& rank : stopped)
+      EXPECT_EQ(rank.at("outcome").item<double>(), static_cast<double>(RunOutcome::kDiverged)) << bad_step;
+  }
 }
 
 // Ids of the samples of each epoch, in the order that this rank trained on them.

@@ -40,8 +40,17 @@ TEST(LossSpikes, SaysNothingBeforeItKnowsEnough) {
   losses.push_back(1e6);  // the tenth
   EXPECT_FALSE(spikes.find(losses));
   EXPECT_TRUE(spikes.find({1e9}));
-  spikes.forget();
+  spikes.set_known({});
   EXPECT_FALSE(spikes.find({1e12}));
+}
+
+TEST(LossSpikes, GoesOnFromTheLastLossesOfAnother) {
+  LossSpikes first(12, 3.0), second(10, 3.0);
+  first.find(counted(1, 12));
+  second.set_known(first.known());
+  const auto found = second.find({100.0});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->median, 7.5);  // of 3 to 12
 }
 
 TEST(LossSpikes, NeitherSpikesNorInfinitiesAreAMeasure) {

@@ -77,6 +77,45 @@ TEST_P(NaNGuardRollback, SavesNothingBetweenASpikeAndItsNextLook) {
   EXPECT_EQ(checkpoints(), (std::vector<std::string>{"step-36", "step-38"}));
 }
 
+// The losses before a checkpoint are the measure of those after it, in the run that goes back to it.
+TEST_P(NaNGuardRollback, KnowsTheLossesBeforeTheCheckpointThatItWentBackTo) {
+  Batch all = mlp_task().batch(96, 9);
+  all["input"].slice(0, 44, 46).mul_(1e4);  // step 23
+  all["input"].slice(0, 52, 54).mul_(1e4);  // the third step after that
+  DataLoader data(std::make_shared<TensorDataset>(all.items()), {.batch_size = 2});
+  TrainerOptions options;
+  options.loop.max_steps = 30;
+  const auto trainer =
+      make({.interval = 10, .spike_threshold = 1000, .spike_window = 10, .spike_action = "rollback"}, options);
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 4}));
+  ::testing::internal::CaptureStderr();
+  trainer->train(data);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("back from step 24 to "),
+                    HasSubstr("the loss of step 23 was a spike; the data of steps 22 to 24 are left out (from epoch 0 "
+                              "position 50")));
+}
+
+// And in one that goes on from it.
+TEST_P(NaNGuardRollback, JudgesTheLossesAfterAResumeByThoseBeforeIt) {
+  Batch all = mlp_task().batch(80, 9);
+  all["input"].slice(0, 64, 66).mul_(1e4);  // step 33
+  const auto trainer_until = [&](int64_t max_steps) {
+    TrainerOptions options;
+    options.loop.max_steps = max_steps;
+    auto trainer = make({.interval = 8, .spike_threshold = 1000, .spike_window = 20, .spike_action = "stop"}, options);
+    trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0}));
+    return trainer;
+  };
+  for (const int64_t until : {30, 40}) {
+    DataLoader data(std::make_shared<TensorDataset>(all.items()), {.batch_size = 2});
+    const auto trainer = trainer_until(until);
+    if (until > 30) trainer->load(CheckpointStore::root_of(folder_.path().string()));
+    trainer->train(data);
+    EXPECT_EQ(trainer->stop_reason(), until > 30 ? "the loss of step 33 was a spike" : "");
+  }
+}
+
 // A rollback at the very end: what a resume would go on from has the data left out, too.
 TEST_P(NaNGuardRollback, SavesWhatItWentBackToWhereNoStepFollows) {
   Batch all = mlp_task().batch(40, 9);

@@ -22,7 +22,7 @@ trainer: {max_steps: 120}
 optim_wrapper: {optimizer: {type: SGD, lr: %s, momentum: 0.9}, non_finite: %s%s}
 default_hooks: {nan_guard: {action: %s, interval: 10, max_consecutive_skips: 30%s}, checkpoint: {interval: 20}, logger: {interval: 20}}
 """
-APART, DIVERGED, LOST = 2, 5, 6
+DIVERGED, LOST = 5, 6
 
 
 def write_data(path, bad):
@@ -127,9 +127,6 @@ def from_within(torture, number, what, value, policy, action, mode, ranks):
     rank = torture.random.randrange(ranks) if ranks > 1 else -1
     done = run_faulty(torture, number, config, injected(torture, what, value, rank), mode, ranks)
     check_saved(torture, number, done)
-    if rank >= 0 and what != "value" and done.code == APART:  # ranks that do not have the same weights go apart, and say so
-        torture.require("is at another call than rank" in done.text, "does not say that ranks went apart", done)
-        return done.code
     check_end(torture, number, action, done)
     if rank >= 0 and what == "gradient" and policy == "skip" and done.code == 0:  # a step that one rank alone has skipped
         torture.require("differ" in done.text, "ranks have other weights, and nobody was told", done)
