@@ -216,7 +216,19 @@ std::string CheckpointStore::set_aside_locked(int64_t step) const {
   return aside;
 }
 
-// Removes what dead saves left behind; puts back what one had moved aside.
+namespace {
+
+// Whether the file `name` names a best checkpoint that is not there any more.
+bool names_nothing(const std::string& root, const std::string& name) {
+  if (!is_best_file(name)) return false;
+  const std::string best = checkpoint_format::pointed_name(root + "/" + name);
+  std::error_code failed;
+  return parse_folder_name(best) && !fs::exists(root + "/" + best, failed) && !failed;
+}
+
+}  // namespace
+
+// Removes what dead saves left behind, and what names nothing; puts back what one had moved aside.
 void CheckpointStore::clean_up() const {
   move_abandoned(root_);
   const auto is_stale_pointer = [](const std::string& name) {
@@ -235,6 +247,9 @@ void CheckpointStore::clean_up() const {
   for (const auto& [path, folder] : aside) {
     const std::string target = root_ + "/" + folder_name(folder.step);
     fs::exists(target, error) ? stale.push_back(path) : file_io::rename(path, target);
+  }
+  for (const std::string& name : names_in(root_)) {
+    if (names_nothing(root_, name)) stale.push_back(root_ + "/" + name);
   }
   for (const std::string& path : stale) try_to_remove(path);
 }

@@ -103,7 +103,8 @@ class CheckpointStore {
   void go_on_from(int64_t step) { begin_ = step; }
   // Of the run that saves here from now on.
   void set_identity(RunIdentity run) { run_ = std::move(run); }
-  // Removes what dead saves have left here, as each save does, unless somebody saves here now; if it cannot, it logs.
+  // Removes what dead saves have left here, and what names a best checkpoint that is gone, as each save does, unless
+  // somebody saves here now; if it cannot, it logs.
   void remove_leftovers() const;
 
   // Moves the checkpoints of later steps to <root>.1, or the next number that is free: all of them or, if the process

@@ -125,6 +125,7 @@ void CheckpointHook::propose_by_time(TrainContext& context) {
 void CheckpointHook::after_val(TrainContext& context) {
   if (!store_ || options_.save_best.empty() || context.evaluation.metrics.empty()) return;
   settle_save(context);  // it may be the best one so far, if it does not fail
+  forget_lost(context);
   const Bests previous = bests_;
   const Bests improved = take_improved(context);  // first, so that the checkpoint that they name holds them
   std::vector<std::string> files;
@@ -142,6 +143,27 @@ void CheckpointHook::after_val(TrainContext& context) {
     log_info(c10::str("best checkpoint so far: ", best.folder, " with ", best.metric, " ", best.score, " (",
                       less_is_better(best.metric) ? "less" : "greater", " is better)"));
   }
+}
+
+// Rank 0 looks, and all forget alike.
+void CheckpointHook::forget_lost(const TrainContext& context) {
+  if (bests_.empty()) return;
+  std::string lost;
+  run_on_main(*context.communicator, [&] {
+    std::vector<std::string> there;
+    if (caught([&] { there = store_->list(); })) return;  // a save will say why
+    for (const Best& best : bests_) {
+      if (std::ranges::count(there, store_->root() + "/" + best.folder) == 0) lost += best.folder + "\n";
+    }
+  });
+  lost = context.communicator->broadcast(lost);
+  const auto is_lost = [&lost](const Best& best) { return lost.find(best.folder + "\n") != std::string::npos; };
+  for (const Best& best : bests_) {
+    if (!is_lost(best) || !context.is_main) continue;
+    log_warning(c10::str("[CheckpointHook] ", best.folder, ", the best checkpoint by ", best.metric, " ", best.score,
+                         ", is not there any more: the best one is sought anew"));
+  }
+  std::erase_if(bests_, is_lost);
 }
 
 CheckpointHook::Bests CheckpointHook::take_improved(const TrainContext& context) {

@@ -47,7 +47,8 @@ struct CheckpointHookOptions {
 // last one of a run is written at once.
 // The best checkpoint is the first of strictly best score, never one of NaN or infinity; the file "best" beside the
 // checkpoints names its folder, and its record is in every checkpoint, its own included; a resume sets that file right
-// if the process died between the two. Of several metrics each has its best checkpoint and a file that names it,
+// if the process died between the two. One that is gone (deleted, set aside by a rollback) is no measure any more: the
+// next evaluation begins anew. Of several metrics each has its best checkpoint and a file that names it,
 // "best_<metric>"; "best" is that of the first.
 // published_keys: "<work_dir>/published/last-<8 digits of its hash>.safetensors", "best-..." or "best_<metric>-...". A
 // single key's tensors have their names without it, as in the model's own file.
@@ -87,6 +88,8 @@ class CheckpointHook : public Hook {
   bool less_is_better(const std::string& metric) const;
   const Best* best_by(const std::string& metric) const;
   bool improves(const std::string& metric, double score) const;
+  // Of those that are not there any more: deleted, or set aside when the run went back.
+  void forget_lost(const TrainContext& context);
   // Makes the results that are better than what there was the best ones, and returns them.
   Bests take_improved(const TrainContext& context);
   void publish(const TrainContext& context) const;

@@ -78,6 +78,34 @@ TEST_F(Checkpoint, NamesTheBestAfterAResumeThatTheProcessCouldNot) {
   }
 }
 
+// Deleted by somebody, or rotated away while another was the best that a rollback has set aside since.
+TEST_F(Checkpoint, SeeksTheBestAnewWhereItIsGone) {
+  const CheckpointHookOptions options{.interval = 1, .max_keep = 10, .save_best = {"accuracy"}};
+  CheckpointHook first(options);
+  run.state.hook = &first;
+  first.before_train(run.context);
+  for (const double accuracy : {0.9, 0.5}) {
+    train(first, 1);
+    run.validation(first, {{"accuracy", accuracy}});
+  }
+  wait_for_saves();
+  fs::remove_all(root() + "/step-1");
+  CheckpointHook second(options);
+  run.state.hook = &second;
+  second.load_state_dict(CheckpointStore::load(root() + "/step-2").part("hooks.checkpoint"));
+  second.before_train(run.context);
+  EXPECT_FALSE(fs::exists(root() + "/best")) << "names nothing";
+  const auto validate = [&](double accuracy) {
+    train(second, 1);
+    return testing::stderr_of([&] { run.validation(second, {{"accuracy", accuracy}}); });
+  };
+  EXPECT_NE(validate(0.6).find("step-1, the best checkpoint by accuracy 0.9, is not there any more"),
+            std::string::npos);
+  EXPECT_EQ(best(), "step-3");
+  EXPECT_EQ(validate(0.5).find("is not there any more"), std::string::npos);
+  EXPECT_EQ(best(), "step-3");
+}
+
 TEST_F(Checkpoint, SavesTheBestBetweenIntervals) {
   CheckpointHook hook({.interval = 0, .save_best = {"val_LOSS"}, .save_last = false});
   hook.before_train(run.context);
