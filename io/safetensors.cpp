@@ -118,13 +118,6 @@ constexpr uint64_t kHeaderTimes = 16;
 constexpr uint64_t kHeaderKeyBytes = 224, kEntryBytes = 640;  // of a key and its value; of a tensor without its numbers
 constexpr const char* kMetadata = "__metadata__";
 
-struct HeaderEntry {
-  std::string name;
-  at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;
-};
-
 // Calls take(name, value) for each entry of the outermost object, in the order of the file, and drops it: a header
 // takes no more memory than its largest entry. A key that comes twice in an object is refused: readers would differ in
 // which of the two they take.
@@ -181,7 +174,7 @@ std::vector<uint64_t> numbers(const json& list, const char* key, const std::stri
 }
 
 // Bytes that the shape takes. An extent of 0 counts as 1 in the overflow check, as it does in LibTorch's strides.
-uint64_t bytes_of(const HeaderEntry& entry) {
+uint64_t bytes_of(const SafetensorsEntry& entry) {
   constexpr uint64_t kLimit = std::numeric_limits<int64_t>::max();
   uint64_t bound = c10::elementSize(entry.dtype), bytes = bound;
   for (const int64_t extent : entry.shape) {
@@ -193,8 +186,8 @@ uint64_t bytes_of(const HeaderEntry& entry) {
   return bytes;
 }
 
-HeaderEntry parse_entry(const std::string& name, const json& value, uint64_t data_bytes) {
-  HeaderEntry entry;
+SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_t data_bytes) {
+  SafetensorsEntry entry;
   entry.name = name;
   const json& type = field(value, "dtype", name);
   const auto* const dtype = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
@@ -231,14 +224,14 @@ void check_metadata(const json& metadata) {
 }
 
 // Every data byte belongs to exactly one tensor.
-void check_coverage(const std::vector<HeaderEntry>& entries, uint64_t data_bytes) {
-  std::vector<const HeaderEntry*> order;
-  for (const HeaderEntry& entry : entries) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const HeaderEntry* a, const HeaderEntry* b) {
+void check_coverage(const std::vector<SafetensorsEntry>& entries, uint64_t data_bytes) {
+  std::vector<const SafetensorsEntry*> order;
+  for (const SafetensorsEntry& entry : entries) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const SafetensorsEntry* a, const SafetensorsEntry* b) {
     return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
   });
   uint64_t position = 0;
-  for (const HeaderEntry* entry : order) {
+  for (const SafetensorsEntry* entry : order) {
     expect_file(entry->begin == position, "tensor '", entry->name, "' starts at data byte ", entry->begin,
                 ", expected ", position, ": data must have neither holes nor overlaps");
     position = entry->end;
@@ -247,7 +240,8 @@ void check_coverage(const std::vector<HeaderEntry>& entries, uint64_t data_bytes
 }
 
 // The checked header; `data_start` is where the data begins.
-std::vector<HeaderEntry> read_header(const file_io::FileReader& file, uint64_t& data_start, const BytesSeen& seen) {
+std::vector<SafetensorsEntry> read_header(const file_io::FileReader& file, uint64_t& data_start,
+                                          const BytesSeen& seen) {
   uint64_t length = 0;
   if (file.size() < sizeof length)
     throw MalformedFile{c10::str("it has ", file.size(), " bytes, expected at least 10")};
@@ -265,7 +259,7 @@ std::vector<HeaderEntry> read_header(const file_io::FileReader& file, uint64_t& 
   data_start = sizeof length + length;
   const uint64_t data_bytes = file.size() - data_start;
   FileBudget budget(length, kHeaderTimes);
-  std::vector<HeaderEntry> entries;
+  std::vector<SafetensorsEntry> entries;
   parse_header(text, budget, [&](const std::string& name, const json& value) {
     if (name == kMetadata) {
       check_metadata(value);
@@ -279,11 +273,38 @@ std::vector<HeaderEntry> read_header(const file_io::FileReader& file, uint64_t& 
 
 }  // namespace
 
-NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen) {
+namespace {
+
+// What `read` makes of the file; what is wrong with it as an error that names it.
+template <class Read>
+auto from_file(const std::string& path, const Read& read) {
   try {
-    const file_io::FileReader file(path);
+    return read(file_io::FileReader(path));
+  } catch (const MalformedFile& error) {
+    throw DataError(c10::str("[safetensors] '", path, "' cannot be used: ", one_line(error.what), "; ", error.way_out));
+  } catch (const file_io::IoError& error) {
+    throw DataError(c10::str("[safetensors] ", error.what(), "; check the path"));
+  }
+}
+
+}  // namespace
+
+std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path) {
+  return from_file(path, [](const file_io::FileReader& file) {
     uint64_t data_start = 0;
-    const std::vector<HeaderEntry> entries = read_header(file, data_start, seen);
+    std::vector<SafetensorsEntry> entries = read_header(file, data_start, {});
+    for (SafetensorsEntry& entry : entries) {
+      entry.begin += data_start;
+      entry.end += data_start;
+    }
+    return entries;
+  });
+}
+
+NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen) {
+  return from_file(path, [&seen](const file_io::FileReader& file) {
+    uint64_t data_start = 0;
+    const std::vector<SafetensorsEntry> entries = read_header(file, data_start, seen);
     std::vector<size_t> order(entries.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -291,7 +312,7 @@ NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen) {
     });
     NamedTensors tensors(entries.size());
     for (const size_t i : order) {
-      const HeaderEntry& entry = entries[i];
+      const SafetensorsEntry& entry = entries[i];
       const auto read = [&](void* data) {
         file.read(data_start + entry.begin, data, entry.end - entry.begin);
         if (seen) seen(entry.name, data, entry.end - entry.begin);
@@ -299,11 +320,7 @@ NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen) {
       tensors[i] = {entry.name, tensor_from_file(entry.shape, entry.dtype, "'" + entry.name + "'", read)};
     }
     return tensors;
-  } catch (const MalformedFile& error) {
-    throw DataError(c10::str("[safetensors] '", path, "' cannot be used: ", one_line(error.what), "; ", error.way_out));
-  } catch (const file_io::IoError& error) {
-    throw DataError(c10::str("[safetensors] ", error.what(), "; check the path"));
-  }
+  });
 }
 
 }  // namespace duet

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 #include "base/batch.h"
 
 namespace duet {
@@ -33,6 +34,17 @@ using BytesSeen = std::function<void(const std::string& tensor, const void* data
 // Reads a whole file, once; tensors in the order of its header. Throws DataError naming the file and what is wrong with
 // it: every length and offset is checked against the file before memory is taken.
 NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen = {});
+
+// A tensor as the header of a file lists it; its bytes are those from `begin` to before `end` of the file.
+struct SafetensorsEntry {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;
+};
+
+// Reads the header alone; throws as read_safetensors() does.
+std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path);
 
 // Writes one file under a temporary name beside `path`, syncs and renames it. Throws DataError; `path` is then as
 // it was.

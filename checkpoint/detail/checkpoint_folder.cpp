@@ -109,6 +109,35 @@ void write_folder(const std::string& folder, int64_t step, const StateDict& stat
 
 namespace {
 
+using Tensors = std::vector<CheckpointTensor>;
+
+std::map<std::string, Tensors> by_file(const Manifest& manifest) {
+  std::map<std::string, Tensors> tensors;
+  for (const CheckpointTensor& tensor : manifest.tensors) tensors[tensor.file].push_back(tensor);
+  return tensors;
+}
+
+// That a file holds the tensors that the manifest lists, each as it is listed and where: whoever goes by the one reads
+// what whoever goes by the other does.
+void check_header(const std::string& path, const std::string& prefix, const Tensors& listed) {
+  std::map<std::string, const CheckpointTensor*> unseen;
+  for (const CheckpointTensor& tensor : listed) {
+    check(path, unseen.emplace(tensor.name, &tensor).second, "the manifest lists tensor '", tensor.name, "' twice");
+  }
+  for (const SafetensorsEntry& entry : read_safetensors_header(path)) {
+    const auto found = unseen.extract(prefix + entry.name);
+    check(path, !found.empty(), "the manifest does not know tensor '", prefix, entry.name, "'");
+    const CheckpointTensor& tensor = *found.mapped();
+    const bool is_same = tensor.dtype == safetensors_dtype(entry.dtype) && tensor.shape == entry.shape &&
+                         tensor.offset == entry.begin && tensor.bytes == entry.end - entry.begin;
+    check(path, is_same, "tensor '", tensor.name, "' is ", safetensors_dtype(entry.dtype), " ",
+          c10::IntArrayRef(entry.shape), " at bytes ", entry.begin, " to ", entry.end, ", the manifest says ",
+          tensor.dtype, " ", c10::IntArrayRef(tensor.shape), " at bytes ", tensor.offset, " to ",
+          tensor.offset + tensor.bytes);
+  }
+  check(path, unseen.empty(), "tensor '", unseen.empty() ? "" : unseen.begin()->first, "' of the manifest is missing");
+}
+
 void hash_range(const FileReader& file, uint64_t from, uint64_t to, std::vector<char>& buffer, Xxh3& whole, Xxh3* own) {
   for (; from < to; from += std::min<uint64_t>(kChunk, to - from)) {
     const size_t count = static_cast<size_t>(std::min<uint64_t>(kChunk, to - from));
@@ -119,7 +148,7 @@ void hash_range(const FileReader& file, uint64_t from, uint64_t to, std::vector<
 }
 
 // One pass over a file: the hash of each of its tensors, then that of the whole.
-void verify_file(const std::string& folder, const CheckpointFile& listed, std::vector<CheckpointTensor> tensors) {
+void verify_file(const std::string& folder, const CheckpointFile& listed, Tensors tensors) {
   const std::string path = folder + "/" + listed.name;
   const FileReader file(path);
   check(path, file.size() == listed.bytes, "found ", file.size(), " bytes, expected ", listed.bytes);
@@ -144,6 +173,7 @@ void verify_file(const std::string& folder, const CheckpointFile& listed, std::v
   hash_range(file, position, listed.bytes, buffer, whole, nullptr);
   check(path, whole.hex() == listed.xxh3,
         tensors.empty() ? "the file changed after it was saved" : "its header changed after it was saved");
+  if (const auto prefix = prefix_of(listed.name)) check_header(path, *prefix, tensors);
 }
 
 }  // namespace
@@ -168,8 +198,7 @@ Manifest read_manifest(const std::string& folder) {
 
 Manifest verify_folder(const std::string& folder) {
   Manifest manifest = read_manifest(folder);
-  std::map<std::string, std::vector<CheckpointTensor>> tensors;
-  for (const CheckpointTensor& tensor : manifest.tensors) tensors[tensor.file].push_back(tensor);
+  std::map<std::string, Tensors> tensors = by_file(manifest);
   for (const CheckpointFile& file : manifest.files) verify_file(folder, file, tensors[file.name]);
   return manifest;
 }
@@ -181,14 +210,12 @@ void read_back(const std::string& folder) {
 
 namespace {
 
-bool is_as_listed(const at::Tensor& tensor, const CheckpointTensor& listed) {
-  return listed.dtype == safetensors_dtype(tensor.scalar_type()) && listed.shape == tensor.sizes().vec();
-}
-
 // One reading of a file of tensors, which are verified as they come; then the file as a whole.
 void load_tensors(const std::string& folder, const CheckpointFile& file, const std::string& prefix,
-                  const std::map<std::string, const CheckpointTensor*>& listed, StateDict& state) {
+                  const Tensors& listed, StateDict& state) {
   const std::string path = folder + "/" + file.name;
+  std::map<std::string, const CheckpointTensor*> by_name;
+  for (const CheckpointTensor& tensor : listed) by_name[tensor.name] = &tensor;
   Xxh3 whole;
   const auto verify = [&](const std::string& name, const void* data, uint64_t bytes) {
     Xxh3 own;
@@ -199,33 +226,26 @@ void load_tensors(const std::string& folder, const CheckpointFile& file, const s
       own.update(begin + done, count);
     }
     if (name.empty()) return;  // the header
-    const auto found = listed.find(prefix + name);
-    check(path, found != listed.end(), "the manifest does not know tensor '", prefix, name, "'");
+    const auto found = by_name.find(prefix + name);
+    check(path, found != by_name.end(), "the manifest does not know tensor '", prefix, name, "'");
     const CheckpointTensor& expected = *found->second;
     check(path, own.hex() == expected.xxh3 && bytes == expected.bytes, "tensor '", prefix, name,
           "' changed after it was saved (bytes ", expected.offset, " to ", expected.offset + expected.bytes, ")");
   };
-  for (const auto& [name, tensor] : read_safetensors(path, verify)) {
-    const auto found = listed.find(prefix + name);  // one without bytes has not been seen above
-    check(path, found != listed.end() && is_as_listed(tensor, *found->second), "tensor '", prefix, name,
-          "' is not one that the manifest lists");
-    state.set(prefix + name, tensor);
-  }
+  for (const auto& [name, tensor] : read_safetensors(path, verify)) state.set(prefix + name, tensor);
   check(path, whole.hex() == file.xxh3, "the file changed after it was saved");
+  check_header(path, prefix, listed);
 }
 
 }  // namespace
 
 LoadedCheckpoint load_folder(const std::string& folder) {
   Manifest manifest = read_manifest(folder);
-  std::map<std::string, const CheckpointTensor*> listed;
-  for (const CheckpointTensor& tensor : manifest.tensors) listed[tensor.name] = &tensor;
-
+  std::map<std::string, Tensors> tensors = by_file(manifest);
   LoadedCheckpoint loaded{folder, {}, std::move(manifest.run)};
   for (const CheckpointFile& file : manifest.files) {
-    if (const auto prefix = prefix_of(file.name)) load_tensors(folder, file, *prefix, listed, loaded.state);
+    if (const auto prefix = prefix_of(file.name)) load_tensors(folder, file, *prefix, tensors[file.name], loaded.state);
   }
-  check(folder, loaded.state.tensors().size() == manifest.tensors.size(), "tensors of the manifest are missing");
 
   const std::string path = folder + "/" + kValuesFile;
   const std::string text = file_io::read_text(path, kMaxText);

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include "base/error.h"
+#include "checkpoint/detail/checkpoint_format.h"
 #include "io/safetensors.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
@@ -216,6 +218,29 @@ TEST(CheckpointStore, DetectsFilesOfAnotherCheckpoint) {
   expect_error<CheckpointError>([&] { CheckpointStore::verify(two); }, {"that of step 1"});
   fs::rename(two, folder / "c/best");
   expect_same_state(sample_state(1), CheckpointStore::load(folder / "c/best"));
+}
+
+// With the right hash of itself, as a program might write it: who looks and who loads read the same or nothing.
+TEST(CheckpointStore, RefusesAManifestThatSaysOtherwiseThanTheFile) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  const std::string path = store.save(3, sample_state(3));
+  const Manifest manifest = CheckpointStore::read_manifest(path);
+  const std::vector<std::function<void(Manifest&)>> lies = {
+      [](Manifest& lie) { lie.tensors[1].offset += 4; },
+      [](Manifest& lie) { lie.tensors[1].dtype = "I32"; },
+      [](Manifest& lie) { lie.tensors[1].shape = {5, 3}; },
+      [](Manifest& lie) { lie.tensors.push_back(lie.tensors[1]); },
+  };
+  for (const auto& tell : lies) {
+    Manifest lie = manifest;
+    tell(lie);
+    write_bytes(path + "/manifest.json", checkpoint_format::encode_manifest(lie));
+    expect_error<CheckpointError>([&] { CheckpointStore::verify(path); }, {"model.safetensors", "'model.fc.weight'"});
+    expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"model.safetensors", "'model.fc.weight'"});
+  }
+  write_bytes(path + "/manifest.json", checkpoint_format::encode_manifest(manifest));
+  expect_same_state(sample_state(3), CheckpointStore::load(path));
 }
 
 TEST(CheckpointStore, PassesOverDamagedOnes) {
