@@ -27,11 +27,6 @@ TEST(NotFinite, FindsOneNumberOfEveryType) {
   at::Tensor greatest = at::full({4}, std::numeric_limits<float>::max());
   greatest[1] *= -1;
   EXPECT_EQ(found_in(greatest), "");
-  EXPECT_EQ(found_in(at::full({2}, -std::nan(""))), "the weight 'w'");
-  greatest = at::ones({4, 4});
-  greatest[1][1] = kInfinite;
-  EXPECT_EQ(found_in(greatest.select(1, 0)), "") << "of a tensor of which it has every fourth number";
-  EXPECT_EQ(found_in(greatest.select(1, 1)), "the weight 'w'");
   EXPECT_EQ(found_in(at::tensor({kInfinite, std::nan("")}), /*may_be_infinite=*/true), "the weight 'w'");
   EXPECT_EQ(found_in(at::tensor({1.0, kInfinite}).to(at::kFloat8_e5m2)), "the weight 'w'");
 }
