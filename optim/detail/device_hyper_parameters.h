@@ -46,6 +46,7 @@ class DeviceHyperParameters {
   void keep(std::size_t group, const std::string& name);
   bool kept(std::size_t group, const std::string& name) const;
   bool has_schedules() const { return !curves_.empty(); }
+  bool has_schedules_besides(const std::string& name) const { return curves_.size() > curves_.count(name); }
   bool is_scheduled(const std::string& name) const { return curves_.count(name) != 0; }
 
   // Host side before a step: fills the table if it is used up. `applied()` may read the device. `counted`: advance()

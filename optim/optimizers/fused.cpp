@@ -9,12 +9,14 @@
 #include <ATen/ops/_fused_sgd_cpu_dispatch.h>
 #include <torch/library.h>
 #include "optim/detail/device_hyper_parameters.h"
+#include "optim/optimizers/detail/over_tensors.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 
 // ATen's fused optimizer kernels with their numbers as tensors: a captured step then sees every new value. On the CPU
 // each is one operator, duet::fused_*_, that reads the tensors when it runs; on CUDA ATen's own, whose numbers but lr
-// are frozen by a capture and therefore belong to its key.
+// are frozen by a capture and therefore belong to its key. Where they may not be frozen, the steps in
+// over_tensors.cpp are used.
 
 namespace duet {
 
@@ -161,10 +163,10 @@ void step_sgd(const KernelCall& call, const OptimizerOptions& any) {
                optional(call.grad_scale), optional(call.found_inf));
   } else {
     const double momentum = call.host_number("momentum");
-    const at::TensorList used = used_buffers(buffers, momentum);
-    at::_fused_sgd_(call.parameters, call.gradients, used, call.host_number("weight_decay"), momentum,
-                    call.number("lr"), call.host_number("dampening"), options.nesterov, options.maximize,
-                    call.first && !used.empty(), optional(call.grad_scale), optional(call.found_inf));
+    // Without dampening a buffer of zeros makes the first step like all others.
+    at::_fused_sgd_(call.parameters, call.gradients, used_buffers(buffers, momentum), call.host_number("weight_decay"),
+                    momentum, call.number("lr"), /*dampening=*/0, options.nesterov, options.maximize,
+                    /*is_first_step=*/false, optional(call.grad_scale), optional(call.found_inf));
   }
 }
 
@@ -198,6 +200,7 @@ const OptimizerKind kAdam = {
     .kernel = [](const KernelCall& call,
                  const OptimizerOptions& options) { step_adam<Adam, kAdamCuda>("duet::fused_adam_", call, options); },
     .fused = true,
+    .unfused = over_tensors::adam,
 };
 
 const OptimizerKind kAdamw = {
@@ -209,6 +212,7 @@ const OptimizerKind kAdamw = {
           step_adam<AdamW, kAdamwCuda>("duet::fused_adamw_", call, options);
         },
     .fused = true,
+    .unfused = over_tensors::adamw,
 };
 
 const OptimizerKind kSgd = {
@@ -221,6 +225,7 @@ const OptimizerKind kSgd = {
     .numbers = numbers_in,
     .kernel = step_sgd,
     .fused = true,
+    .unfused = over_tensors::sgd,
 };
 
 const OptimizerKind kAdagrad = {
@@ -237,6 +242,7 @@ const OptimizerKind kAdagrad = {
         },
     .kernel = step_adagrad,
     .fused = true,
+    .unfused = over_tensors::adagrad,
 };
 
 }  // namespace duet

@@ -4,6 +4,7 @@
 #include <ATen/ops/_foreach_addcmul.h>
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_maximum.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_foreach_sqrt.h>
@@ -43,14 +44,6 @@ std::map<std::string, double> numbers_in(const OptimizerOptions& options) {
     numbers.emplace("beta2", betas[1]);
   }
   return numbers;
-}
-
-void run_kernel(const OptimizerKind& kind, const KernelCall& call, const OptimizerOptions& options) {
-  if (kernel_math::is_narrow(call)) {
-    kernel_math::step_in_float32(call, [&](const KernelCall& wide) { kind.kernel(wide, options); });
-  } else {
-    kind.kernel(call, options);
-  }
 }
 
 at::Tensor Optimizer::step_with(const std::function<at::Tensor()>& closure) {
@@ -149,12 +142,13 @@ at::Tensor bias_correction(const at::Tensor& beta, const at::Tensor& step) {
   return at::rsub(at::pow(beta, step.to(at::kDouble)), 1);
 }
 
-Tensors adam_roots(const KernelCall& call, const Tensors& gradients, std::size_t slot) {
+Tensors adam_roots(const KernelCall& call, const Tensors& gradients, std::size_t slot, bool amsgrad) {
   const Tensors& squares = call.state[slot + 1];
   const at::Tensor beta2 = number64(call, "beta2");
   lerp_(call.state[slot], gradients, at::rsub(number64(call, "beta1"), 1));
   average_squares_(squares, gradients, beta2);
-  const Tensors roots = at::_foreach_sqrt(squares);
+  if (amsgrad) at::_foreach_maximum_(call.state[slot + 2], squares);
+  const Tensors roots = at::_foreach_sqrt(amsgrad ? call.state[slot + 2] : squares);
   at::_foreach_div_(roots, cast_like(at::sqrt(bias_correction(beta2, call.step)), roots));
   return roots;
 }

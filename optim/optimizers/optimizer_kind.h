@@ -23,7 +23,6 @@ struct KernelCall {
   // Fused kernels only: the kernel divides gradients by grad_scale and does nothing if found_inf is 1. Float32, one
   // element, or undefined.
   at::Tensor grad_scale, found_inf;
-  bool first = false;  // no parameter of the call was stepped before, as far as the host knows
 
   // A hyper-parameter on the device: 0-dim, float64 on the CPU, float32 elsewhere.
   const at::Tensor& number(const char* name) const;
@@ -59,6 +58,9 @@ struct OptimizerKind {
   std::function<void(const OptimizerOptions& options, const NamedTensors& parameters)> check{};
   // The kernel divides gradients by KernelCall::grad_scale and skips by found_inf itself.
   bool fused = false;
+  // The same step over tensors, for a device whose fused kernel takes from the host what a step needs from the device.
+  // Without one, schedules of other numbers than lr are refused there.
+  std::function<void(const KernelCall& call, const OptimizerOptions& options)> unfused{};
   // The kernel takes gradients of any layout (of an Embedding with sparse), where nothing clips, scales or checks them.
   bool takes_sparse = false;
 };
@@ -75,9 +77,6 @@ const OptimizerKind* find_optimizer_kind(const OptimizerOptions& options);
 
 // The options that may change during a run: every single number, and betas as beta1 and beta2.
 std::map<std::string, double> numbers_in(const OptimizerOptions& options);
-
-// Runs a kernel that is not fused. Float16 and bfloat16 are stepped in float32 and rounded once, at the end.
-void run_kernel(const OptimizerKind& kind, const KernelCall& call, const OptimizerOptions& options);
 
 }  // namespace duet
 
@@ -116,8 +115,9 @@ void average_squares_(const Tensors& averages, const Tensors& gradients, const a
 at::Tensor bias_correction(const at::Tensor& beta, const at::Tensor& step);
 
 // Adam in two parts, between which eps is added: the averages of gradients and squares, in `slot` and the next, take
-// the gradients in; what is returned is the root of the latter, made up for its start at 0.
-Tensors adam_roots(const KernelCall& call, const Tensors& gradients, std::size_t slot);
+// the gradients in; what is returned is the root of the latter (with amsgrad of the largest one so far, in the slot
+// after), made up for its start at 0.
+Tensors adam_roots(const KernelCall& call, const Tensors& gradients, std::size_t slot, bool amsgrad = false);
 // parameter -= lr * average / denominator, the average made up for its start.
 void adam_move(const KernelCall& call, const Tensors& averages, const Tensors& denominators);
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "optim/amp.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/over_tensors.h"
 #include "tests/support/torch_reference.h"
 #include "tests/support/trainer_runs.h"
 
@@ -152,12 +153,17 @@ INSTANTIATE_TEST_SUITE_P(Modes, NonFiniteSteps, ::testing::Values("eager", "grap
 
 // What is left out must be as if it had never been there: weights, optimizer, schedule.
 TEST_P(NonFiniteSteps, ASkippedStepLeavesNoTrace) {
-  for (const char* optimizer : {"AdamW", "SGD", "RMSprop", "Lion", "Adagrad", "NAdam", "RAdam", "Muon"}) {
+  const SGD dampened{.lr = 0.01, .momentum = 0.9, .dampening = 0.3};
+  std::vector<OptimizerOptions> optimizers = {dampened, testing::over_tensors(dampened)};
+  for (const char* type : {"AdamW", "SGD", "RMSprop", "Lion", "Adagrad", "NAdam", "RAdam", "Muon"}) {
+    optimizers.push_back(OptimizerOptions::of_type(type));
+    optimizers.back().set("lr", 0.01);
+  }
+  for (const OptimizerOptions& optimizer : optimizers) {
     for (const int clip : {0, 1, 2}) {
-      SCOPED_TRACE(std::string(optimizer) + ", clip " + std::to_string(clip));
+      SCOPED_TRACE(optimizer.type() + ", clip " + std::to_string(clip));
       TrainerOptions options;
-      options.optimizer = OptimizerOptions::of_type(optimizer);
-      options.optimizer.set("lr", 0.01);
+      options.optimizer = optimizer;
       options.non_finite = NonFinite::kSkip;
       if (clip == 1) options.clip_grad = ClipNorm{.max_norm = 0.5};
       if (clip == 2) options.clip_grad = ClipValue{0.25};
@@ -166,7 +172,7 @@ TEST_P(NonFiniteSteps, ASkippedStepLeavesNoTrace) {
         trainer->hyper_parameters().set_schedule(
             "lr", [](std::size_t, int64_t applied) { return 0.01 / (1.0 + static_cast<double>(applied)); });
         for (int64_t step = 0; step < 12; ++step) {
-          if (with_bad_steps && step % 3 == 1) trainer->step(slopes(step + 100, step % 5));
+          if (with_bad_steps && step % 3 == 0) trainer->step(slopes(step + 100, step % 5));
           if (with_bad_steps && step == 6) trainer->step(slopes(step, 2, std::nan("")));
           trainer->step(slopes(step));
         }
@@ -204,6 +210,17 @@ TEST_P(NonFiniteSteps, RaisingMindsInfiniteGradientsOfAStaticScale) {
   auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
   for (int64_t step = 0; step < 4; ++step) trainer->step(slopes(step));
   expect_error<NonFiniteError>([&] { trainer->step(slopes(4, 3)); }, {"'w3'", "after 4 good steps"});
+}
+
+// Infinite gradients lower a dynamic scale; a loss that is not finite is a failure all the same.
+TEST_P(NonFiniteSteps, RaisingWithADynamicScaleMindsTheLossAlone) {
+  TrainerOptions options;
+  options.non_finite = NonFinite::kRaise;
+  options.loss_scale = LossScaleOptions{.init_scale = 3e38};
+  auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+  for (int64_t step = 0; step < 5; ++step) trainer->step(slopes(step));
+  EXPECT_EQ(trainer->hyper_parameters().applied(), 4);
+  expect_error<NonFiniteError>([&] { trainer->step(slopes(5, 3)); }, {"'w3'", "after 4 good steps"});
 }
 
 TEST_P(NonFiniteSteps, AStaticScaleStaysAndSkips) {

@@ -5,6 +5,7 @@
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/over_tensors.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -20,6 +21,7 @@ using testing::ToyTask;
 enum class Clip { kOff, kNorm, kValue };
 
 std::vector<OptimizerOptions> all_optimizers() {
+  using testing::over_tensors;
   return {SGD{.lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true},
           SGD{.lr = 0.02, .momentum = 0.9, .dampening = 0.3},
           Adam{.amsgrad = true},
@@ -35,7 +37,12 @@ std::vector<OptimizerOptions> all_optimizers() {
           Adamax{.weight_decay = 0.01},
           ASGD{.weight_decay = 0.01, .lambd = 0.01, .t0 = 4},
           Rprop{},
-          SparseAdam{}};
+          SparseAdam{},
+          over_tensors(SGD{.lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true}),
+          over_tensors(SGD{.lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .dampening = 0.3}),
+          over_tensors(Adam{.weight_decay = 0.01, .amsgrad = true}),
+          over_tensors(AdamW{.lr = 3e-3}),
+          over_tensors(Adagrad{.weight_decay = 0.01, .lr_decay = 0.01})};
 }
 
 TrainerOptions options_of(const OptimizerOptions& optimizer, Clip clip, std::optional<at::ScalarType> amp) {

@@ -90,7 +90,7 @@ GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOpt
     for (const auto& [name, value] : groups[group].parameters) add(name, value, group);
   }
   const at::TensorOptions on_device = at::TensorOptions().device(parameters_.front().value.device());
-  counters_.push_back({at::full({}, 0, on_device.dtype(at::kFloat))});
+  counters_.push_back(at::full({}, 0, on_device.dtype(at::kFloat)));
   applied_ = at::full({1}, 0, on_device.dtype(at::kLong));
 }
 
@@ -133,11 +133,10 @@ void GroupedOptimizer::set(std::size_t group, const std::string& name, double va
 }
 
 void GroupedOptimizer::set_schedule(const std::string& name, Curve curve) {
-  if (!applied_.is_cpu() && kind_.fused && name != "lr") {
+  if (!applied_.is_cpu() && kind_.fused && !kind_.unfused && name != "lr") {
     throw ConfigError(c10::str("[Optimizer] found a schedule of ", name, " for ", kind_.name, " on ", applied_.device(),
-                               ", where its kernel "
-                               "takes only lr from the device; schedule lr alone, or set ",
-                               name, " between steps where it changes"));
+                               ", where fused kernels take only lr from the device; give its OptimizerKind::unfused, ",
+                               "schedule lr alone, or set ", name, " between steps where it changes"));
   }
   const int64_t now = applied();
   for (std::size_t group = 0; group < group_count(); ++group) {
@@ -172,10 +171,23 @@ void GroupedOptimizer::end() {
   ++applied_host_;
 }
 
-// On the CPU the kernels read every number when they run; CUDA's fused ones take all but lr from the host.
+// On the CPU fused kernels read every number when they run. CUDA's take all but lr from the host, and from the host
+// SGD's is told whether a step is the first, which is undamped: only the device knows which numbers a schedule gives
+// and whether the step before was skipped.
+bool GroupedOptimizer::is_fused() const {
+  if (applied_.is_cpu() || !kind_.unfused) return kind_.fused;
+  if (numbers_.has_schedules_besides("lr")) return false;
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    if (has(group, "dampening") && get(group, "dampening") != 0) return false;
+  }
+  return true;
+}
+
 void GroupedOptimizer::append_key(std::vector<int64_t>& key) const {
   key.push_back(plan_version_);
   if (applied_.is_cpu() || !kind_.fused) return;
+  key.push_back(is_fused() ? 1 : 0);
+  if (!is_fused()) return;
   for (std::size_t group = 0; group < group_count(); ++group) {
     for (const std::string& name : names()) {
       if (name != "lr" && has(group, name)) key.push_back(std::bit_cast<int64_t>(get(group, name)));
@@ -188,8 +200,7 @@ NamedTensors GroupedOptimizer::mutable_state() const {
   for_each_state([&](const auto& parameter, const auto& slot, const at::Tensor& state) {
     tensors.emplace_back(slot + "." + parameter, state);
   });
-  for (std::size_t i = 0; i < counters_.size(); ++i)
-    tensors.emplace_back("step." + std::to_string(i), counters_[i].steps);
+  for (std::size_t i = 0; i < counters_.size(); ++i) tensors.emplace_back("step." + std::to_string(i), counters_[i]);
   if (numbers_.has_schedules()) tensors.emplace_back("numbers", numbers_.values());
   if (may_skip_) tensors.emplace_back("applied_steps", applied_);
   return tensors;
@@ -209,7 +220,7 @@ void GroupedOptimizer::split_counters(const std::vector<bool>& has_gradient) {
     }
     if (all || stepped.empty()) continue;
     for (Parameter* parameter : stepped) parameter->counter = counters_.size();
-    counters_.push_back({counters_[counter].steps.clone(), counters_[counter].started});
+    counters_.push_back(counters_[counter].clone());
     ++plan_version_;  // a recorded step counts with the old counters
   }
 }
@@ -254,10 +265,9 @@ void GroupedOptimizer::plan_calls(std::size_t group, std::size_t counter, const 
   }
   for (auto& [key, call] : calls) {
     call.counter = counter;
-    call.tensors.step = counters_[counter].steps;
+    call.tensors.step = counters_[counter];
     call.tensors.numbers = &numbers_;
     call.tensors.group = group;
-    call.tensors.first = !counters_[counter].started;
     call.tensors.gradients.resize(call.tensors.parameters.size());
     calls_.push_back(std::move(call));
   }
@@ -286,7 +296,7 @@ void GroupedOptimizer::step(const at::Tensor& grad_scale, const at::Tensor& foun
   std::vector<bool> stepped(counters_.size(), false);
   for (Call& call : calls_) {
     if (!stepped[call.counter]) {
-      at::Tensor& steps = counters_[call.counter].steps;
+      at::Tensor& steps = counters_[call.counter];
       if (applies.defined()) {
         steps.add_(applies);
       } else {
@@ -297,18 +307,13 @@ void GroupedOptimizer::step(const at::Tensor& grad_scale, const at::Tensor& foun
     run(call.tensors, grad_scale, found_inf);
   }
   if (applies.defined()) applied_.add_(applies.to(at::kLong));
-  const bool first = std::any_of(calls_.begin(), calls_.end(), [](const Call& call) { return call.tensors.first; });
-  if (!first) return;
-  for (Call& call : calls_) call.tensors.first = false;
-  for (std::size_t i = 0; i < stepped.size(); ++i) counters_[i].started = counters_[i].started || stepped[i];
-  if (!applied_.is_cpu()) ++plan_version_;  // CUDA's SGD kernel is told by the host that it is the first step
 }
 
 void GroupedOptimizer::run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   for (std::size_t i = 0; i < call.parameters.size(); ++i) {
     call.gradients[i] = laid_out_like(call.parameters[i], call.parameters[i].grad());
   }
-  if (kind_.fused) {
+  if (is_fused()) {
     call.grad_scale = grad_scale;
     call.found_inf = found_inf;
     kind_.kernel(call, options_);
@@ -320,13 +325,23 @@ void GroupedOptimizer::run(KernelCall& call, const at::Tensor& grad_scale, const
   std::fill(call.gradients.begin(), call.gradients.end(), at::Tensor());
 }
 
+// Float16 and bfloat16 are stepped in float32 and rounded once, at the end.
+void GroupedOptimizer::run_over_tensors(const KernelCall& call) const {
+  const auto& kernel = kind_.fused ? kind_.unfused : kind_.kernel;
+  if (kernel_math::is_narrow(call)) {
+    kernel_math::step_in_float32(call, [&](const KernelCall& wide) { kernel(wide, options_); });
+  } else {
+    kernel(call, options_);
+  }
+}
+
 // Kernels over tensors know neither scale nor skipping: gradients are divided before, where they are, as the fused
 // kernels do, and in a skipped step everything is put back after.
 void GroupedOptimizer::run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   if (grad_scale.defined()) {
     for (at::Tensor& gradient : call.gradients) gradient.div_(grad_scale.reshape({}));
   }
-  if (!found_inf.defined()) return run_kernel(kind_, call, options_);
+  if (!found_inf.defined()) return run_over_tensors(call);
   std::vector<at::Tensor> targets = call.parameters;
   for (const auto& slot : call.state) {
     std::copy_if(slot.begin(), slot.end(), std::back_inserter(targets),
@@ -334,7 +349,7 @@ void GroupedOptimizer::run_unfused(KernelCall& call, const at::Tensor& grad_scal
   }
   std::vector<at::Tensor> before;
   for (const at::Tensor& target : targets) before.push_back(target.clone());
-  run_kernel(kind_, call, options_);
+  run_over_tensors(call);
   const at::Tensor skipped = found_inf.reshape({}) != 0;
   for (std::size_t i = 0; i < targets.size(); ++i) targets[i].copy_(at::where(skipped, before[i], targets[i]));
 }

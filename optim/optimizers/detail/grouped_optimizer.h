@@ -45,12 +45,6 @@ class GroupedOptimizer : public Optimizer {
     std::vector<at::Tensor> state;  // by slot; undefined where this parameter has none
     std::size_t counter = 0;
   };
-  // Of all parameters that were stepped equally often: normally there is one. The host only knows whether they were
-  // stepped at all.
-  struct Counter {
-    at::Tensor steps;
-    bool started = false;
-  };
   struct Call {
     KernelCall tensors;  // gradients are filled in per step
     std::size_t counter = 0;
@@ -60,7 +54,10 @@ class GroupedOptimizer : public Optimizer {
   void refresh_plan(const std::vector<bool>& has_gradient);
   void split_counters(const std::vector<bool>& has_gradient);
   void plan_calls(std::size_t group, std::size_t counter, const std::vector<bool>& has_gradient);
+  // Whether the kind's fused kernel steps.
+  bool is_fused() const;
   void run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
+  void run_over_tensors(const KernelCall& call) const;
   void run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
   void check_number(std::size_t group, const std::string& name, double value) const;
 
@@ -94,7 +91,7 @@ class GroupedOptimizer : public Optimizer {
   std::vector<StateSlot> slots_;
   std::vector<Parameter> parameters_;
   bool may_skip_;
-  std::vector<Counter> counters_;
+  std::vector<at::Tensor> counters_;  // steps of all parameters that were stepped equally often: normally there is one
   at::Tensor applied_;
   int64_t applied_host_ = 0;  // the same, if no step is ever skipped
 

@@ -37,7 +37,7 @@ StateDict GroupedOptimizer::state_dict() const {
     state.set("state." + parameter + "." + slot, tensor);
   });
   for (const Parameter& parameter : parameters_)
-    state.set("state." + parameter.name + ".step", counters_[parameter.counter].steps);
+    state.set("state." + parameter.name + ".step", counters_[parameter.counter]);
   state.set("kind", kind_text());
   state.set("applied_steps", applied());
   for_each_number([&](std::size_t group, const std::string& name, double configured) {
@@ -92,13 +92,12 @@ void GroupedOptimizer::warn_of_other_numbers(const StateDict& state) const {
 
 void GroupedOptimizer::load_counters(const StateDict& state) {
   std::map<float, std::size_t> counter_of;
-  std::vector<Counter> counters;
+  std::vector<at::Tensor> counters;
   for (Parameter& parameter : parameters_) {
     const at::Tensor& step = state.tensor("state." + parameter.name + ".step");
     const auto [entry, added] = counter_of.try_emplace(step.item<float>(), counters.size());
     if (added) {
-      const auto options = counters_.front().steps.options();
-      counters.push_back({step.to(options, /*non_blocking=*/false, /*copy=*/true), entry->first > 0});
+      counters.push_back(step.to(counters_.front().options(), /*non_blocking=*/false, /*copy=*/true));
     }
     parameter.counter = entry->second;
   }

@@ -54,9 +54,16 @@ class TestObserver : public StepObserver {
   bool splits_;
 };
 
+inline OptimizerOptions of_type(const std::string& type) {
+  OptimizerOptions optimizer = OptimizerOptions::of_type(type);
+  optimizer.set("lr", 1e-2);
+  if (type == "SGD") optimizer.set("momentum", 0.9);
+  return optimizer;
+}
+
 struct Setting {
   ToyTask task = testing::mlp_task();
-  std::string optimizer = "AdamW";
+  OptimizerOptions optimizer = of_type("AdamW");
   int64_t accumulate = 1;
   bool splits = false;
   int64_t steps = 15;
@@ -64,6 +71,7 @@ struct Setting {
   int fail_countdown = 0;
   std::shared_ptr<Communicator> ranks = one_process();
   GraphOptions graph{};
+  std::function<void(HyperParameters& numbers)> schedule{};
 };
 
 // The perceptron, whose loss goes through `map`, which knows the number of the call. `calls` counts those of a run.
@@ -76,9 +84,7 @@ inline ToyTask mapped_loss(int64_t& calls, std::function<Tensor(const Tensor& lo
 
 inline TrainerOptions options_of(const Setting& setting) {
   TrainerOptions options;
-  options.optimizer = OptimizerOptions::of_type(setting.optimizer);
-  options.optimizer.set("lr", 1e-2);
-  if (setting.optimizer == "SGD") options.optimizer.set("momentum", 0.9);
+  options.optimizer = setting.optimizer;
   options.clip_grad = ClipNorm{0.5, 2.0};
   options.distributed = {.communicator = setting.ranks, .bucket_bytes = 64, .first_bucket_bytes = 64};
   return options;
@@ -113,6 +119,7 @@ inline Outcome run(const Setting& setting, bool captured) {
   seed_all(11);
   TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
   step.task().train(true);
+  if (setting.schedule) setting.schedule(step);
   TestObserver observer(setting.splits);
   outcome.log->step = &step;
   outcome.log->outside = &observer.mean;

@@ -9,6 +9,7 @@
 #include "tests/graph/cuda/captured_runs.h"
 #include "tests/support/fake_capture.h"
 #include "tests/support/fake_communicator.h"
+#include "tests/support/over_tensors.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -39,11 +40,32 @@ TEST(CudaStep, GivesTheBitsOfEager) {
     for (const std::string optimizer : {"AdamW", "SGD"}) {
       for (const int64_t accumulate : {1, 3}) {
         SCOPED_TRACE(task.name + " " + optimizer + " " + std::to_string(accumulate));
-        const Outcome graph = expect_eager_bits({task, optimizer, accumulate});
+        const Outcome graph = expect_eager_bits({task, testing::of_type(optimizer), accumulate});
         EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
         EXPECT_GT(graph.report.back().bytes, 0);
       }
     }
+  }
+}
+
+TEST(CudaStep, SchedulesOfAllNumbersTakeOneCapture) {
+  for (const OptimizerOptions& optimizer :
+       {OptimizerOptions(SGD{.momentum = 0.9, .dampening = 0.2}),
+        OptimizerOptions(SGD{.momentum = 0.9, .nesterov = true}), OptimizerOptions(Adam{.amsgrad = true}),
+        OptimizerOptions(AdamW{}), OptimizerOptions(Adagrad{})}) {
+    Setting setting{.optimizer = testing::over_tensors(optimizer)};
+    setting.schedule = [](HyperParameters& numbers) {
+      for (const char* name : {"lr", "weight_decay", "momentum", "dampening", "beta1", "beta2"}) {
+        if (!numbers.has(0, name) || (name == std::string("dampening") && numbers.get(0, name) == 0)) continue;
+        numbers.set_schedule(name, [](std::size_t, int64_t applied) { return 0.5 / static_cast<double>(applied + 1); });
+      }
+    };
+    SCOPED_TRACE(optimizer.type());
+    const Outcome graph = expect_eager_bits(setting);
+    ASSERT_EQ(graph.report.size(), 1U);
+    EXPECT_EQ(graph.report[0].state, "captured") << graph.report[0].reason;
+    EXPECT_EQ(graph.report[0].replays, 11);
+    EXPECT_EQ(graph.log->count("begin"), 1);
   }
 }
 

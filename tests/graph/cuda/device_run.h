@@ -48,7 +48,7 @@ class DeviceRun {
         observer_(kind.splits ? std::make_unique<SplittingObserver>() : std::make_unique<StepObserver>()),
         executor_(step_, kDevice, without_checks()) {
     step_.task().train(true);
-    step_at(8);  // the first step of an optimizer has a signature of its own
+    step_at(9);  // the optimizer learns in its first step which parameters get a gradient
   }
 
   // One step on `samples`, whose number tells signatures apart.

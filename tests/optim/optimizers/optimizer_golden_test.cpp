@@ -5,6 +5,7 @@
 #include "optim/optimizers/detail/optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "tests/optim/optimizers/optimizer_cases.h"
+#include "tests/support/over_tensors.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/torch_reference.h"
 
@@ -16,8 +17,9 @@ namespace {
 struct OptimizerCase {
   std::string name;
   OptimizerOptions options;
-  std::map<std::string, double> then;  // numbers from step kRetunedAt on
-  bool exact;                          // every bit must agree
+  std::map<std::string, double> then;                        // numbers from step kRetunedAt on
+  bool exact;                                                // every bit must agree
+  std::map<std::string, std::pair<double, double>> moves{};  // numbers from the first step to beyond the last
 };
 
 constexpr int64_t kTrajectorySteps = 300;
@@ -45,10 +47,39 @@ const StateDict& references() {
 
 class OptimizerTrajectory : public ::testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
+  void SetUp() override { start(golden_.options); }
+
+  void start(const OptimizerOptions& options) {
     parameters_ = initial_parameters();
-    optimizer_ = Optimizer::create(golden_.options, parameters_);
+    optimizer_ = Optimizer::create(options, parameters_);
+    follow_moves();
     lr_ = optimizer_->get(0, "lr");
+  }
+
+  void follow_moves() {
+    for (const auto& [name, ends] : golden_.moves) {
+      optimizer_->set_schedule(name, [from = ends.first, to = ends.second](std::size_t, int64_t applied) {
+        return from + (to - from) * (static_cast<double>(applied) / kTrajectorySteps);
+      });
+    }
+  }
+
+  // `reference`: the name of the weights.
+  void expect_reference(const std::string& reference) {
+    if (references().tensors().empty()) GTEST_SKIP() << no_reference(kReferencePath, "make_references.py");
+    bool identical = true;
+    for (int64_t done = 1; done <= kTrajectorySteps; ++done) {
+      step(done - 1);
+      if (std::count(kCompared.begin(), kCompared.end(), done) == 0) continue;
+      const std::vector<float> expected = values_of(references().tensor(reference + "." + std::to_string(done)));
+      identical = identical && same_bits(expected, values_of(parameters_));
+      if (golden_.exact) {
+        expect_bits(expected, values_of(parameters_), "after " + std::to_string(done));
+      } else {
+        expect_close(expected, 1e-6, done);
+      }
+    }
+    RecordProperty("bit_identical", identical ? "yes" : "no");
   }
 
   void step(int64_t step) {
@@ -82,21 +113,14 @@ class OptimizerTrajectory : public ::testing::TestWithParam<std::string> {
   double lr_ = 0;
 };
 
-TEST_P(OptimizerTrajectory, IsThatOfTorchOptim) {
-  if (references().tensors().empty()) GTEST_SKIP() << no_reference(kReferencePath, "make_references.py");
-  bool identical = true;
-  for (int64_t done = 1; done <= kTrajectorySteps; ++done) {
-    step(done - 1);
-    if (std::count(kCompared.begin(), kCompared.end(), done) == 0) continue;
-    const std::vector<float> expected = values_of(references().tensor(golden_.name + "." + std::to_string(done)));
-    identical = identical && same_bits(expected, values_of(parameters_));
-    if (golden_.exact) {
-      expect_bits(expected, values_of(parameters_), "after " + std::to_string(done));
-    } else {
-      expect_close(expected, 1e-6, done);
-    }
-  }
-  RecordProperty("bit_identical", identical ? "yes" : "no");
+TEST_P(OptimizerTrajectory, IsThatOfTorchOptim) { expect_reference(golden_.name); }
+
+// The steps of fused optimizers on a device where the kernel will not do.
+class OverTensors : public OptimizerTrajectory {};
+
+TEST_P(OverTensors, IsThatOfTorchOptimUnfused) {
+  start(over_tensors(golden_.options));
+  expect_reference(golden_.name + ".over_tensors");
 }
 
 // Numbers and state come from the checkpoint, whatever the optimizer was made with.
@@ -127,8 +151,7 @@ TEST_P(OptimizerTrajectory, GoesOnFromItsState) {
   const std::vector<float> expected = values_of(parameters_);
 
   for (const int64_t moved : {0, 1, 3, 20}) {
-    parameters_ = initial_parameters();
-    optimizer_ = Optimizer::create(golden_.options, parameters_);
+    start(golden_.options);
     for (int64_t done = 0; done < moved; ++done) step(done);
     const NamedTensors copies = initial_parameters();
     auto fresh = Optimizer::create(with_other_numbers(golden_.options), copies);
@@ -138,19 +161,24 @@ TEST_P(OptimizerTrajectory, GoesOnFromItsState) {
     expect_same_state(carried(fresh->state_dict()), carried(optimizer_->state_dict()));
     parameters_ = copies;
     optimizer_ = std::move(fresh);
+    follow_moves();
     for (int64_t done = moved; done < kLength; ++done) step(done);
     expect_bits(expected, values_of(parameters_), "moved at " + std::to_string(moved));
   }
   set_log_level(LogLevel::kInfo);
 }
 
-std::vector<std::string> case_names() {
+std::vector<std::string> case_names(bool fused_alone) {
   std::vector<std::string> names;
-  for (const OptimizerCase& one : optimizer_cases()) names.push_back(one.name);
+  for (const OptimizerCase& one : optimizer_cases()) {
+    if (!fused_alone || find_optimizer_kind(one.options)->fused) names.push_back(one.name);
+  }
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Torch, OptimizerTrajectory, ::testing::ValuesIn(case_names()),
+INSTANTIATE_TEST_SUITE_P(Torch, OptimizerTrajectory, ::testing::ValuesIn(case_names(false)),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Torch, OverTensors, ::testing::ValuesIn(case_names(true)),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

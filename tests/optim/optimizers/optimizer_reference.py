@@ -3,19 +3,21 @@ down.
 
 Parameters and gradients are closed formulas of float32 numbers without rounding, so that the C++ tests can make the same ones;
 optimizer_cases.inc holds each case's options as C++, so that a case is described here alone. Where duet calls ATen's fused kernels,
-torch.optim is run with fused=True; otherwise with its single-tensor code. torch has no Lion: it is written here in NumPy from
+torch.optim is run with fused=True, and once more with its single-tensor code for the steps that duet takes over tensors on some
+devices; otherwise with the single-tensor code. torch has no Lion: it is written here in NumPy from
 Algorithm 2 of its paper and checked against itself in float64.
 """
 
 import numpy as np
 import torch
+from drawn_cases import drawn_cases
 
 SHAPES = [(4, 6), (17,), (), (5, 3)]  # the last one with transposed memory
 STEPS = 300
 CHECKED = [1, 7, 60, 300]
 RETUNED_AT = 150
 
-# type, case: options; "then": numbers that change in mid-run.
+# type, case: options; "then": numbers that change in mid-run; "moves": numbers on a line from the first step to beyond the last.
 CASES = {
     "SGD": {
         "plain": dict(lr=0.1),
@@ -26,6 +28,10 @@ CASES = {
         "maximize": dict(lr=0.1, maximize=True),
         "everything": dict(lr=0.03, weight_decay=0.05, momentum=0.7, nesterov=True, maximize=True),
         "retuned": dict(lr=0.05, momentum=0.9, then=dict(momentum=0.5, weight_decay=0.02)),
+        "rested": dict(lr=0.05, momentum=0.9, dampening=0.1, then=dict(momentum=0.0)),
+        "scheduled": dict(
+            lr=0.05, momentum=0.5, moves=dict(momentum=(0.5, 0.95), dampening=(0.1, 0.4), weight_decay=(0.1, 0.0))
+        ),
     },
     "Adam": {
         "plain": dict(lr=0.01),
@@ -36,6 +42,7 @@ CASES = {
         "maximize": dict(lr=0.01, maximize=True),
         "everything": dict(lr=0.02, weight_decay=0.02, betas=(0.7, 0.9), eps=1e-4, amsgrad=True, maximize=True),
         "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, weight_decay=0.03, eps=1e-5)),
+        "scheduled": dict(lr=0.01, moves=dict(beta1=(0.6, 0.95), beta2=(0.9, 0.999), weight_decay=(0.1, 0.0))),
     },
     "AdamW": {
         "plain": dict(lr=0.01),
@@ -44,6 +51,9 @@ CASES = {
         "maximize": dict(lr=0.01, maximize=True),
         "everything": dict(lr=0.02, weight_decay=0.2, betas=(0.7, 0.9), eps=1e-4, amsgrad=True, maximize=True),
         "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, weight_decay=0.3, eps=1e-5)),
+        "scheduled": dict(
+            lr=0.01, amsgrad=True, moves=dict(beta1=(0.6, 0.95), beta2=(0.9, 0.999), weight_decay=(0.0, 0.4))
+        ),
     },
     "Adagrad": {
         "plain": dict(lr=0.1),
@@ -56,6 +66,7 @@ CASES = {
             lr=0.2, weight_decay=0.02, eps=1e-3, maximize=True, lr_decay=0.01, initial_accumulator_value=0.1
         ),
         "retuned": dict(lr=0.1, then=dict(weight_decay=0.05, lr_decay=0.1)),
+        "scheduled": dict(lr=0.1, moves=dict(weight_decay=(0.1, 0.0), lr_decay=(0.0, 0.1))),
     },
     "RMSprop": {
         "plain": dict(lr=0.01),
@@ -175,6 +186,9 @@ CASES = {
         "dense_retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, eps=1e-5)),
     },
 }
+for kind, drawn in drawn_cases().items():
+    CASES[kind].update(drawn)
+
 FUSED = ["SGD", "Adam", "AdamW", "Adagrad"]
 # Of these every bit must agree.
 EXACT = [*FUSED, "Adadelta", "Adafactor", "Adamax", "ASGD", "Rprop", "SparseAdam"]
@@ -243,7 +257,7 @@ class CheckedLion:
         self.parameter.data.copy_(torch.from_numpy(np.asarray(narrow.value)))
 
 
-def make_optimizer(kind, parameter, options):
+def make_optimizer(kind, parameter, options, fused):
     if kind == "Lion":
         return CheckedLion([parameter], **options)
     if kind == "SparseAdam":  # which torch refuses dense gradients
@@ -252,10 +266,8 @@ def make_optimizer(kind, parameter, options):
         eps = (options.get("eps1"), options.get("eps2", 1e-3))
         options = {name: value for name, value in options.items() if name not in ("eps1", "eps2")}
         return torch.optim.Adafactor([parameter], foreach=False, eps=eps, **options)
-    if kind in FUSED:
-        return getattr(torch.optim, kind)([parameter], fused=True, **options)
     if kind != "Muon":
-        return getattr(torch.optim, kind)([parameter], foreach=False, **options)
+        return getattr(torch.optim, kind)([parameter], foreach=False, **(dict(fused=True) if fused else {}), **options)
     if parameter.ndim == 2:
         options = {name: value for name, value in options.items() if name not in ("betas", "maximize")}
         return torch.optim.Muon([parameter], **options)
@@ -278,18 +290,20 @@ def retune(optimizer, then):
             group[name] = value
 
 
-def trajectory(kind, options):
+def trajectory(kind, options, fused):
     options = dict(options)
     then = options.pop("then", {})
+    moves = options.pop("moves", {})
     parameters = [torch.nn.Parameter(initial(p)) for p in range(len(SHAPES))]
     # One optimizer per parameter: torch's fused SGD cannot mix first and later steps, and Muon takes matrices only.
-    optimizers = [make_optimizer(kind, parameter, options) for parameter in parameters]
+    optimizers = [make_optimizer(kind, parameter, options, fused) for parameter in parameters]
     first_lr = optimizers[0].param_groups[0]["lr"]
     flip = kind == "Muon" and options.get("maximize", False)  # which torch's Muon does not have
     for step in range(STEPS):
         for p, (parameter, optimizer) in enumerate(zip(parameters, optimizers)):
             if step == RETUNED_AT:
                 retune(optimizer, then)
+            retune(optimizer, {name: first + (end - first) * (step / STEPS) for name, (first, end) in moves.items()})
             optimizer.param_groups[0]["lr"] = first_lr / (1 + step // 100)
             parameter.grad = None
             if has_gradient(p, step):
@@ -318,24 +332,28 @@ FIELDS = (
 
 def cpp_options(kind, options):
     fields = [f".{name} = {cpp(options[name])}" for name in FIELDS if name in options]
-    assert set(options) - {"then"} <= set(FIELDS)
+    assert set(options) - {"then", "moves"} <= set(FIELDS)
     return kind + "{" + ", ".join(fields) + "}"
 
 
 def references():
-    """CASE.STEPS: the weights of all parameters after so many steps."""
+    """CASE.STEPS: the weights of all parameters after so many steps; of FUSED also CASE.over_tensors.STEPS."""
     for kind, cases in CASES.items():
         for name, options in cases.items():
-            for steps, weights in trajectory(kind, options):
+            for steps, weights in trajectory(kind, options, kind in FUSED):
                 yield f"{kind}_{name}.{steps}", weights.clone()
+            for steps, weights in trajectory(kind, options, False) if kind in FUSED else ():
+                yield f"{kind}_{name}.over_tensors.{steps}", weights.clone()
 
 
 def cases_text():
-    """optimizer_cases.inc: case, options, hyper-parameters from the middle on, whether every bit must agree."""
-    lines = [f"// Written by make_references.py --cases: case, options, numbers from step {RETUNED_AT} on, exact.\n"]
+    """optimizer_cases.inc: case, options, hyper-parameters from the middle on, whether every bit must agree, moves."""
+    lines = [f"// Written by make_references.py --cases: case, options, numbers from step {RETUNED_AT} on, exact, moves.\n"]
     for kind, cases in CASES.items():
         for name, options in cases.items():
             then = ", ".join(f'{{"{number}", {value!r}}}' for number, value in options.get("then", {}).items())
             exact = "true" if kind in EXACT else "false"
-            lines.append(f'{{"{kind}_{name}", {cpp_options(kind, options)}, {{{then}}}, {exact}}},\n')
+            moves = ", ".join(f'{{"{n}", {{{a}, {b}}}}}' for n, (a, b) in options.get("moves", {}).items())
+            moves = f", {{{moves}}}" if moves else ""
+            lines.append(f'{{"{kind}_{name}", {cpp_options(kind, options)}, {{{then}}}, {exact}{moves}}},\n')
     return "".join(lines)

@@ -1,11 +1,13 @@
 #include "optim/optimizers/detail/optimizer.h"
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/optim/optimizers/optimizer_cases.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/over_tensors.h"
 #include "tests/support/sample_state.h"
 
 namespace duet::testing {
@@ -13,19 +15,26 @@ namespace {
 
 using at::Tensor;
 
+const std::string kOverTensors = "OverTensors";
+
 // LBFGS, whose step evaluates the loss, has tests of its own.
 std::vector<std::string> types() {
   std::vector<std::string> all = OptimizerOptions::built_in_types();
   std::erase(all, "LBFGS");
+  for (const char* fused : {"SGD", "Adam", "AdamW", "Adagrad"}) all.push_back(fused + kOverTensors);
   return all;
 }
 
 // With momentum where it is an option, so that every type keeps something.
-OptimizerOptions options_of(const std::string& type) {
+OptimizerOptions options_of(const std::string& name, const std::function<void(OptimizerOptions&)>& change = {}) {
+  const bool is_over_tensors = name.ends_with(kOverTensors);
+  const std::string type = is_over_tensors ? name.substr(0, name.size() - kOverTensors.size()) : name;
   OptimizerOptions options = OptimizerOptions::of_type(type);
   options.set("lr", 0.1);
   if (type == "SGD" || type == "RMSprop") options.set("momentum", 0.9);
-  return options;
+  if (type == "SGD") options.set("dampening", 0.5);
+  if (change) change(options);
+  return is_over_tensors ? over_tensors(options) : options;
 }
 
 class EveryOptimizer : public ::testing::TestWithParam<std::string> {};
@@ -82,6 +91,28 @@ TEST_P(EveryOptimizer, ASkippedStepChangesNothing) {
   }
 }
 
+// Nor is it the first one: the next is.
+TEST_P(EveryOptimizer, StepsThatFollowASkippedOneAreAsIfItHadNotBeen) {
+  std::vector<float> results[2];
+  for (const bool with_skipped : {false, true}) {
+    const NamedTensors parameters = initial_parameters();
+    const auto optimizer =
+        Optimizer::create(options_of(GetParam()), ParamGroups{{"", parameters, {}}}, /*may_skip=*/true);
+    const auto step = [&](int64_t number, double found_inf) {
+      for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, number);
+      optimizer->begin();
+      optimizer->step({}, at::full({1}, found_inf, at::kFloat));
+      optimizer->end();
+    };
+    for (int64_t number = 0; number < 4; ++number) {
+      if (with_skipped && number % 2 == 0) step(number + 9, 1);
+      step(number, 0);
+    }
+    results[with_skipped] = values_of(parameters);
+  }
+  expect_bits(results[0], results[1], GetParam());
+}
+
 TEST_P(EveryOptimizer, AGradientOfAnotherLayoutIsTheSameGradient) {
   std::vector<float> results[2];
   for (const bool transposed : {false, true}) {
@@ -108,10 +139,13 @@ TEST_P(EveryOptimizer, NoGradientAtAllChangesNothing) {
 
 TEST_P(EveryOptimizer, AGradientIsNotChanged) {
   const NamedTensors parameters = initial_parameters();
-  OptimizerOptions options = options_of(GetParam());
-  if (options.fields().find("weight_decay") != nullptr) options.set("weight_decay", 0.5);
-  options.set("maximize", true);
-  const auto optimizer = Optimizer::create(options, parameters);
+  const auto optimizer = Optimizer::create(options_of(GetParam(),
+                                                      [](OptimizerOptions& options) {
+                                                        if (options.fields().find("weight_decay") != nullptr)
+                                                          options.set("weight_decay", 0.5);
+                                                        options.set("maximize", true);
+                                                      }),
+                                           parameters);
   for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, 3);
   step_optimizer(*optimizer);
   for (std::size_t p = 0; p < parameters.size(); ++p) {
