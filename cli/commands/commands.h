@@ -46,6 +46,8 @@ struct Arguments {
   bool markdown = false;  // help: everything there is, as Markdown
 };
 
+constexpr int kInterrupted = 75;  // EX_TEMPFAIL: the state is saved, call again
+
 // The commands. Each returns the exit code, or throws.
 
 int train_command(const Arguments& arguments);

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -15,6 +13,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "cli/commands/commands.h"
+#include "cli/launcher.h"
 
 namespace duet {
 
@@ -129,7 +128,7 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
     return 0;
   }
   const Call call = read_call(words);
-  // SIGUSR1, SLURM's warning, would end torchrun by itself, without a word to the processes; so it passes that on too.
+  // SLURM sends its signals to torchrun too. SIGUSR1 would end it without a word to the processes: it passes that on.
   Words all = {find_torchrun(), "--no-python",         "--nproc-per-node",
                call.processes,  "--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"};
   if (!says_where(call.options)) all.emplace_back("--standalone");
@@ -138,12 +137,9 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
   const fs::path self = fs::read_symlink("/proc/self/exe", failed);
   all.push_back(failed ? program : self.string());
   all.insert(all.end(), call.command.begin(), call.command.end());
-  std::vector<char*> arguments;
-  for (std::string& word : all) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execv(arguments[0], arguments.data());
-  throw ConfigError("[duet] cannot run '" + all[0] + "': " + std::strerror(errno) +
-                    "; reinstall torchrun, or put another one into PATH");
+  // Where a rank is lost c10d would show stack traces of its own; the ranks say which one it was.
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  return run_launcher(all);
 }
 
 }  // namespace duet

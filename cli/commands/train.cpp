@@ -26,8 +26,6 @@ namespace duet {
 
 namespace {
 
-constexpr int kInterrupted = 75;  // EX_TEMPFAIL: the state is saved, call again
-
 std::string checkpoint_root(const RunConfig& config) { return CheckpointStore::root_of(config.work_dir); }
 
 [[noreturn]] void refuse_work_dir(const RunConfig& config, const std::string& reason) {
@@ -77,6 +75,11 @@ void give_config_to_logger(const RunConfig& config, BaseTrainer& trainer) {
   if (logger != nullptr) logger->set_config(config_json(config.root));
 }
 
+// The checkpoints of an earlier run that were set aside for this one: where they were, and are. Empty: none were.
+struct SetAside {
+  std::string root, aside;
+};
+
 // Among this run's checkpoints, those of an earlier and longer one would be taken for the newest.
 // Returns where they are then.
 std::string set_aside(const std::string& root) {
@@ -93,14 +96,31 @@ std::string set_aside(const std::string& root) {
   return aside;
 }
 
+// The work_dir has its checkpoints in `root` again. The folder in out_dir goes if there is nothing in it.
+void leave_out_dir(const RunConfig& config, const std::string& out_dir, const std::string& root,
+                   std::error_code& failed) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::remove(out_dir, ignored)) fs::remove(fs::path(out_dir).parent_path(), ignored);
+  const fs::path entry = config.work_dir + "/checkpoints";
+  fs::remove(entry, failed);
+  if (!failed && entry != root) fs::create_directory_symlink(root, entry, failed);
+}
+
 // After a run that failed without a checkpoint of its own: a slip in a config must not cost an earlier run its place.
 // Not under a launcher, which starts the run anew and resumes from what it finds there.
-void put_back(const RunConfig& config, const std::string& aside, const std::string& root) {
-  if (!aside.starts_with(root + ".") || config.launch.agent_store || !CheckpointStore(root).list().empty()) return;
+void put_back(const RunConfig& config, const SetAside& earlier) {
+  const std::string root = checkpoint_root(config);  // another one if this run has an out_dir of its own
+  if (earlier.aside.empty() || config.launch.agent_store || !CheckpointStore(root).list().empty()) return;
   std::error_code failed;
-  std::filesystem::remove_all(root, failed);
-  if (!failed) std::filesystem::rename(aside, root, failed);
-  if (!failed) log_info("this run has saved no checkpoint: those of the earlier run are back in '" + root + "'");
+  if (root == earlier.root) {
+    std::filesystem::remove_all(root, failed);
+  } else {
+    leave_out_dir(config, root, earlier.root, failed);
+  }
+  if (!failed) std::filesystem::rename(earlier.aside, earlier.root, failed);
+  if (!failed)
+    log_info("this run has saved no checkpoint: those of the earlier run are back in '" + earlier.root + "'");
 }
 
 // A run that goes on from an earlier checkpoint leaves those that came after it, and the best one if it is among them.
@@ -201,16 +221,16 @@ void introduce(const RunConfig& config, Run& run) {
   if (config.is_main()) identity.data = data_fingerprint(config, run);
 }
 
-// Returns where the checkpoints of an earlier run are now, on rank 0; empty if there were none.
-std::string start_anew(const RunConfig& config, BaseTrainer& trainer) {
+// Returns what was set aside, on rank 0.
+SetAside start_anew(const RunConfig& config, BaseTrainer& trainer) {
   load_start_weights(config, trainer);
   // Not before the weights are there, which may be those of the earlier run.
-  const std::string root = checkpoint_root(config);
-  std::string aside;
+  SetAside earlier;
   run_on_main(config.communicator(), [&] {
-    if (!CheckpointStore(root).list().empty()) aside = set_aside(root);
+    const std::string root = checkpoint_root(config);
+    if (!CheckpointStore(root).list().empty()) earlier = {root, set_aside(root)};
   });
-  return aside;
+  return earlier;
 }
 
 // Saves an interrupted run, unless the checkpoint hook has done so. False: a hook refuses its state.
@@ -260,10 +280,10 @@ void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
   if (!lock) lock.emplace(config.work_dir);
 }
 
-// Of a run that has ended without an error. `aside`: where the checkpoints of an earlier run are.
-int exit_code_of(const RunConfig& config, BaseTrainer& trainer, const std::string& aside) {
+// Of a run that has ended without an error.
+int exit_code_of(const RunConfig& config, BaseTrainer& trainer, const SetAside& earlier) {
   if (trainer.outcome() == RunOutcome::kDiverged) {
-    if (config.is_main()) put_back(config, aside, checkpoint_root(config));
+    if (config.is_main()) put_back(config, earlier);
     return NonFiniteError("").exit_code();
   }
   if (trainer.outcome() != RunOutcome::kInterrupted) return 0;
@@ -298,10 +318,10 @@ int train(const Arguments& arguments, RunConfig& config) {
     run.trainer->on(HookPoint::kAfterVal, record, "validation_record", kLowest);
   });
   run_on_main(ranks, [&] { lock_now(config, lock); });
-  std::string aside;
+  SetAside earlier;
   introduce(config, run);
   const bool resumed = resume(config, arguments, *run.trainer);
-  if (!resumed) aside = start_anew(config, *run.trainer);
+  if (!resumed) earlier = start_anew(config, *run.trainer);
   run.trainer->identity().config = flat_config(config.root);  // with what the checkpoint has decided
   run_on_main(ranks, [&] {
     save_resolved_config(config, resumed);
@@ -315,7 +335,7 @@ int train(const Arguments& arguments, RunConfig& config) {
   }
   show_warnings_of_all_ranks();
   if (const std::exception_ptr error = caught([&] { train_on(*run.train, config, run); })) {
-    if (config.is_main()) put_back(config, aside, checkpoint_root(config));
+    if (config.is_main()) put_back(config, earlier);
     std::rethrow_exception(error);
   }
 
@@ -328,7 +348,7 @@ int train(const Arguments& arguments, RunConfig& config) {
     if (run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
     print_summary(config, run);
   }
-  return exit_code_of(config, *run.trainer, aside);
+  return exit_code_of(config, *run.trainer, earlier);
 }
 
 }  // namespace

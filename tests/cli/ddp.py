@@ -271,6 +271,11 @@ def workers_of(launcher):
     return [pid for _, pid in sorted(found)]
 
 
+def all_below(pid):
+    """Processes that it has started, after those that they have."""
+    return [below for child in workers_of(pid) for below in (*all_below(child), child)]
+
+
 def kill(pid, number):
     """False if it has ended by itself."""
     try:
@@ -283,7 +288,7 @@ def kill(pid, number):
 def end(process):
     """With those whom it has started: some of them would run for ever."""
     if process.poll() is None:
-        for pid in [*workers_of(process.pid), process.pid]:
+        for pid in [*all_below(process.pid), process.pid]:
             kill(pid, signal.SIGKILL)
 
 

@@ -5,8 +5,8 @@ usage: signals.py PROGRAM [--seed N] [--moments N]
 
 SIGTERM, SIGINT, SIGUSR1 and SIGHUP arrive at random moments: while a checkpoint is loaded, in steps, captures, saves and
 validations. Each process must end with exit code 75 within seconds; the next one goes on with --resume auto in the
-other mode. Several signals, as batch systems send them, save too; a second SIGINT alone ends the process at once. A work_dir
-has one run at a time. A compare or a dry run that is stopped leaves no files.
+other mode. Several signals, as batch systems send them, save too; a second SIGINT alone ends the process at once, and the ranks
+of a `duet launch`, which ends as they do. A work_dir has one run at a time. A compare or a dry run that is stopped leaves no files.
 """
 
 import argparse
@@ -126,6 +126,67 @@ def stop_by_several(program, root, mode, numbers):
         fail(f"the log does not name the first of {numbers}:\n{chain.log}")
 
 
+class LaunchedChain(Chain):
+    """Two ranks, started by `duet launch`."""
+
+    def arguments(self, mode, resume):
+        program, *words = super().arguments(mode, resume)
+        return [program, "launch", "-n", "2", *words]
+
+    def ranks(self):
+        launcher = children_of(self.process.pid)
+        return children_of(launcher[0]) if launcher else []
+
+
+def parents():
+    """Of each process that is alive."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2] if entry.name.isdigit() else "Z0"
+        except OSError:  # it has ended since
+            continue
+        if state not in "ZX":
+            found[int(entry.name)] = int(parent)
+    return found
+
+
+def children_of(parent):
+    return [pid for pid, above in parents().items() if above == parent]
+
+
+def stop_launched(program, root, times):
+    """The exit code of `duet launch` after as many Ctrl-C; nothing of it is left."""
+    config = root / "slow.yaml"
+    config.write_text(SLOW, encoding="utf-8")
+    chain = LaunchedChain(program, root / f"launched_{times}", config)
+    chain.start("eager", "none")
+    if not wait_for(chain, "info step 2/"):
+        fail(f"the ranks ended before they trained:\n{chain.log}")
+    ranks = chain.ranks()
+    if len(ranks) != 2:
+        fail(f"expected two ranks, found {ranks}:\n{chain.log}")
+    for _ in range(times - 1):
+        chain.process.send_signal(signal.SIGINT)
+        wait_until_noticed(chain.process, signal.SIGINT)
+    begun = time.monotonic()
+    code = chain.signal(signal.SIGINT)
+    if code == STOPPED and chain.newest_checkpoint() < 2:
+        fail(f"expected a checkpoint after SIGINT to the launcher:\n{chain.log}")
+    left = [pid for pid in ranks if pid in parents()]
+    if left or time.monotonic() - begun > SECONDS or "Traceback" in chain.log:
+        fail(f"after {times} SIGINT to the launcher {left} are left, in {time.monotonic() - begun:.0f} s:\n{chain.log}")
+    return code
+
+
+def stop_all_launched(program, root):
+    if stop_launched(program, root, 1) != STOPPED:
+        fail(f"expected exit code {STOPPED} after one SIGINT to the launcher")
+    killed = 128 + signal.SIGINT
+    if not any(stop_launched(program, root, 2) == killed for _ in range(3)):
+        fail(f"expected exit code {killed} after a second SIGINT to the launcher")
+
+
 def refuse_second_run(program, root):
     """A work_dir has one run at a time, and a run that was killed holds nothing."""
     config = root / "long.yaml"
@@ -192,6 +253,7 @@ def main():
         at_once = sum(stop_at_once(options.program, root, mode) for mode in ("eager", "graph") for _ in range(2))
         if at_once == 0:
             fail("no second signal came in time to end a process at once")
+        stop_all_launched(options.program, root)
         for numbers in ((signal.SIGUSR1, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM, signal.SIGINT)):
             stop_by_several(options.program, root, "eager", numbers)
         begun = time.monotonic()

@@ -15,7 +15,7 @@ import signal
 import tempfile
 import time
 
-from ddp import CONFIG, RankProgram, expect, free_port, kill, words, workers_of
+from ddp import CONFIG, RankProgram, all_below, expect, free_port, kill, words
 
 STOPPED = 75
 EPOCHS, STEPS = 40, 520
@@ -61,7 +61,7 @@ class Launch:
 
     @staticmethod
     def all_of(started):
-        return [started[0].pid, *workers_of(started[0].pid)]
+        return [started[0].pid, *all_below(started[0].pid)]
 
     @staticmethod
     def after_warning(started):
