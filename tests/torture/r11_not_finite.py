@@ -111,14 +111,16 @@ def injected(torture, what, value, rank=-1):
     return f"data.train.transforms=[{{type: Fault, what: value, value: {value}, at: {8 * step}, rank: {rank}}}]"
 
 
-def run_faulty(torture, number, config, fault, mode, ranks):
-    """In a group of ranks, what all have said. Where one alone fails, the others name it, with 6: what it did tells."""
+def run_faulty(torture, number, config, fault, mode, ranks, alike=False):
+    """In a group of ranks, what all have said. Where one alone fails, unless they must end alike, the others name it, with
+    6: what it did tells."""
     words = ["train", config, f"work_dir={torture.folder / str(number)}", "--mode", mode, fault]
     if ranks > 1:
         words += ["data.train.batch_size=4"]
     codes, texts = end_group(start_group(torture, words, ranks, "duet_faulty"))
     done = Done(words, min(codes), "".join(texts))
-    torture.require(len(set(codes)) == 1 or (set(codes) == {DIVERGED, LOST} and "rank" in done.text), f"exit codes {codes}", done)
+    one_alone = not alike and set(codes) == {DIVERGED, LOST} and "rank" in done.text
+    torture.require(len(set(codes)) == 1 or one_alone, f"exit codes {codes}", done)
     return done
 
 
@@ -130,6 +132,20 @@ def from_within(torture, number, what, value, policy, action, mode, ranks):
     check_end(torture, number, action, done)
     if rank >= 0 and what == "gradient" and policy == "skip" and done.code == 0:  # a step that one rank alone has skipped
         torture.require("differ" in done.text, "ranks have other weights, and nobody was told", done)
+    return done.code
+
+
+def one_rank_at_a_save(torture, number, action, mode):
+    """What one of two ranks holds goes bad, once, in a step that is saved: both do what the guard says."""
+    config, random = write_config(torture, number, "nothing", "apply", action), torture.random
+    once, what = torture.folder / f"{number}.once", random.choice(("weight", "optimizer"))
+    where = f"at: {20 * random.randint(2, 5)}, rank: {random.randrange(2)}, once: '{once}'"
+    fault = f"custom_hooks=[{{type: Fault, what: {what}, value: nan, {where}}}]"
+    done = run_faulty(torture, number, config, fault, mode, 2, alike=True)
+    check_saved(torture, number, done)
+    check_end(torture, number, action, done)
+    expected = 0 if action == "rollback" else DIVERGED
+    torture.require(done.code == expected, f"expected exit code {expected}", done)
     return done.code
 
 
@@ -154,12 +170,13 @@ def cases(torture):
     data = [(from_data, *case) for case in itertools.product(FAULTS, POLICIES, ACTIONS, MODES, (False, True))]
     within = [(from_within, *case) for case in itertools.product(
         ("value", "gradient", "weight", "optimizer"), ("nan", "inf"), POLICIES, ACTIONS, MODES, (1, 2))]
+    apart = [(one_rank_at_a_save, *case) for case in itertools.product(("raise", "stop", "rollback"), MODES)]
     spikes = [(spike, *case) for case in itertools.product(ACTIONS, MODES)]
     if torture.long:
-        return data + within + spikes
+        return data + within + apart + spikes
     always = [(from_data, "all NaN", "skip", "raise", mode, scaled) for mode in MODES for scaled in (False, True)]
     some = torture.random.sample
-    return some(data, 12) + always + some(within, 14) + some(spikes, 4)
+    return some(data, 12) + always + some(within, 14) + some(apart, 3) + some(spikes, 4)
 
 
 def run(torture):
