@@ -49,7 +49,8 @@ at::Tensor ppo_loss(const at::Tensor& output, const duet::Batch& batch) {
 
 // kHorizon steps of all poles as one batch: a row per pole and step, with generalized advantage estimates.
 duet::Batch collect(duet::BaseTrainer& trainer, CartPole& poles, std::deque<double>& returns) {
-  const auto act = [&](const at::Tensor& state) { return trainer.predict({{"state", state}})["prediction"]; };
+  // The poles are on the CPU, wherever the trainer is.
+  const auto act = [&](const at::Tensor& state) { return trainer.predict({{"state", state}})["prediction"].cpu(); };
   std::vector<at::Tensor> states, actions, chances, values, rewards, goes_on, advantages(kHorizon);
   for (int64_t t = 0; t < kHorizon; ++t) {
     states.push_back(poles.state());

@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   judge_trainer->finish();
   trainer->finish();
 
-  const at::Tensor points = trainer->predict({{"noise", noise(2000)}})["prediction"];
+  const at::Tensor points = trainer->predict({{"noise", noise(2000)}})["prediction"].cpu();
   const auto [distance, nearest] = torch::cdist(points, centres()).min(1);
   const at::Tensor in_heap = distance < 4 * kSpread;
   const at::Tensor counts = nearest.masked_select(in_heap).bincount({}, kHeaps);

@@ -1,6 +1,9 @@
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "tests/cuda_stand_in/state.h"
 
 // Memory, copies and the device itself.
@@ -18,7 +21,40 @@ cudaError_t copy(cudaStream_t stream, void* to, const void* from, size_t bytes) 
     state.invalidate(*capture);
     return state.violation(cudaErrorStreamCaptureUnsupported, "a copy from or to pageable memory in a capture");
   }
-  return state.launch(stream, {"copy", [=] { std::memmove(to, from, bytes); }});
+  return state.launch(stream, {"copy", [=, &state] { std::memmove(state.seen(to), state.seen(from), bytes); }});
+}
+
+cudaError_t fill(cudaStream_t stream, void* to, int value, size_t bytes) {
+  State& state = State::get();
+  return state.launch(stream, {"fill", [=, &state] { std::memset(state.seen(to), value, bytes); }});
+}
+
+// Pages that nobody may touch, and the same pages at another address for the stand-in.
+std::optional<std::pair<void*, Block>> map_block(size_t bytes) {
+  const int pages = memfd_create("memory of a device", 0);
+  if (pages < 0) return std::nullopt;
+  const bool sized = ftruncate(pages, static_cast<off_t>(bytes)) == 0;
+  void* const seen =
+      sized ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, pages, 0) : MAP_FAILED;
+  void* const address = seen == MAP_FAILED ? MAP_FAILED : mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, pages, 0);
+  close(pages);
+  if (address != MAP_FAILED) return std::pair{address, Block{bytes, static_cast<char*>(seen)}};
+  if (seen != MAP_FAILED) munmap(seen, bytes);
+  return std::nullopt;
+}
+
+// Says why the process ends. What it returns to faults once more, by the default action.
+void say_why(int number, siginfo_t* fault, void*) {
+  constexpr char kMessage[] = "the host touches memory of the device (tests/cuda_stand_in)\n";
+  if (State::get().is_device(fault->si_addr)) (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  std::signal(number, SIG_DFL);
+}
+
+void watch_the_host() {
+  struct sigaction action{};
+  action.sa_sigaction = say_why;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
 }
 
 }  // namespace
@@ -30,10 +66,11 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   if (state.used_memory + static_cast<int64_t>(bytes) > state.total_memory) {
     return state.error(cudaErrorMemoryAllocation);
   }
-  void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (block == MAP_FAILED) return state.error(cudaErrorMemoryAllocation);
-  *pointer = block;
-  state.device_memory[reinterpret_cast<uintptr_t>(block)] = bytes;
+  if (state.device_memory.empty()) watch_the_host();
+  const auto block = map_block(bytes);
+  if (!block) return state.error(cudaErrorMemoryAllocation);
+  *pointer = block->first;
+  state.device_memory[reinterpret_cast<uintptr_t>(block->first)] = block->second;
   state.used_memory += static_cast<int64_t>(bytes);
   return cudaSuccess;
 }
@@ -44,8 +81,10 @@ cudaError_t cudaFree(void* pointer) {
   if (found == state.device_memory.end()) {
     return pointer == nullptr ? cudaSuccess : state.error(cudaErrorInvalidValue);
   }
-  state.used_memory -= static_cast<int64_t>(found->second);
-  munmap(pointer, found->second);
+  const Block block = found->second;
+  state.used_memory -= static_cast<int64_t>(block.bytes);
+  munmap(pointer, block.bytes);
+  munmap(block.seen, block.bytes);
   state.device_memory.erase(found);
   return cudaSuccess;
 }
@@ -53,7 +92,7 @@ cudaError_t cudaFree(void* pointer) {
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned int) {
   DUET_ENTER_UNSAFE("cudaHostAlloc");
   *pointer = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  state.host_memory[reinterpret_cast<uintptr_t>(*pointer)] = bytes;
+  state.host_memory[reinterpret_cast<uintptr_t>(*pointer)] = {bytes, static_cast<char*>(*pointer)};
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* pointer) {
@@ -64,7 +103,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned int) {
   DUET_ENTER_UNSAFE("cudaHostRegister");
-  state.host_memory[reinterpret_cast<uintptr_t>(pointer)] = bytes;
+  state.host_memory[reinterpret_cast<uintptr_t>(pointer)] = {bytes, static_cast<char*>(pointer)};
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* pointer) {
@@ -105,11 +144,11 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t byt
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   DUET_ENTER_UNSAFE("cudaMemset");
-  return state.launch(nullptr, {"fill", [=] { std::memset(to, value, bytes); }});
+  return fill(nullptr, to, value, bytes);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   DUET_ENTER("cudaMemsetAsync");
-  return state.launch(stream, {"fill", [=] { std::memset(to, value, bytes); }});
+  return fill(stream, to, value, bytes);
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {

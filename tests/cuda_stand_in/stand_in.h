@@ -5,9 +5,10 @@
 #include <vector>
 
 // A CUDA runtime without a device, for tests: the wheel's own allocator, streams, generators and CUDAGraph run over it.
-// Memory lies on the host, copies and fills are made, kernels do nothing, and the rules of a capture are kept as a
-// device keeps them. It must come before libcudart: linked first, or in LD_PRELOAD. What it can't show: results of
-// kernels, their time and their use of memory; what cuDNN, NCCL and cuSOLVER do.
+// Copies and fills are made in memory that the host cannot touch (it faults, as with a device), kernels do nothing, and
+// the rules of a capture are kept as a device keeps them. It must come before libcudart: linked first, or in
+// LD_PRELOAD. What it can't show: results of kernels, their time and their use of memory; what cuDNN, NCCL and cuSOLVER
+// do.
 
 namespace duet::testing::cuda {
 

@@ -54,6 +54,7 @@ cudaError_t State::enter_unsafe(const char* name) {
 
 cudaError_t State::launch(cudaStream_t handle, Node node) {
   Stream& to = stream(handle);
+  if (const cudaError_t refused = use(to); refused != cudaSuccess) return refused;
   ++counts["launch"];
   if (writes_log) log.push_back("launch " + node.name);
   if (to.capture == nullptr) {
@@ -75,12 +76,30 @@ void State::end(Capture& capture) {
   std::erase_if(captures, [&capture](const auto& item) { return item.get() == &capture; });
 }
 
-bool State::lies_in(const std::map<uintptr_t, std::size_t>& blocks, const void* pointer) {
+cudaError_t State::use(const Stream& stream) {
+  if (&stream != &legacy) return cudaSuccess;
+  for (const auto& capture : captures) {
+    const bool stood_for = std::any_of(capture->streams.begin(), capture->streams.end(),
+                                       [](const Stream* member) { return member->blocking; });
+    if (!stood_for) continue;
+    invalidate(*capture);
+    return violation(cudaErrorStreamCaptureImplicit, "the legacy stream is used while a blocking stream captures");
+  }
+  return cudaSuccess;
+}
+
+Blocks::const_iterator State::block_of(const Blocks& blocks, const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  auto after = blocks.upper_bound(address);
-  if (after == blocks.begin()) return false;
-  --after;
-  return address < after->first + after->second;
+  auto found = blocks.upper_bound(address);
+  if (found == blocks.begin()) return blocks.end();
+  --found;
+  return address < found->first + found->second.bytes ? found : blocks.end();
+}
+
+void* State::seen(const void* pointer) const {
+  const auto block = block_of(device_memory, pointer);
+  if (block == device_memory.end()) return const_cast<void*>(pointer);
+  return block->second.seen + (reinterpret_cast<uintptr_t>(pointer) - block->first);
 }
 
 int64_t count(const std::string& name) {

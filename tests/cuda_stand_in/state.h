@@ -38,6 +38,7 @@ struct Capture {
 
 struct Stream {
   int number = 0;
+  bool blocking = false;  // the legacy stream stands for it, too: made without cudaStreamNonBlocking
   std::shared_ptr<Capture> capture;
   Clock clock;
 };
@@ -47,6 +48,13 @@ struct Event {
   bool recorded = false;
   Clock clock;
 };
+
+// The host may not touch memory of the device, as with a real one; the stand-in sees it at another address.
+struct Block {
+  std::size_t bytes = 0;
+  char* seen = nullptr;
+};
+using Blocks = std::map<uintptr_t, Block>;
 
 struct State {
   std::recursive_mutex mutex;
@@ -68,7 +76,7 @@ struct State {
   int last_stream = 0;
   Stream legacy;
 
-  std::map<uintptr_t, std::size_t> device_memory, host_memory;
+  Blocks device_memory, host_memory;
   int64_t total_memory = int64_t{4} << 30;
   int64_t used_memory = 0;
 
@@ -91,11 +99,15 @@ struct State {
   cudaError_t launch(cudaStream_t handle, Node node);
   void invalidate(Capture& capture) { capture.invalid = true; }
   void end(Capture& capture);
-  bool is_device(const void* pointer) { return lies_in(device_memory, pointer); }
-  bool is_pinned(const void* pointer) { return lies_in(host_memory, pointer); }
+  // An error for work on the legacy stream while one that it stands for captures.
+  cudaError_t use(const Stream& stream);
+  bool is_device(const void* pointer) const { return block_of(device_memory, pointer) != device_memory.end(); }
+  bool is_pinned(const void* pointer) const { return block_of(host_memory, pointer) != host_memory.end(); }
+  // Where the stand-in reads and writes what lies at an address, of the device or of the host.
+  void* seen(const void* pointer) const;
 
  private:
-  static bool lies_in(const std::map<uintptr_t, std::size_t>& blocks, const void* pointer);
+  static Blocks::const_iterator block_of(const Blocks& blocks, const void* pointer);
 };
 
 using Lock = std::lock_guard<std::recursive_mutex>;

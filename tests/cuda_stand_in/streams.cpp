@@ -22,6 +22,7 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t stream) {
   State& state = State::get();
   Event& event = event_of(handle);
   const Stream& on = state.stream(stream);
+  if (const cudaError_t refused = state.use(on); refused != cudaSuccess) return refused;
   if (on.capture != nullptr && on.capture->invalid) return state.error(cudaErrorStreamCaptureInvalidated);
   event.recorded = true;
   event.capture = on.capture;
@@ -38,6 +39,7 @@ cudaError_t look_at(const char* name, cudaEvent_t handle) {
 
 cudaError_t wait_for(const char* name, cudaStream_t stream) {
   DUET_ENTER_UNSAFE(name);
+  if (const cudaError_t refused = state.use(state.stream(stream)); refused != cudaSuccess) return refused;
   const auto& capture = state.stream(stream).capture;
   if (capture == nullptr) return cudaSuccess;
   state.invalidate(*capture);
@@ -54,10 +56,11 @@ bool is_joined(const Capture& capture) {
 
 extern "C" {
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
   DUET_ENTER("cudaStreamCreateWithPriority");
   auto* made = new Stream;
   made->number = ++state.last_stream;
+  made->blocking = (flags & cudaStreamNonBlocking) == 0;
   *stream = reinterpret_cast<cudaStream_t>(made);
   return cudaSuccess;
 }

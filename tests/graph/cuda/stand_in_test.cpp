@@ -1,5 +1,5 @@
 #include "tests/cuda_stand_in/stand_in.h"
-#include <cstring>
+#include <csignal>
 #include <functional>
 #include <string>
 #include <vector>
@@ -45,13 +45,19 @@ TEST_F(CudaStandIn, AGraphDoesLaterWhatWasCaptured) {
   begin();
   EXPECT_EQ(cudaMemsetAsync(memory, 7, 4, stream_), cudaSuccess);
   EXPECT_EQ(end(), cudaSuccess);
-  EXPECT_EQ(*static_cast<char*>(memory), 0);
+  const auto first_byte = [&] {
+    char value = -1;
+    EXPECT_EQ(cudaMemcpy(&value, memory, 1, cudaMemcpyDefault), cudaSuccess);
+    return value;
+  };
+  EXPECT_EQ(first_byte(), 0);
   cudaGraphExec_t program = nullptr;
   ASSERT_EQ(cudaGraphInstantiateWithFlags(&program, graph_, 0), cudaSuccess);
   for (const char value : {1, 2}) {
-    std::memset(memory, value, 4);
+    EXPECT_EQ(cudaMemset(memory, value, 4), cudaSuccess);
+    EXPECT_EQ(first_byte(), value);
     EXPECT_EQ(cudaGraphLaunch(program, other_), cudaSuccess);
-    EXPECT_EQ(*static_cast<char*>(memory), 7);
+    EXPECT_EQ(first_byte(), 7);
   }
   EXPECT_THAT(cuda::take_violations(), IsEmpty());
 }
@@ -114,6 +120,32 @@ TEST_F(CudaStandIn, ACaptureNeitherWaitsForOutsideWorkNorIsWaitedFor) {
   EXPECT_EQ(cudaStreamWaitEvent(nullptr, event_, 0), cudaErrorStreamCaptureImplicit);
   EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
   EXPECT_EQ(cudaEventQuery(event_), cudaErrorCapturedEvent);
+}
+
+TEST_F(CudaStandIn, TheLegacyStreamIsNotUsedWhileABlockingStreamCaptures) {
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
+  begin();
+  EXPECT_EQ(cudaMemsetAsync(memory, 0, 4, nullptr), cudaSuccess) << "streams of LibTorch do not block";
+  EXPECT_EQ(end(), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithPriority(&stream_, cudaStreamDefault, 0), cudaSuccess);
+  const std::vector<std::function<cudaError_t()>> calls = {
+      [&] { return cudaMemsetAsync(memory, 0, 4, nullptr); },
+      [&] { return cudaEventRecord(event_, nullptr); },
+  };
+  for (const auto& call : calls) {
+    begin();
+    EXPECT_EQ(call(), cudaErrorStreamCaptureImplicit);
+    EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  }
+}
+
+TEST_F(CudaStandIn, TheHostCannotTouchTheDevicesMemory) {
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
+  const ::testing::KilledBySignal faults(SIGSEGV);
+  EXPECT_EXIT(EXPECT_EQ(*static_cast<volatile char*>(memory), 0), faults, "the host touches memory of the device");
+  EXPECT_EXIT(*static_cast<volatile char*>(memory) = 1, faults, "the host touches memory of the device");
 }
 
 TEST_F(CudaStandIn, CountsWhatACaptureLacks) {
