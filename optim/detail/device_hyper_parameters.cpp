@@ -78,6 +78,7 @@ DeviceHyperParameters::DeviceHyperParameters(const std::vector<std::map<std::str
       host_.push_back(value);
     }
   }
+  at_begin_ = host_;
   const auto count = static_cast<int64_t>(host_.size());
   const auto options = at::TensorOptions().dtype(hyper_parameter_dtype(device)).device(device);
   values_ = at::empty({count}, options);
@@ -185,6 +186,7 @@ void DeviceHyperParameters::clear_schedule(const std::string& name) {
 }
 
 void DeviceHyperParameters::begin(const std::function<int64_t()>& applied, bool counted) {
+  at_begin_ = host_;
   if (!has_schedules()) return;
   read_.reset();
   if (rows_left_ == 0) fill(applied(), counted);

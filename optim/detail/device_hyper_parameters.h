@@ -37,6 +37,8 @@ class DeviceHyperParameters {
   // These throw ConfigError for a group or name that is not there.
   double get(std::size_t group, const std::string& name) const;
   void set(std::size_t group, const std::string& name, double value);
+  // The value that begin() found, for kernels that take it from the host. Not of a number with a schedule.
+  double at_begin(std::size_t group, const std::string& name) const { return at_begin_[position(group, name)]; }
   // 0-dim, float64 on the CPU, float32 elsewhere.
   const at::Tensor& tensor(std::size_t group, const std::string& name) const;
 
@@ -75,6 +77,7 @@ class DeviceHyperParameters {
 
   std::vector<std::map<std::string, std::size_t>> index_;  // per group: name to position in values_
   std::vector<double> host_;                               // what was set last
+  std::vector<double> at_begin_;                           // the same when the step began
   std::vector<at::Tensor> scalars_;                        // views of values_
   at::Tensor values_;                                      // one element per number
   mutable at::Tensor read_;  // what they were found to be since the last step, on the host

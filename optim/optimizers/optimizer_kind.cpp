@@ -19,7 +19,7 @@ namespace duet {
 
 const at::Tensor& KernelCall::number(const char* name) const { return numbers->tensor(group, name); }
 
-double KernelCall::host_number(const char* name) const { return numbers->get(group, name); }
+double KernelCall::host_number(const char* name) const { return numbers->at_begin(group, name); }
 
 const OptimizerKind* find_optimizer_kind(const std::string& name) {
   for (const OptimizerKind* kind : {&kSgd, &kAdam, &kAdamw, &kAdagrad, &kRmsprop, &kNadam, &kRadam, &kLion, &kMuon,

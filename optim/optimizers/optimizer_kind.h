@@ -26,7 +26,7 @@ struct KernelCall {
 
   // A hyper-parameter on the device: 0-dim, float64 on the CPU, float32 elsewhere.
   const at::Tensor& number(const char* name) const;
-  // Its value for kernels that take it from the host (CUDA's): a captured step freezes it.
+  // Its value when the step began, for kernels that take it from the host (CUDA's): a captured step freezes it.
   double host_number(const char* name) const;
 };
 

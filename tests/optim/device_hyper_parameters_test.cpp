@@ -80,6 +80,19 @@ TEST(DeviceHyperParameters, KeepWhatIsSetForOneStep) {
   EXPECT_EQ(numbers.get(1, "lr"), curve(1, 4));
 }
 
+// A replay cannot see what is set within its step, so nor does an eager step.
+TEST(DeviceHyperParameters, AreForTheHostWhatTheyWereWhenTheStepBegan) {
+  DeviceHyperParameters numbers(Groups{{{"lr", 1.0}, {"momentum", 0.5}}}, at::kCPU);
+  const at::Tensor applied = at::zeros({1}, at::kLong);
+  numbers.set(0, "momentum", 0.6);
+  advance(numbers, 0, applied);
+  numbers.set(0, "momentum", 0.7);
+  EXPECT_EQ(numbers.at_begin(0, "momentum"), 0.6);
+  numbers.end();
+  advance(numbers, 1, applied);
+  EXPECT_EQ(numbers.at_begin(0, "momentum"), 0.7);
+}
+
 TEST(DeviceHyperParameters, AreReadFromAGpuOnceBetweenTwoSteps) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
   DeviceHyperParameters numbers(Groups{{{"lr", 1.0}}, {{"lr", 2.0}}, {{"lr", 3.0}}}, at::kCUDA);

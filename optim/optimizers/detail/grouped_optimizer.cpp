@@ -66,7 +66,6 @@ std::vector<std::map<std::string, double>> numbers_of(const OptimizerKind& kind,
         throw ConfigError(c10::str("[Optimizer] group '", group.name, "' sets '", name, "', which ", kind.name,
                                    " does not have; expected ", known));
       }
-      options.check_number(name, value);
       found->second = value;
     }
   }
@@ -82,12 +81,14 @@ GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOpt
       configured_(numbers_of(kind, options, groups)),
       numbers_(configured_, device_of(groups)),
       slots_(kind.slots(options)),
-      may_skip_(may_skip) {
+      may_skip_(may_skip),
+      fused_(kind.fused) {
   if (kind.check) kind.check(options, all_parameters(groups));
   const at::NoGradGuard no_grad;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     group_names_.push_back(groups[group].name);
     for (const auto& [name, value] : groups[group].parameters) add(name, value, group);
+    for (const auto& [name, value] : groups[group].numbers) check_number(group, name, value);
   }
   const at::TensorOptions on_device = at::TensorOptions().device(parameters_.front().value.device());
   counters_.push_back(at::full({}, 0, on_device.dtype(at::kFloat)));
@@ -164,6 +165,7 @@ void GroupedOptimizer::begin() {
   // The host counts for the device where it can; otherwise the step does, once it knows whether it applies.
   if (!may_skip_) write_device_scalar(applied_, static_cast<double>(applied_host_ + 1));
   numbers_.begin([this] { return applied(); }, /*counted=*/!may_skip_);
+  fused_ = can_be_fused();
 }
 
 void GroupedOptimizer::end() {
@@ -174,11 +176,11 @@ void GroupedOptimizer::end() {
 // On the CPU fused kernels read every number when they run. CUDA's take all but lr from the host, and from the host
 // SGD's is told whether a step is the first, which is undamped: only the device knows which numbers a schedule gives
 // and whether the step before was skipped.
-bool GroupedOptimizer::is_fused() const {
+bool GroupedOptimizer::can_be_fused() const {
   if (applied_.is_cpu() || !kind_.unfused) return kind_.fused;
   if (numbers_.has_schedules_besides("lr")) return false;
   for (std::size_t group = 0; group < group_count(); ++group) {
-    if (has(group, "dampening") && get(group, "dampening") != 0) return false;
+    if (has(group, "dampening") && numbers_.at_begin(group, "dampening") != 0) return false;
   }
   return true;
 }
@@ -186,13 +188,11 @@ bool GroupedOptimizer::is_fused() const {
 void GroupedOptimizer::append_key(std::vector<int64_t>& key) const {
   key.push_back(plan_version_);
   if (applied_.is_cpu() || !kind_.fused) return;
-  key.push_back(is_fused() ? 1 : 0);
-  if (!is_fused()) return;
-  for (std::size_t group = 0; group < group_count(); ++group) {
-    for (const std::string& name : names()) {
-      if (name != "lr" && has(group, name)) key.push_back(std::bit_cast<int64_t>(get(group, name)));
-    }
-  }
+  key.push_back(fused_ ? 1 : 0);
+  if (!fused_) return;
+  for_each_number([&](std::size_t group, const std::string& name, double) {
+    if (name != "lr") key.push_back(std::bit_cast<int64_t>(numbers_.at_begin(group, name)));
+  });
 }
 
 NamedTensors GroupedOptimizer::mutable_state() const {
@@ -313,7 +313,7 @@ void GroupedOptimizer::run(KernelCall& call, const at::Tensor& grad_scale, const
   for (std::size_t i = 0; i < call.parameters.size(); ++i) {
     call.gradients[i] = laid_out_like(call.parameters[i], call.parameters[i].grad());
   }
-  if (is_fused()) {
+  if (fused_) {
     call.grad_scale = grad_scale;
     call.found_inf = found_inf;
     kind_.kernel(call, options_);

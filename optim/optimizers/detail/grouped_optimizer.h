@@ -54,8 +54,7 @@ class GroupedOptimizer : public Optimizer {
   void refresh_plan(const std::vector<bool>& has_gradient);
   void split_counters(const std::vector<bool>& has_gradient);
   void plan_calls(std::size_t group, std::size_t counter, const std::vector<bool>& has_gradient);
-  // Whether the kind's fused kernel steps.
-  bool is_fused() const;
+  bool can_be_fused() const;
   void run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
   void run_over_tensors(const KernelCall& call) const;
   void run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
@@ -91,6 +90,7 @@ class GroupedOptimizer : public Optimizer {
   std::vector<StateSlot> slots_;
   std::vector<Parameter> parameters_;
   bool may_skip_;
+  bool fused_;  // the kind's fused kernel steps; found out when a step begins
   std::vector<at::Tensor> counters_;  // steps of all parameters that were stepped equally often: normally there is one
   at::Tensor applied_;
   int64_t applied_host_ = 0;  // the same, if no step is ever skipped

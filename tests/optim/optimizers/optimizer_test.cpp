@@ -248,6 +248,8 @@ TEST(Optimizer, AdafactorKeepsANumberPerRowAndPerColumn) {
 TEST(Optimizer, MomentumCannotComeLater) {
   const auto sgd = Optimizer::create(SGD{}, initial_parameters());
   expect_error<ConfigError>([&] { sgd->set(0, "momentum", 0.5); }, {"momentum = 0.5"});
+  const ParamGroups groups = {{"", initial_parameters(), {{"momentum", 0.5}}}};
+  expect_error<ConfigError>([&] { Optimizer::create(SGD{}, groups); }, {"momentum = 0.5", "SGD::momentum"});
   const auto rmsprop = Optimizer::create(RMSprop{}, initial_parameters());
   expect_error<ConfigError>([&] { rmsprop->set(0, "momentum", 0.5); }, {"'momentum'"});
 }
