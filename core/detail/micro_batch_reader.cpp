@@ -14,36 +14,44 @@
 
 namespace duet {
 
+namespace {
+
+template <class Is>
+bool has_any(const Batch& batch, Is is) {
+  return std::ranges::any_of(batch.items(), [&is](const auto& item) { return is(item.second); });
+}
+
+}  // namespace
+
 // Written against c10's device-generic interface: no CUDA header, and the same code for any device with streams.
-Batch DeviceCopy::to_device(const Batch& batch) {
+std::vector<Batch> DeviceCopy::to_device(std::vector<Batch> batches) {
   const auto is_from_host = [this](const at::Tensor& tensor) { return tensor.is_cpu() && !device_.is_cpu(); };
-  const auto from_host = [&](const auto& item) { return is_from_host(item.second); };
+  const auto is_elsewhere = [&](const at::Tensor& t) { return t.device() != device_ && !is_from_host(t); };
   const auto copied = [this](const at::Tensor& t) { return t.to(device_, t.scalar_type(), /*non_blocking=*/true); };
-  const NamedTensors& items = batch.items();
   // A copy between two devices is ordered by their current streams, which LibTorch sees to.
-  if (std::none_of(items.begin(), items.end(), from_host)) return batch.to(device_, /*non_blocking=*/true);
+  for (Batch& batch : batches) {
+    if (!has_any(batch, is_elsewhere)) continue;
+    batch = batch.mapped([&](const at::Tensor& tensor) { return is_elsewhere(tensor) ? copied(tensor) : tensor; });
+  }
+  if (std::ranges::none_of(batches, [&](const Batch& batch) { return has_any(batch, is_from_host); })) return batches;
 
   const c10::impl::VirtualGuardImpl device(device_.type());
   if (!stream_) stream_ = device.getStreamFromGlobalPool(device_);
+  if (!done_) done_.emplace(device_.type());
   const c10::Stream current = device.getStream(device_);
-  Batch moved;
+  std::vector<at::Tensor> moved;
   {
     const c10::StreamGuard on_stream(*stream_);
-    moved = batch.mapped([&](const at::Tensor& tensor) { return is_from_host(tensor) ? copied(tensor) : tensor; });
-  }
-  c10::Event done(device_.type());
-  done.record(*stream_);
-  done.block(current);
-  for (const auto& item : items) {
-    const at::Tensor& tensor = moved[item.first];
-    if (from_host(item)) {
-      // The memory belongs to the copying stream: it must not be given out again while the current one still reads it.
-      device.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
-    } else if (tensor.device() != device_) {
-      moved.set(item.first, copied(tensor));
+    for (Batch& batch : batches) {
+      batch = batch.mapped(
+          [&](const at::Tensor& tensor) { return is_from_host(tensor) ? moved.emplace_back(copied(tensor)) : tensor; });
     }
   }
-  return moved;
+  done_->record(*stream_);
+  done_->block(current);
+  // The memory belongs to the copying stream: it must not be given out again while the current one still reads it.
+  for (const at::Tensor& tensor : moved) device.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
+  return batches;
 }
 
 namespace {
@@ -56,14 +64,7 @@ void check_plain_data(const Batch& batch) {
   }
 }
 
-bool is_on(at::Device device, const Batch& batch) {
-  const NamedTensors& items = batch.items();
-  return std::all_of(items.begin(), items.end(), [&](const auto& item) { return item.second.device() == device; });
-}
-
 }  // namespace
-
-Batch MicroBatchReader::to_device(const Batch& batch) { return is_on(device_, batch) ? batch : copy_.to_device(batch); }
 
 std::optional<Batch> next_batch(DataSource& data, const RunControl& control) {
   if (control.watchers.empty()) return data.next();
@@ -100,8 +101,9 @@ MicroBatches MicroBatchReader::prepare(std::vector<Batch> batches, int64_t step)
     }
     prepared.total += weight;
     prepared.weights.push_back(weight);
-    prepared.batches.push_back(is_on(device_, batch) ? std::move(batch) : copy_.to_device(batch));
+    prepared.batches.push_back(std::move(batch));
   }
+  prepared.batches = copy_.to_device(std::move(prepared.batches));
   warn_of_weightless(prepared, step);
   return prepared;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <vector>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include "base/batch.h"
 #include "core/detail/train_step.h"
@@ -19,12 +20,14 @@ class DeviceCopy {
  public:
   explicit DeviceCopy(at::Device device) : device_(device) {}
 
-  // `batch` on the device, ready for the current stream; tensors that are there already are shared.
-  Batch to_device(const Batch& batch);
+  // `batches` on the device, ready for the current stream, which waits once for all; tensors that are there already
+  // are shared.
+  std::vector<Batch> to_device(std::vector<Batch> batches);
 
  private:
   at::Device device_;
   std::optional<c10::Stream> stream_;  // taken at the first copy: a trainer that never copies needs none
+  std::optional<c10::Event> done_;     // with the latest copies
 };
 
 // The next batch; nothing at the end of the data, or once the run is interrupted while it waits for it.
@@ -49,7 +52,7 @@ class MicroBatchReader {
 
   at::Device device() const { return device_; }
   // `batch` itself if it is there already.
-  Batch to_device(const Batch& batch);
+  Batch to_device(const Batch& batch) { return copy_.to_device({batch}).front(); }
 
  private:
   double weight_of(const Batch& batch, int64_t step) const;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <unordered_map>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -48,6 +49,7 @@ at::Tensor over_same_memory(const at::Tensor& tensor) {
 template <class Visit>
 void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit visit) {
   const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // plain data
   for (std::size_t b = 0; b < own.batches.size(); ++b) {
     const NamedTensors& left = own.batches[b].items();
     for (std::size_t i = 0; i < left.size(); ++i) visit(left[i].second, others.batches[b].items()[i].second);
@@ -132,6 +134,8 @@ void StaticInputs::fill(const MicroBatches& micro_batches) {
     if (source.numel() == 0) return;
     if (source.is_cpu() && source.is_contiguous()) {  // small batches: a dispatched copy costs more than the bytes
       std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
+    } else if (source.is_non_overlapping_and_dense()) {
+      target.copy_(source, /*non_blocking=*/true);
     } else {
       span_of(target).copy_(span_of(source), /*non_blocking=*/true);
     }

@@ -38,6 +38,7 @@ struct StreamsForMeta : c10::impl::NoOpDeviceGuardImpl<kMeta> {
     return stream_of(std::exchange(current, stream.id()));
   }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) calls.emplace_back("make an event");
     *event = &calls;
     calls.push_back("record in " + name_of(stream));
   }
@@ -64,31 +65,46 @@ class WithStreams {
   const c10::impl::DeviceGuardImplInterface* before_;
 };
 
+Batch moved_by(DeviceCopy& copy, const Batch& batch) { return copy.to_device({batch}).front(); }
+
 TEST(DeviceCopy, CopiesOnAStreamOfItsOwnAndLetsTheCurrentOneWait) {
   const WithStreams streams;
   DeviceCopy copy(kDevice);
   EXPECT_THAT(calls, IsEmpty());
-  const Batch moved = copy.to_device({{"image", at::ones({2, 3})}, {"target", at::ones({2}, at::kLong)}});
-  EXPECT_THAT(calls, ElementsAre("take stream 2", "switch to stream 2", "switch to stream 1", "record in stream 2",
-                                 "stream 1 waits", "memory used by stream 1", "memory used by stream 1"));
+  const Batch moved = moved_by(copy, {{"image", at::ones({2, 3})}, {"target", at::ones({2}, at::kLong)}});
+  EXPECT_THAT(
+      calls, ElementsAre("take stream 2", "switch to stream 2", "switch to stream 1", "make an event",
+                         "record in stream 2", "stream 1 waits", "memory used by stream 1", "memory used by stream 1"));
   ASSERT_EQ(moved.items().size(), 2U);
   EXPECT_EQ(moved.items()[0].first, "image");
   EXPECT_EQ(moved["image"].device().type(), kMeta);
   EXPECT_EQ(moved["target"].scalar_type(), at::kLong);
   calls.clear();
   current = 5;  // the caller is elsewhere by now
-  copy.to_device({{"image", at::ones({1})}});
+  moved_by(copy, {{"image", at::ones({1})}});
   EXPECT_THAT(calls, ElementsAre("switch to stream 2", "switch to stream 5", "record in stream 2", "stream 5 waits",
                                  "memory used by stream 5"));
+}
+
+TEST(DeviceCopy, TheMicroBatchesOfAStepAreWaitedForOnce) {
+  const WithStreams streams;
+  DeviceCopy copy(kDevice);
+  const std::vector<Batch> host(3, Batch{{"x", at::ones({2})}});
+  for (int step = 0; step < 2; ++step) EXPECT_EQ(copy.to_device(host).size(), 3U);
+  const auto times = [](const std::string& call) { return std::count(calls.begin(), calls.end(), call); };
+  EXPECT_EQ(times("stream 1 waits"), 2);
+  EXPECT_EQ(times("record in stream 2"), 2);
+  EXPECT_EQ(times("make an event"), 1);
+  EXPECT_EQ(times("memory used by stream 1"), 6);
 }
 
 TEST(DeviceCopy, LeavesWhatIsOnTheDevice) {
   const WithStreams streams;
   DeviceCopy copy(kDevice);
   const at::Tensor there = at::ones({2}, at::TensorOptions().device(kDevice));
-  EXPECT_TRUE(copy.to_device({{"x", there}})["x"].is_same(there));
+  EXPECT_TRUE(moved_by(copy, {{"x", there}})["x"].is_same(there));
   EXPECT_THAT(calls, IsEmpty());
-  const Batch mixed = copy.to_device({{"x", there}, {"y", at::ones({3})}});
+  const Batch mixed = moved_by(copy, {{"x", there}, {"y", at::ones({3})}});
   EXPECT_TRUE(mixed["x"].is_same(there));
   EXPECT_EQ(mixed.items()[1].first, "y");
   EXPECT_EQ(std::count(calls.begin(), calls.end(), "memory used by stream 1"), 1);
@@ -97,7 +113,7 @@ TEST(DeviceCopy, LeavesWhatIsOnTheDevice) {
 TEST(DeviceCopy, DoesNothingOnTheCpu) {
   DeviceCopy copy(at::kCPU);
   const Batch batch = {{"x", at::ones({2})}};
-  EXPECT_TRUE(copy.to_device(batch)["x"].is_same(batch["x"]));
+  EXPECT_TRUE(moved_by(copy, batch)["x"].is_same(batch["x"]));
 }
 
 }  // namespace
