@@ -1,3 +1,4 @@
+#include <functional>
 #include <utility>
 #include "base/error.h"
 #include "core/detail/micro_batch_reader.h"
@@ -53,6 +54,17 @@ struct GraphStep::Parts {
                        "data");
     return prepared;
   }
+  void run(std::vector<Batch> micro_batches) {
+    const MicroBatches prepared = prepare(std::move(micro_batches));
+    step.begin(prepared);
+    const StepPath path = executor->choose(prepared, observer);
+    result = with_place(place(prepared), [&] { return executor->run(path, prepared, observer); });
+    step.end();
+    ++steps;
+  }
+  // Where everything of a step runs, in both modes: autograd's nodes belong to the stream that they are made on, and a
+  // capture takes none of another one.
+  void on_stream(const std::function<void()>& work) { executors.in(Mode::kGraph).on_stream(work); }
   const GraphExecutor& graph() const { return static_cast<const GraphExecutor&>(*executors.made(Mode::kGraph)); }
 
   TrainStep step;
@@ -75,13 +87,7 @@ const StepResult& GraphStep::operator()(const Batch& batch) {
 }
 
 const StepResult& GraphStep::operator()(std::vector<Batch> micro_batches) {
-  const MicroBatches prepared = parts_->prepare(std::move(micro_batches));
-  parts_->step.begin(prepared);
-  const StepPath path = parts_->executor->choose(prepared, parts_->observer);
-  parts_->result =
-      with_place(parts_->place(prepared), [&] { return parts_->executor->run(path, prepared, parts_->observer); });
-  parts_->step.end();
-  ++parts_->steps;
+  parts_->on_stream([&] { parts_->run(std::move(micro_batches)); });
   return parts_->result;
 }
 
@@ -90,9 +96,12 @@ const StepResult& GraphStep::result() const { return parts_->result; }
 void GraphStep::keep_outputs(bool keep) { parts_->observer.keeps = keep; }
 
 StepExplanation GraphStep::explain(const Batch& batch) {
-  const MicroBatches prepared = parts_->prepare(std::vector<Batch>(1, batch));
-  StepExplanation explanation = with_place(
-      parts_->place(prepared), [&] { return parts_->executor->explain(parts_->step, prepared, parts_->observer); });
+  StepExplanation explanation;
+  parts_->on_stream([&] {
+    const MicroBatches prepared = parts_->prepare(std::vector<Batch>(1, batch));
+    explanation = with_place(parts_->place(prepared),
+                             [&] { return parts_->executor->explain(parts_->step, prepared, parts_->observer); });
+  });
   explanation.mode = to_string(parts_->mode);
   return explanation;
 }
@@ -107,8 +116,10 @@ void GraphStep::set_mode(Mode mode) {
 Mode GraphStep::mode() const { return parts_->mode; }
 
 void GraphStep::settle() {
-  parts_->step.settle();
-  parts_->executor->settle(parts_->observer);
+  parts_->on_stream([&] {
+    parts_->step.settle();
+    parts_->executor->settle(parts_->observer);
+  });
 }
 
 Task& GraphStep::task() { return parts_->step.task(); }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -57,17 +58,14 @@ GradientReducer::GradientReducer(const NamedTensors& parameters, std::shared_ptr
   for (const auto& [name, parameter] : parameters) entries_.push_back({.name = name, .parameter = parameter});
 }
 
-GradientReducer::~GradientReducer() {
-  for (Entry& entry : entries_) {
-    if (entry.accumulator) entry.accumulator->del_post_hook(entry.hook);
-  }
-}
+GradientReducer::~GradientReducer() { remove_hooks(); }
 
 void GradientReducer::prepare() {
   const bool same = !buckets_.empty() && std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
     return entry.view.defined() == entry.parameter.requires_grad();
   });
   const bool asked = std::exchange(rechecks_, false);
+  follow_stream();
   if (!same) return make_buckets();
   if (asked) check_same_buckets();  // the captured steps hold the buckets that are there
 }
@@ -168,6 +166,24 @@ void GradientReducer::add_hooks() {
     entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter);
     entry.hook = entry.accumulator->add_post_hook(std::make_unique<ReadyHook>(*this, i));
   }
+}
+
+void GradientReducer::remove_hooks() {
+  for (Entry& entry : entries_) {
+    if (entry.accumulator) entry.accumulator->del_post_hook(entry.hook);
+    entry.accumulator = nullptr;
+  }
+}
+
+// Autograd's nodes belong to the stream that they are made on. Where steps have moved to another one, from eager mode
+// to graph mode, backward would go back and forth between the two.
+void GradientReducer::follow_stream() {
+  const c10::Device device = entries_.front().parameter.device();
+  const c10::Stream now = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (stream_ == now) return;
+  stream_ = now;
+  remove_hooks();
+  add_hooks();
 }
 
 // Only a backward tells how often it comes here: what is not known yet is taken at its end, so the first one starts

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+#include <c10/core/Stream.h>
 #include "base/batch.h"
 #include "distributed/communicator.h"
 #include "distributed/init_distributed.h"
@@ -50,6 +52,8 @@ class GradientReducer {
   void place_buckets();
   void check_same_buckets() const;
   void add_hooks();
+  void remove_hooks();
+  void follow_stream();
   void touched(std::size_t entry);
   void take(std::size_t entry);
   void start_full_buckets();
@@ -63,6 +67,7 @@ class GradientReducer {
   std::vector<Bucket> buckets_;                  // in the order in which they are started
   std::map<at::ScalarType, at::Tensor> memory_;  // what they lie in
   std::size_t started_ = 0;                      // buckets of this step that are on their way
+  std::optional<c10::Stream> stream_;            // that the hooks' nodes belong to
   bool armed_ = false;
   bool agreed_on_unused_ = false;
   bool rechecks_ = false;

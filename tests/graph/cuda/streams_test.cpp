@@ -1,0 +1,82 @@
+#include <memory>
+#include <set>
+#include <vector>
+#include <c10/cuda/CUDAStream.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include "base/device.h"
+#include "core/detail/eager_executor.h"
+#include "graph/graph_trainer.h"
+#include "tests/cuda_stand_in/stand_in.h"
+#include "tests/graph/cuda/device_run.h"
+#include "tests/support/changed_loss.h"
+
+// On which stream of the device a step runs: autograd remembers that of its nodes, and a capture takes none of another
+// one.
+
+namespace duet {
+namespace {
+
+namespace cuda = testing::cuda;
+using testing::DeviceRun;
+using ::testing::IsEmpty;
+using testing::kDevice;
+using testing::kEagerSteps;
+
+c10::StreamId current_stream() { return c10::cuda::getCurrentCUDAStream(kDevice.index()).id(); }
+
+TEST(CudaStreams, AGraphStepRunsOnOneStreamInBothModes) {
+  seed_all(1);
+  std::set<c10::StreamId> seen;
+  const testing::ToyTask task = testing::mlp_with_loss([&seen] {
+    return [&seen](const at::Tensor& loss) {
+      seen.insert(current_stream());
+      return loss;
+    };
+  });
+  TrainerOptions options;
+  options.device = "cuda";
+  const c10::StreamId callers = current_stream();
+  GraphStep step(task.make(), options);
+  cuda::take_violations();
+  for (const Mode mode : {Mode::kEager, Mode::kGraph, Mode::kEager, Mode::kGraph}) {
+    step.set_mode(mode);
+    for (int64_t n = 0; n < kEagerSteps + 4; ++n) step(task.batch(8, 1));
+  }
+  EXPECT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen.count(callers), 0U);
+  EXPECT_EQ(current_stream(), callers);
+  EXPECT_EQ(step.report().back().state, "captured") << step.report().back().reason;
+  EXPECT_THAT(cuda::take_violations(), IsEmpty());
+}
+
+// With other ranks, functions wait at the parameters for their gradients, from the first step on.
+TEST(CudaStreams, StepsOfSeveralRanksAreCapturedAfterEagerOnesOnAnotherStream) {
+  const testing::Kind kind = testing::kinds().at(2);
+  const Batch batch = kind.task.batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
+  const MicroBatches micro_batches{{batch}, {8}, 8};
+  const auto waits_of_a_capture = [&](int eager_steps) {
+    seed_all(1);
+    DeviceRun run(kind);
+    cuda::take_violations();
+    EagerExecutor eager(run.step());
+    StepObserver observer;
+    for (int n = 0; n < eager_steps; ++n) {
+      run.step().begin(micro_batches);
+      eager.run(StepPath::kEager, micro_batches, observer);
+      run.step().end();
+    }
+    run.warm_up();
+    const int64_t before = cuda::count("cudaStreamWaitEvent");
+    run.step_at(8);
+    const int64_t waits = cuda::count("cudaStreamWaitEvent") - before;
+    run.steps(2);
+    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+    EXPECT_THAT(cuda::take_violations(), IsEmpty());
+    return waits;
+  };
+  EXPECT_EQ(waits_of_a_capture(/*eager_steps=*/2), waits_of_a_capture(/*eager_steps=*/0));
+}
+
+}  // namespace
+}  // namespace duet
