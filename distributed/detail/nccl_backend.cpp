@@ -2,10 +2,10 @@
 #include <atomic>
 #include <exception>
 #include <ATen/cuda/CUDAContextLight.h>
-#include <stdlib.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include "base/detail/text.h"
 #include "base/log.h"
+#include "distributed/detail/nccl_environment.h"
 
 namespace duet {
 
@@ -40,11 +40,7 @@ class OwnNcclBackend : public c10d::ProcessGroupNCCL {
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                     int world_size, at::Device device,
                                                     std::chrono::milliseconds timeout) {
-  // A watchdog that asks for the state of work within a captured graph would break the capture (PyTorch's notes on CUDA
-  // graphs); a value set by the user stays.
-  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
-  // Buffers of a graph are registered by all ranks or none; ranks whose last batches differ in shape capture apart.
-  setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
+  set_nccl_environment();
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   auto backend = c10::make_intrusive<OwnNcclBackend>(store, rank, world_size, options);

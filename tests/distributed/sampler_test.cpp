@@ -29,13 +29,13 @@ struct Case {
 };
 
 // Of all ranks, one after another; `largest` and `smallest` are those of a rank.
-struct Step {
+struct GlobalStep {
   Indices all;
   int64_t largest = 0, smallest = 0;
 };
 
-Step next_step(const std::vector<std::unique_ptr<Sampler>>& shares, int64_t batch) {
-  Step step;
+GlobalStep next_step(const std::vector<std::unique_ptr<Sampler>>& shares, int64_t batch) {
+  GlobalStep step;
   step.smallest = batch;
   for (const auto& share : shares) {
     const Indices own = share->next(batch);
@@ -59,7 +59,7 @@ void check_epoch(const Case& c, const std::vector<std::unique_ptr<Sampler>>& sha
   const int64_t global = c.world * c.batch;
   const int64_t steps = c.drop_last ? c.size / global : (c.size + global - 1) / global;
   for (int64_t i = 0; i < steps; ++i) {
-    const Step step = next_step(shares, c.batch);
+    const GlobalStep step = next_step(shares, c.batch);
     ASSERT_EQ(step.all, whole->next(global)) << c << ", step " << i;
     ASSERT_LE(step.largest - step.smallest, 1) << c << ", step " << i;
   }
@@ -118,7 +118,7 @@ TEST(DistributedSampler, APositionGoesOnAtAnotherWorldSize) {
       share->start_epoch(5);
     }
     Indices all = seen;
-    for (Step step = next_step(rest, other.batch); !step.all.empty(); step = next_step(rest, other.batch)) {
+    for (GlobalStep step = next_step(rest, other.batch); !step.all.empty(); step = next_step(rest, other.batch)) {
       all.insert(all.end(), step.all.begin(), step.all.end());
     }
     const auto whole = two.whole();
@@ -133,7 +133,7 @@ TEST(DistributedSampler, SharesOutASamplerThatNeverEnds) {
   for (int64_t rank = 0; rank < 3; ++rank) shares.push_back(std::make_unique<DistributedSampler>(endless(), rank, 3));
   const auto whole = endless();
   for (int i = 0; i < 20; ++i) {
-    const Step step = next_step(shares, 4);
+    const GlobalStep step = next_step(shares, 4);
     ASSERT_EQ(step.smallest, 4);
     ASSERT_EQ(step.all, whole->next(12));
   }
