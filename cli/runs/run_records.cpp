@@ -48,6 +48,7 @@ void write_graph_coverage(const std::string& work_dir, const GraphTrainer& train
                                   {"eager_steps", signature.eager_steps},
                                   {"checked", signature.checked},
                                   {"differing", signature.differing},
+                                  {"nondeterministic", signature.nondeterministic},
                                   {"memory", readable_bytes(signature.bytes)},
                                   {"reason", signature.reason},
                                   {"signature", signature.signature}});

@@ -285,6 +285,11 @@ bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batche
   return check_->follow(host_code(step, micro_batches, observer, output));
 }
 
+OpHashes CapturedStep::run_by_op(const MicroBatches& micro_batches) {
+  inputs_.fill(micro_batches);
+  return duet::run_by_op(recording_);
+}
+
 bool CapturedStep::still_same(StepCode& step, StepObserver& observer) {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : step.parameters()) gradients.push_back(parameter.second.grad());

@@ -10,6 +10,7 @@
 #include "graph/detail/gradient_handles.h"
 #include "graph/detail/static_inputs.h"
 #include "graph/guards/read_guard.h"
+#include "graph/guards/run_by_op.h"
 #include "graph/guards/trace_check.h"
 #include "graph/record/step_program.h"
 
@@ -72,6 +73,9 @@ class CapturedStep {
   bool run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
   // The host code of the step that ran last, once more and without a step.
   bool still_same(StepCode& step, StepObserver& observer);
+  // Runs the recorded ops without host code (run_by_op.h), on micro-batches as in replay().
+  OpHashes run_by_op(const MicroBatches& micro_batches);
+  UnstableOps unstable_ops(const std::vector<OpHashes>& runs) const { return {recording_, runs}; }
   // Whether its host code was found to be the recorded one, at least once.
   bool was_checked() const { return was_checked_; }
   bool somebody_drew() const { return check_->somebody_drew(); }

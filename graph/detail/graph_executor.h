@@ -54,6 +54,7 @@ class GraphExecutor : public StepExecutor {
   StepResult check_and_replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   void note_same(SignatureEntry& entry, double seconds, double replay_seconds);
   void note_difference(SignatureEntry& entry);
+  void note_unstable_kernels(SignatureEntry& entry, const ParityResult& result);
   void note_kernel_fault(SignatureEntry& entry, const ParityResult& result);
   void fall_back(SignatureEntry& entry, std::string reason);
   [[noreturn]] void throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const;

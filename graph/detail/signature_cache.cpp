@@ -159,6 +159,7 @@ void SignatureCache::forget_variant(SignatureEntry& variant, SignatureEntry& hei
   heir.report.checked += variant.report.checked;
   heir.report.check_seconds += variant.report.check_seconds;
   heir.report.differing += variant.report.differing;
+  heir.report.nondeterministic += variant.report.nondeterministic;
   forget(&variant);
 }
 

@@ -93,4 +93,14 @@ void run_recorded(const StepProgram& recording, std::size_t end, const std::vect
   }
 }
 
+void run_to_first_split(const StepProgram& recording, const std::vector<c10::Storage>& memory,
+                        const std::function<void(std::size_t)>& ran) {
+  RecordedOps ops(recording, memory);
+  const std::size_t end = recording.splits.empty() ? recording.ops.size() : recording.splits.front().op;
+  for (std::size_t i = 0; i < end; ++i) {
+    ops.run(i);
+    ran(i);
+  }
+}
+
 }  // namespace duet

@@ -11,4 +11,8 @@ namespace duet {
 void run_recorded(const StepProgram& recording, std::size_t end, const std::vector<c10::Storage>& memory,
                   const std::function<void(std::size_t)>& at_split);
 
+// Runs those up to the first split point. `ran(n)`: called after the n-th.
+void run_to_first_split(const StepProgram& recording, const std::vector<c10::Storage>& memory,
+                        const std::function<void(std::size_t)>& ran);
+
 }  // namespace duet

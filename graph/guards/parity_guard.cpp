@@ -3,7 +3,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
@@ -13,125 +13,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "distributed/communicator.h"
+#include "graph/guards/first_split.h"
+#include "graph/guards/state_copies.h"
 #include "graph/replay/cpu_program.h"
 
 namespace duet {
 
 namespace {
 
-// Calls `at_first` before the first hooks between the kernels of a step. The hooks themselves, host code that must not
-// run twice in one step, are called or not; in-step code belongs to both runs.
-class FirstSplit : public StepObserver {
- public:
-  enum class Hooks { kCalled, kLeftOut };
-  FirstSplit(StepObserver& inner, Hooks hooks, std::function<void(const StepView&)> at_first)
-      : inner_(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
-
-  bool splits() const override { return inner_.splits(); }
-  bool wants_outputs() const override { return inner_.wants_outputs(); }
-  void after_backward(const StepView& view) override {
-    reach(view);
-    if (hooks_ == Hooks::kCalled) inner_.after_backward(view);
-  }
-  void before_optimizer_step(const StepView& view) override {
-    reach(view);
-    if (hooks_ == Hooks::kCalled) inner_.before_optimizer_step(view);
-  }
-  void in_step(StepView& view) override { inner_.in_step(view); }
-
- private:
-  void reach(const StepView& view) {
-    if (at_first_) std::exchange(at_first_, nullptr)(view);
-  }
-
-  StepObserver& inner_;
-  Hooks hooks_;
-  std::function<void(const StepView&)> at_first_;
-};
-
-// Memory that several tensors share is there once, whole.
-void add_state(NamedTensors& state, std::unordered_map<const void*, std::size_t>& known,
-               const std::pair<std::string, at::Tensor>& item) {
-  const c10::Storage& memory = item.second.storage();
-  const auto [found, is_new] = known.try_emplace(memory.unsafeGetStorageImpl(), state.size());
-  if (is_new) {
-    state.push_back(item);
-  } else {
-    state[found->second].second =
-        tensor_at(memory, {0, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, at::kByte, {}});
-  }
-}
-
-NamedTensors state_of(const StepCode& step, const CapturedStep& captured) {
-  NamedTensors state;
-  std::unordered_map<const void*, std::size_t> known;
-  for (const auto& item : step.parameters()) add_state(state, known, item);
-  for (const auto& item : step.mutable_state()) add_state(state, known, item);
-  for (const auto& item : captured.outside()) {
-    if (known.count(item.second.storage().unsafeGetStorageImpl()) == 0) add_state(state, known, item);
-  }
-  return state;
-}
-
-// A copy on the tensor's device, or on the host if the device has no memory left: a model that just fits is compared
-// too.
-at::Tensor spare_copy(const at::Tensor& tensor) {
-  try {
-    return tensor.detach().clone();
-  } catch (const c10::OutOfMemoryError&) {
-    if (tensor.is_cpu()) throw;
-    static std::once_flag warned;
-    std::call_once(warned, [] {
-      log_warning(
-          "[GraphTrainer] too little device memory to compare a step on the device: it is compared on the host, which "
-          "is slow. graph.verify_interval 0 switches the comparison off");
-    });
-    return tensor.detach().cpu();
-  }
-}
-
-NamedTensors copy_of(const NamedTensors& tensors) {
-  const at::NoGradGuard no_grad;
-  NamedTensors copies;
-  for (const auto& [name, tensor] : tensors) copies.emplace_back(name, spare_copy(tensor));
-  return copies;
-}
-
-// Tensor by tensor, so that one copy of the state is enough for a comparison.
-void swap_values(NamedTensors& saved, const NamedTensors& live) {
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < saved.size(); ++i) {
-    if (same_bits(saved[i].second, live[i].second)) continue;
-    const at::Tensor now = spare_copy(live[i].second);
-    live[i].second.detach().copy_(saved[i].second);
-    saved[i].second = now;
-  }
-}
-
-void restore(const NamedTensors& saved, const NamedTensors& live) {
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < saved.size(); ++i) {
-    // What did not change needs no write, and an expanded buffer would refuse one.
-    if (!same_bits(saved[i].second, live[i].second)) live[i].second.detach().copy_(saved[i].second);
-  }
-}
-
-struct RandomStates {
-  explicit RandomStates(CapturedStep& step) : standard(random_state()) {
-    for (at::Generator& generator : step.generators()) own.push_back(generator.get_state());
-  }
-  void restore(CapturedStep& step) const {
-    set_random_state(standard);
-    for (std::size_t i = 0; i < own.size(); ++i) step.generators()[i].set_state(own[i]);
-  }
-  void append_to(NamedTensors& tensors) const {
-    for (const auto& [name, tensor] : standard.tensors()) tensors.emplace_back("random state " + name, tensor);
-    for (const at::Tensor& tensor : own) tensors.emplace_back("random state of the task's generator", tensor);
-  }
-
-  StateDict standard;
-  std::vector<at::Tensor> own;
-};
+constexpr const char* kToRanks = "what it gives to the other ranks";
 
 // The ranks with whom a step exchanges tensors that is run by the host; a device graph exchanges by itself, and there
 // all ranks compare at the same step. Null: it does not.
@@ -166,11 +56,11 @@ class Comparison {
     NamedTensors at_split;
     FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
                              [&](const StepView& view) { at_split = copy_of(all_at(view)); });
-    run_replay(without_hooks, result.difference);
+    run_replay(without_hooks, result.differing);
     if (may_blame_kernels()) before_ = copy_of(live_);
     FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled, [&](const StepView& view) {
       if (may_blame_kernels()) expected_ = copy_of(all_at(view));
-      if (result.difference.empty()) result.difference = first_difference(at_split, all_at(view));
+      if (result.differing.empty()) result.differing = differences(at_split, all_at(view));
     });
     begin_again();
     step_.zero_grad();
@@ -178,45 +68,119 @@ class Comparison {
       result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
     } catch (const c10::OutOfMemoryError&) {
       // The other ranks wait in the sums of this step's eager run.
-      if (!result.difference.empty() || observer.splits() || !step_.communicator().is_alone()) throw;
+      if (!result.differing.empty() || observer.splits() || !step_.communicator().is_alone()) throw;
       keep_replay(result);
       return result;
     }
     gradients_.clear();  // a replay would copy them for whoever keeps them
-    const bool gives_the_same = ranks_ == nullptr || ranks_->repeated_exactly();
-    if (result.difference.empty() && !gives_the_same) result.difference = "what it gives to the other ranks";
-    if (result.difference.empty() && !observer.splits()) {
-      result.difference = first_difference(saved_, live_);
-      if (result.difference.empty()) result.difference = first_difference(replayed_, beside_state(result.output));
-    }
-    if (!result.difference.empty() && result.same_host_code && may_blame_kernels()) blame_kernels(observer, result);
+    if (result.differing.empty()) result.differing = differences_after(result.output, observer.splits());
+    const bool differs = !result.differing.empty() && result.same_host_code;
+    if (on_any_rank(differs)) judge_kernels(result);
+    if (differs && result.unstable_op.empty() && may_blame_kernels()) blame_kernels(observer, result);
     return result;
   }
 
  private:
+  // Between the replay and the eager run, at their end; behind hooks only the latter has got there.
+  std::vector<std::string> differences_after(const StepResult& output, bool splits) {
+    std::vector<std::string> names;
+    if (ranks_ != nullptr && !ranks_->repeated_exactly()) names.emplace_back(kToRanks);
+    if (splits) return names;
+    for (std::string& name : differences(saved_, live_)) names.push_back(std::move(name));
+    for (std::string& name : differences(replayed_, beside_state(output))) names.push_back(std::move(name));
+    return names;
+  }
+
   // With other ranks the sums would have to be those of the first run at each time.
   bool may_blame_kernels() const {
     return ranks_ == nullptr && captured_.cpu_program() != nullptr && captured_.cpu_program()->kernel_count() > 0;
   }
 
-  // The first kernel with which a replay differs from the eager run, whose results stay in place.
-  void blame_kernels(StepObserver& observer, ParityResult& result) {
-    const RandomStates random_after(captured_);
+  // Whether it is so here, or on a rank that compares this step as well.
+  bool on_any_rank(bool here) const {
+    if (ranks_ != nullptr || step_.communicator().is_alone()) return here;
+    const std::vector<int32_t> all = step_.communicator().gather(static_cast<int32_t>(here));
+    return std::find(all.begin(), all.end(), 1) != all.end();
+  }
+
+  // Runs `work`, which may change everything, and puts back what the eager run has left: `after` is that state.
+  using AnyState = std::function<void(const NamedTensors& after, const RandomStates& random)>;
+  void aside(const AnyState& work) {
+    const RandomStates random(captured_);
     const NamedTensors after = copy_of(live_);
     std::vector<at::Tensor> gradients;
     for (const auto& parameter : step_.parameters()) gradients.push_back(parameter.second.grad());
-    if (!observer.splits()) {
-      expected_ = after;
-      for (auto& item : beside_state(result.output)) expected_.push_back(std::move(item));
+    const auto put_back = [&] {
+      restore(after, live_);
+      random.restore(captured_);
+      for (std::size_t i = 0; i < gradients.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients[i];
+    };
+    try {
+      work(after, random);
+    } catch (...) {
+      put_back();
+      throw;
     }
-    CpuProgram& program = *captured_.cpu_program();
-    const int64_t all = program.kernel_count();
-    // What does not come again may have had another cause.
-    if (agrees_with(0, observer) && !agrees_with(all, observer)) name_fault(first_fault(all, observer), result);
-    program.use_kernels(all);
-    restore(after, live_);
-    random_after.restore(captured_);
-    for (std::size_t i = 0; i < gradients.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients[i];
+    put_back();
+  }
+
+  // Do the tensors that differ follow from ops that give other bits when they run several times from one state, which
+  // add up in no fixed order (atomics)? Then the replay is as right as the eager run. Ranks whose graphs exchange all
+  // run along, since these ops exchange as well.
+  void judge_kernels(ParityResult& result) {
+    constexpr int kRuns = 3;
+    std::vector<OpHashes> runs;
+    try {
+      aside([&](const NamedTensors& after, const RandomStates& random) {
+        while (runs.size() < kRuns) {
+          restore(after, live_);
+          random.restore(captured_);
+          if (ranks_ != nullptr) ranks_->repeat();
+          runs.push_back(captured_.run_by_op(micro_batches_));
+        }
+      });
+    } catch (const c10::OutOfMemoryError&) {
+      if (!step_.communicator().is_alone()) throw;
+      return;
+    }
+    const UnstableOps unstable = captured_.unstable_ops(runs);
+    const std::unordered_set<std::string> names = names_of(unstable, result.output);
+    const bool explained =
+        std::ranges::all_of(result.differing, [&](const auto& name) { return names.contains(name); });
+    if (!on_any_rank(!explained)) result.unstable_op = unstable.first();
+  }
+
+  // Of the tensors that they reach.
+  std::unordered_set<std::string> names_of(const UnstableOps& unstable, const StepResult& output) const {
+    std::unordered_set<std::string> names;
+    if (unstable.reach_other_ranks()) names.insert(kToRanks);
+    for (const auto& [name, tensor] : live_) {
+      if (unstable.reach(tensor)) names.insert(name);
+    }
+    std::size_t result = 0;
+    const auto see = [&](const std::string& name) {
+      if (unstable.reach_result(result++)) names.insert(name);
+    };
+    for (const auto& item : output.all()) see(item.first);
+    for (const auto& [name, parameter] : step_.parameters()) {
+      if (parameter.grad().defined()) see("the gradient of " + name);
+    }
+    return names;
+  }
+
+  // The first kernel with which a replay differs from the eager run, whose results stay in place.
+  void blame_kernels(StepObserver& observer, ParityResult& result) {
+    aside([&](const NamedTensors& after, const RandomStates&) {
+      if (!observer.splits()) {
+        expected_ = after;
+        for (auto& item : beside_state(result.output)) expected_.push_back(std::move(item));
+      }
+      CpuProgram& program = *captured_.cpu_program();
+      const int64_t all = program.kernel_count();
+      // What does not come again may have had another cause.
+      if (agrees_with(0, observer) && !agrees_with(all, observer)) name_fault(first_fault(all, observer), result);
+      program.use_kernels(all);
+    });
   }
 
   int64_t first_fault(int64_t all, StepObserver& observer) {
@@ -265,7 +229,7 @@ class Comparison {
   }
 
   // Leaves the state as it was and its own in saved_.
-  void run_replay(StepObserver& observer, std::string& difference) {
+  void run_replay(StepObserver& observer, std::vector<std::string>& differing) {
     try {
       replay_ = captured_.replay(step_, micro_batches_, observer);
       replayed_ = beside_state(replay_);
@@ -275,7 +239,7 @@ class Comparison {
     } catch (const PeerError&) {
       throw;
     } catch (const std::exception& error) {
-      difference = "an op that failed (" + first_line(error) + ")";
+      differing = {"an op that failed (" + first_line(error) + ")"};
       restore(saved_, live_);
     }
   }

@@ -9,10 +9,13 @@
 namespace duet {
 
 struct ParityResult {
-  StepResult output;             // of the step that counts
-  bool short_of_memory = false;  // for the eager run: then it is the replay's, and nothing was compared
-  bool same_host_code = true;    // as recorded; if not, CapturedStep::difference() says what was different
-  std::string difference;        // name of the first tensor that differs; empty if none does
+  StepResult output;                   // of the step that counts
+  bool short_of_memory = false;        // for the eager run: then it is the replay's, and nothing was compared
+  bool same_host_code = true;          // as recorded; if not, CapturedStep::difference() says what was different
+  std::vector<std::string> differing;  // names of the tensors that differ
+  // They follow from ops that give other bits from one run op by op to the next: the first such op and its place.
+  // Empty: they do not.
+  std::string unstable_op;
   // The first kernel of duet's own that is at fault, and what found it. Empty: LibTorch's kernels differ too, or the
   // difference did not come again.
   std::string kernel;
@@ -20,8 +23,9 @@ struct ParityResult {
 };
 
 // Runs one step both ways from one snapshot: replayed, then eager, and compares weights, buffers, optimizer state, loss
-// and random state bit by bit. What stays in place is right either way. Where they differ and the step uses kernels of
-// duet's own, it is replayed again without them, and with some of them, to find out which is at fault.
+// and random state bit by bit. What stays in place is right either way. Where they differ, several runs op by op are
+// compared with one another; and if the step uses kernels of duet's own, it is replayed again without them, and with
+// some of them, to find out which is at fault.
 ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches,
                            StepObserver& observer);
 

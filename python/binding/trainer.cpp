@@ -157,6 +157,7 @@ py::dict dict_of(const SignatureReport& report) {
   dict["replays"] = report.replays;
   dict["checked"] = report.checked;
   dict["differing"] = report.differing;
+  dict["nondeterministic"] = report.nondeterministic;
   dict["bytes"] = report.bytes;
   return dict;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -28,8 +29,9 @@ struct FakeLog {
   std::vector<std::string> calls;
   bool on_stream = false;
   bool capturing = false;
-  std::string fail_at;     // "begin" or "end" ...
-  int fail_countdown = 0;  // ... and how many of these still succeed
+  std::function<void()> after_replay;  // spoils what a graph has done
+  std::string fail_at;                 // "begin", "end", "replay" or an op ...
+  int fail_countdown = 0;              // ... and how many of these still succeed
 
   void add(const std::string& call) {
     EXPECT_TRUE(on_stream || call.rfind("destroy", 0) == 0) << call << " outside CaptureDevice::run";
@@ -103,7 +105,9 @@ class FakeBackend : public CaptureBackend {
     log_->add("replay " + std::to_string(graph));
     EXPECT_FALSE(log_->capturing);
     ASSERT_LT(graph, programs_.size());
+    log_->fail_if_due("replay");
     programs_[graph].run(0);
+    if (log_->after_replay) log_->after_replay();
   }
 
   int64_t bytes() const override {

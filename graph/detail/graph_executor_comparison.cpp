@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+#include <c10/util/StringUtil.h>
+#include "base/detail/stopwatch.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "graph/detail/graph_executor.h"
+#include "graph/guards/parity_guard.h"
+#include "graph/kernels/bitexact_kernel.h"
+
+// GraphExecutor's steps that run both ways, and what becomes of a difference.
+
+namespace duet {
+
+namespace {
+
+// "'a', 'b', 'c' and 9 more".
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i > 0 ? ", '" : "'") + names[i] + "'";
+  return names.size() > kShown ? c10::str(text, " and ", names.size() - kShown, " more") : text;
+}
+
+}  // namespace
+
+StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
+                                             StepObserver& observer) {
+  const Stopwatch time;
+  ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
+  entry.report.check_seconds += std::max(0.0, time.seconds() - entry.check.replay_seconds());
+  if (result.short_of_memory) {
+    count(entry.report.replays, replays_);
+    entry.verify.put_off();
+    return result.output;
+  }
+  if (!result.same_host_code) {
+    count(entry.report.eager_steps, eager_steps_);
+    if (entry.step->somebody_drew()) {
+      const int64_t unchecked = entry.check.unchecked();
+      fall_back(entry, c10::str(entry.step->difference(), "; ", unchecked, " steps before it were not checked"));
+    } else {
+      note_difference(entry);
+    }
+    if (!step_.communicator().is_alone()) throw_if_doubtful(entry, 0);  // what they got was the replay's
+    return result.output;
+  }
+  entry.check.verified();
+  if (!result.unstable_op.empty()) {
+    note_unstable_kernels(entry, result);
+    return result.output;
+  }
+  if (result.differing.empty()) {
+    count(entry.report.replays, replays_);
+    entry.verify.verified();
+    return result.output;
+  }
+  if (!result.kernel.empty()) {
+    note_kernel_fault(entry, result);
+    return result.output;
+  }
+  fall_back(entry, "its replay differs from its eager run, first in '" + result.differing.front() +
+                       "'. Usually the step depends on a host value that changes (a captured number, a replaced "
+                       "tensor): keep it in a tensor, or name it in Task::graph_key. If it does not, an op is replayed "
+                       "wrongly: set graph.fallback to eager and report it");
+  count(entry.report.eager_steps, eager_steps_);
+  throw_if_doubtful(entry, entry.verify.doubtful());
+  return result.output;
+}
+
+// The step ran eager. Its replay was as right: where it differs, eager may differ from eager.
+void GraphExecutor::note_unstable_kernels(SignatureEntry& entry, const ParityResult& result) {
+  count(entry.report.eager_steps, eager_steps_);
+  entry.verify.verified();
+  if (++entry.report.nondeterministic > 1) return;
+  log_warning(c10::str(who(entry), " is not deterministic: run op by op from one state, ", result.unstable_op,
+                       " gives other bits from run to run, and with them ", first_names(result.differing),
+                       ". Replays go on; a wrong one would not be found in these tensors. For kernels that can be "
+                       "compared: at::globalContext().setDeterministicAlgorithms(true, false), in Python "
+                       "torch.use_deterministic_algorithms(True); without comparisons: graph.verify_interval 0"));
+}
+
+// The step ran eager and is right; LibTorch's kernels would have given the same. So only the last bits of steps before
+// are in doubt, and training goes on.
+void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult& result) {
+  std::string names;
+  for (const KernelPass* pass : result.passes) {
+    switch_off(*pass);
+    names += (names.empty() ? "" : ", ") + std::string(pass->name);
+  }
+  entry.report.reason = c10::str("duet's kernel, ", result.kernel, ", gives other bits than LibTorch's, first in '",
+                                 result.differing.front(), "'");
+  const std::string what =
+      c10::str(who(entry), ": ", entry.report.reason, ". duet's kernels for ", names,
+               " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
+               " steps since the last check may differ from eager ones in their last bits. Please report it; ",
+               "graph: {fuse: off} does without such kernels");
+  count(entry.report.eager_steps, eager_steps_);
+  entry.verify.restart();
+  if (fallback_ == Fallback::kStrict) throw GraphError(what);
+  log_warning(what);
+}
+
+}  // namespace duet

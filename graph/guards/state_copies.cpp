@@ -1,0 +1,105 @@
+#include "graph/guards/state_copies.h"
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include "base/detail/bits.h"
+#include "base/device.h"
+#include "base/log.h"
+
+namespace duet {
+
+namespace {
+
+void add_state(NamedTensors& state, std::unordered_map<const void*, std::size_t>& known,
+               const std::pair<std::string, at::Tensor>& item) {
+  const c10::Storage& memory = item.second.storage();
+  const auto [found, is_new] = known.try_emplace(memory.unsafeGetStorageImpl(), state.size());
+  if (is_new) {
+    state.push_back(item);
+  } else {
+    state[found->second].second =
+        tensor_at(memory, {0, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, at::kByte, {}});
+  }
+}
+
+at::Tensor spare_copy(const at::Tensor& tensor) {
+  try {
+    return tensor.detach().clone();
+  } catch (const c10::OutOfMemoryError&) {
+    if (tensor.is_cpu()) throw;
+    static std::once_flag warned;
+    std::call_once(warned, [] {
+      log_warning(
+          "[GraphTrainer] too little device memory to compare a step on the device: it is compared on the host, which "
+          "is slow. graph.verify_interval 0 switches the comparison off");
+    });
+    return tensor.detach().cpu();
+  }
+}
+
+}  // namespace
+
+NamedTensors state_of(const StepCode& step, const CapturedStep& captured) {
+  NamedTensors state;
+  std::unordered_map<const void*, std::size_t> known;
+  for (const auto& item : step.parameters()) add_state(state, known, item);
+  for (const auto& item : step.mutable_state()) add_state(state, known, item);
+  for (const auto& item : captured.outside()) {
+    if (known.count(item.second.storage().unsafeGetStorageImpl()) == 0) add_state(state, known, item);
+  }
+  return state;
+}
+
+NamedTensors copy_of(const NamedTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  NamedTensors copies;
+  for (const auto& [name, tensor] : tensors) copies.emplace_back(name, spare_copy(tensor));
+  return copies;
+}
+
+// Tensor by tensor, so that one copy of the state is enough for a comparison.
+void swap_values(NamedTensors& saved, const NamedTensors& live) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    if (same_bits(saved[i].second, live[i].second)) continue;
+    const at::Tensor now = spare_copy(live[i].second);
+    live[i].second.detach().copy_(saved[i].second);
+    saved[i].second = now;
+  }
+}
+
+void restore(const NamedTensors& saved, const NamedTensors& live) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    // What did not change needs no write, and an expanded buffer would refuse one.
+    if (!same_bits(saved[i].second, live[i].second)) live[i].second.detach().copy_(saved[i].second);
+  }
+}
+
+std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& b) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const bool in_both = i < a.size() && i < b.size() && a[i].first == b[i].first;
+    if (!in_both || !same_bits(a[i].second, b[i].second)) names.push_back((i < a.size() ? a : b)[i].first);
+  }
+  return names;
+}
+
+RandomStates::RandomStates(CapturedStep& step) : standard(random_state()) {
+  for (at::Generator& generator : step.generators()) own.push_back(generator.get_state());
+}
+
+void RandomStates::restore(CapturedStep& step) const {
+  set_random_state(standard);
+  for (std::size_t i = 0; i < own.size(); ++i) step.generators()[i].set_state(own[i]);
+}
+
+void RandomStates::append_to(NamedTensors& tensors) const {
+  for (const auto& [name, tensor] : standard.tensors()) tensors.emplace_back("random state " + name, tensor);
+  for (const at::Tensor& tensor : own) tensors.emplace_back("random state of the task's generator", tensor);
+}
+
+}  // namespace duet
