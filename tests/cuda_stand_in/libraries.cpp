@@ -11,9 +11,14 @@ struct Handle {
   cudaStream_t stream = nullptr;
 };
 
-int product(const char* name, const void* handle) {
-  DUET_ENTER(name);
-  return state.launch(static_cast<const Handle*>(handle)->stream, {name, nullptr});
+// A failure is a status of cuBLAS's and no last error of the runtime's.
+int product(const char* name, cudaStream_t stream) {
+  State& state = State::get();
+  const Lock lock(state.mutex);
+  const cudaError_t refused = state.enter(name);
+  const cudaError_t error = refused != cudaSuccess ? refused : state.launch(stream, {name, nullptr});
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
 }
 
 int make_handle(void** handle) {
@@ -26,7 +31,7 @@ int make_handle(void** handle) {
 #define DUET_NOTHING(name) \
   int name(...) { return 0; }
 #define DUET_PRODUCT(name) \
-  int name(void* handle, ...) { return product(#name, handle); }
+  int name(void* handle, ...) { return product(#name, static_cast<const Handle*>(handle)->stream); }
 
 extern "C" {
 
@@ -98,8 +103,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, voi
 }
 int cublasLtMatmul(void*, void*, const void*, const void*, void*, const void*, void*, const void*, const void*, void*,
                    void*, void*, const void*, void*, size_t, cudaStream_t stream) {
-  DUET_ENTER("cublasLtMatmul");
-  return state.launch(stream, {"cublasLtMatmul", nullptr});
+  return product("cublasLtMatmul", stream);
 }
 
 }  // extern "C"

@@ -16,6 +16,7 @@
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
 #include "tests/cuda_stand_in/stand_in.h"
+#include "tests/graph/cuda/all_works.h"
 #include "tests/graph/cuda/device_run.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/toy_tasks.h"
@@ -27,8 +28,8 @@ namespace duet {
 namespace {
 
 namespace cuda = testing::cuda;
-using ::testing::AnyOf;
 using testing::DeviceRun;
+using testing::expect_all_works;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::kDevice;
@@ -50,17 +51,6 @@ class CudaGraph : public ::testing::Test {
     EXPECT_FALSE(cuda::is_capturing());
   }
 };
-
-// What an eager step and the next capture of the process need.
-void expect_all_works() {
-  cuda::take_violations();
-  EXPECT_NO_THROW(at::dropout(at::ones({4}, kDevice), 0.5, true)) << "outside a capture";
-  DeviceRun other;
-  other.steps(kEagerSteps + 3);
-  EXPECT_EQ(other.latest().state, "captured") << other.latest().reason;
-  EXPECT_EQ(other.latest().replays, 2);
-  EXPECT_THAT(cuda::take_violations(), IsEmpty());
-}
 
 TEST_F(CudaGraph, CapturesAStepAndReplaysIt) {
   std::vector<Kind> all = kinds();
@@ -105,42 +95,6 @@ TEST_F(CudaGraph, ARefusedCaptureLeavesEverythingAsItWas) {
     run.steps(2, 5);
     EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
     EXPECT_EQ(run.latest().replays, 2);
-    expect_all_works();
-  }
-}
-
-// Training goes on, or ends with an error of CUDA's; the next trainer captures either way.
-TEST_F(CudaGraph, EveryCallOfACaptureMayFailOnce) {
-  for (const Kind& kind : kinds()) {
-    int64_t calls = 0;
-    {
-      DeviceRun run(kind);
-      run.warm_up();
-      const int64_t before = cuda::calls_that_can_fail();
-      run.step_at(8);
-      calls = cuda::calls_that_can_fail() - before;
-    }
-    ASSERT_GT(calls, 30);
-    int64_t went_on = 0;
-    for (int64_t n = 1; n <= calls; ++n) {
-      DeviceRun run(kind);
-      run.warm_up();
-      cuda::fail("*", n, kUnknownError);
-      try {
-        run.step_at(8);
-        run.steps(2);
-        ++went_on;
-      } catch (const std::exception& error) {
-        EXPECT_THAT(error.what(), AnyOf(HasSubstr("CUDA error"), HasSubstr("[GraphTrainer]")));
-      }
-      SCOPED_TRACE(kind.name + ", call " + std::to_string(n) + " of " + std::to_string(calls) + ", " +
-                   cuda::failed_call());
-      EXPECT_NE(cuda::failed_call(), "");
-      EXPECT_FALSE(cuda::is_capturing());
-      cuda::fail("", 0, 0);
-      if (n % 7 == 0) expect_all_works();
-    }
-    EXPECT_GT(went_on, calls / 3) << kind.name;
     expect_all_works();
   }
 }

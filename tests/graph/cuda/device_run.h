@@ -39,14 +39,21 @@ inline std::vector<Kind> kinds() {
           {.name = "with collectives", .ranks = std::make_shared<FakeCommunicator>(0, 2, doubles)}};
 }
 
+inline GraphOptions without_checks() {
+  GraphOptions graph;
+  graph.verify_interval = 0;
+  graph.check = Check::kOff;
+  return graph;
+}
+
 // A trainer's step and its executor, without the loop around them.
 class DeviceRun {
  public:
-  explicit DeviceRun(const Kind& kind = {})
+  explicit DeviceRun(const Kind& kind = {}, const GraphOptions& graph = without_checks())
       : task_(kind.task),
         step_(task_.make(), kDevice, options(kind)),
         observer_(kind.splits ? std::make_unique<SplittingObserver>() : std::make_unique<StepObserver>()),
-        executor_(step_, kDevice, without_checks()) {
+        executor_(step_, kDevice, graph) {
     step_.task().train(true);
     step_at(9);  // the optimizer learns in its first step which parameters get a gradient
   }
@@ -81,12 +88,6 @@ class DeviceRun {
     options.clip_grad = ClipNorm{1, 2.0};
     options.distributed.communicator = kind.ranks;
     return options;
-  }
-  static GraphOptions without_checks() {
-    GraphOptions graph;
-    graph.verify_interval = 0;
-    graph.check = Check::kOff;
-    return graph;
   }
 
   ToyTask task_;

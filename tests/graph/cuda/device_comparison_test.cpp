@@ -1,0 +1,50 @@
+#include <cstring>
+#include <memory>
+#include <vector>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include "base/device.h"
+#include "tests/graph/cuda/device_run.h"
+#include "tests/graph/cuda/zero_memory.h"
+#include "tests/support/fake_communicator.h"
+
+// Steps of several ranks whose graphs exchange by themselves, compared with eager ones.
+
+namespace duet {
+namespace {
+
+using testing::DeviceRun;
+using testing::kEagerSteps;
+
+struct OtherRank : testing::FakeCommunicator {
+  OtherRank() : FakeCommunicator(0, 2, [](const at::Tensor& sum) { sum.mul_(2); }) {}
+  std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override {
+    auto all = FakeCommunicator::all_gather(numbers);
+    const int32_t yes = 1;
+    if (finds_a_difference) std::memcpy(all[1].data(), &yes, sizeof(yes));
+    return all;
+  }
+  bool finds_a_difference = false;
+};
+
+TEST(DeviceComparison, RanksRunOpByOpAgainTogether) {
+  seed_all(1);
+  const auto ranks = std::make_shared<OtherRank>();
+  DeviceRun run(testing::with_zeros({.ranks = ranks}), {.check = Check::kOff, .verify_interval = 1});
+  testing::zero_memory();
+  run.steps(kEagerSteps + 3);
+  const auto sums_of_a_step = [&] {
+    const int before = ranks->sums;
+    run.step_at(8);
+    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+    return ranks->sums - before;
+  };
+  const int of_eager_run = sums_of_a_step();
+  EXPECT_GT(of_eager_run, 0);
+  ranks->finds_a_difference = true;
+  EXPECT_EQ(sums_of_a_step(), 4 * of_eager_run);
+  EXPECT_EQ(run.latest().nondeterministic, 0);
+}
+
+}  // namespace
+}  // namespace duet
