@@ -38,6 +38,7 @@ struct Setting {
   std::optional<at::ScalarType> amp{};
   bool ema = false;
   bool splits = false;
+  std::vector<std::string> scheduled{};  // numbers that fall at every step
 };
 
 const std::vector<Setting>& settings() {
@@ -49,6 +50,8 @@ const std::vector<Setting>& settings() {
       {.name = "Fp16", .accumulate = 2, .clip = true, .amp = at::kHalf},
       {.name = "Ema", .ema = true},
       {.name = "Splits", .clip = true, .splits = true},
+      {.name = "Scheduled", .clip = true, .scheduled = {"lr", "weight_decay", "beta1"}},
+      {.name = "Dampened", .optimizer = SGD{.lr = 1e-2, .momentum = 0.9, .dampening = 0.3}, .amp = at::kHalf},
   };
   return all;
 }
@@ -73,6 +76,12 @@ std::unique_ptr<Trainer> trainer_of(const ToyTask& task, const Setting& setting,
   options.amp = setting.amp;
   auto trainer = std::make_unique<Trainer>(task.make(), options, more...);
   if (setting.ema) trainer->add_hook(std::make_unique<EMAHook>());
+  HyperParameters& numbers = trainer->hyper_parameters();
+  for (const std::string& name : setting.scheduled) {
+    numbers.set_schedule(name, [start = numbers.get(0, name)](std::size_t, int64_t applied) {
+      return start / (1 + 0.01 * static_cast<double>(applied));
+    });
+  }
   return trainer;
 }
 
@@ -168,7 +177,7 @@ TEST_P(Device, AReplayedStepWaitsForNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Device,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, 5), ::testing::Range<std::size_t>(0, 7)),
+                         ::testing::Combine(::testing::Range<std::size_t>(0, 5), ::testing::Range<std::size_t>(0, 9)),
                          [](const auto& info) {
                            return testing::all_toy_tasks()[std::get<0>(info.param)].name +
                                   settings()[std::get<1>(info.param)].name;

@@ -114,6 +114,55 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
                                             ::testing::Values(Clip::kOff, Clip::kNorm, Clip::kValue)),
                          name_of);
 
+// The loss is a sum over weights of several dtypes.
+class MixedTask : public Task {
+ public:
+  NamedTensors named_parameters() const override { return weights_; }
+  NamedTensors named_buffers() const override { return {}; }
+  void train(bool) override {}
+  void to(at::Device) override {}
+  StepOutput training_step(const Batch& batch) override {
+    at::Tensor loss = at::zeros({});
+    for (const auto& [name, weight] : weights_) {
+      const at::Tensor wide = weight.to(at::kFloat);
+      loss = at::add(loss, at::add(at::mul(wide, batch["slope"]).sum(), at::mul(wide, wide).sum()));
+    }
+    return {loss, {}};
+  }
+
+ private:
+  static at::Tensor weight(at::ScalarType dtype) {
+    return at::div(at::arange(1, 13, at::kFloat), 8).reshape({4, 3}).to(dtype).requires_grad_(true);
+  }
+  NamedTensors weights_ = {{"float", weight(at::kFloat)},
+                           {"double", weight(at::kDouble)},
+                           {"half", weight(at::kHalf)},
+                           {"bfloat16", weight(at::kBFloat16)}};
+};
+
+// The first step and a later one are skipped.
+TEST(OptimizerParity, ParametersOfSeveralDtypesGetTheBitsOfEager) {
+  for (const OptimizerOptions& optimizer : all_optimizers()) {
+    SCOPED_TRACE(optimizer.type());
+    TrainerOptions options = options_of(optimizer, Clip::kOff, {});
+    options.non_finite = NonFinite::kSkip;
+    std::vector<StateDict> states;
+    for (const char* mode : {"eager", "graph"}) {
+      auto trainer = testing::make_trainer(mode, std::make_unique<MixedTask>(), options);
+      move_numbers(trainer->hyper_parameters());
+      for (int64_t n = 0; n < 12; ++n) {
+        const at::Tensor slope = at::div(at::sub(at::remainder(at::add(at::arange(12, at::kFloat), 5 * n), 7), 3), 4);
+        trainer->step(Batch{{"slope", at::div(slope, n % 8 == 0 ? 0.0 : 1.0).reshape({4, 3})}});
+      }
+      EXPECT_EQ(trainer->hyper_parameters().applied(), 10);
+      states.push_back(trainer->state_dict());
+      const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get());
+      EXPECT_TRUE(graph == nullptr || graph->replays() >= 9);
+    }
+    expect_same_bits(states[0], states[1]);
+  }
+}
+
 // A hook that sets a number now and then: no capture is made anew and none trains on an old value.
 TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
   const ToyTask task = testing::mlp_task();
