@@ -142,6 +142,7 @@ void BaseTrainer::end_epoch(const NamedSources& validation) {
   ++context_.progress.epoch;
   context_.progress.step_in_epoch = 0;
   epochs_->next_epoch();
+  context_.log.start_step();  // what hooks log from here on is of the epoch
   hooks_.call(HookPoint::kAfterTrainEpoch, context_);
   validate_if_due(validation, /*epoch_ends=*/true);
 }

@@ -326,12 +326,19 @@ void LoggerHook::after_train(TrainContext& context) {
 }
 
 void LoggerHook::after_train_epoch(TrainContext& context) {
-  if (context.progress.epoch_seconds <= 0) return;
-  emit(context,
-       {.kind = "epoch",
-        .step = context.progress.step,
-        .values = {
-            {"mode", context.mode}, {"epoch", shown_epoch(context)}, {"epoch_time", context.progress.epoch_seconds}}});
+  const double seconds = context.progress.epoch_seconds;  // 0: nobody measures
+  if (seconds <= 0 && context.log.values().empty()) return;
+  LogRecord record{.kind = "epoch", .step = context.progress.step};
+  put_value(record.values, "mode", context.mode);
+  put_value(record.values, "epoch", shown_epoch(context));
+  if (seconds > 0) put_value(record.values, "epoch_time", seconds);
+  for (const auto& [name, tensor] : context.log.values()) {
+    const double value = tensor.item<double>();
+    put_value(record.values, name, value);
+    if (record.line.empty()) record.line = "epoch " + of_total(shown_epoch(context), context.progress.max_epochs);
+    record.line += "  " + name + " " + number_text(value);
+  }
+  emit(context, std::move(record));
 }
 
 void LoggerHook::after_run(TrainContext& /*context*/) { flush(); }

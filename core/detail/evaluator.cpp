@@ -205,7 +205,10 @@ void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::func
   const auto visit = [&](const Batch& batch, const Batch& host) {
     NamedTensors outputs = parts_.forward.run(CodeKind::kValidation, batch);
     const double weight = context.task.weight(host);  // without a wait for the device
-    mean_loss_.add(batch, outputs, weight);
+    // A validation step may give metrics alone; there is no result "loss" then.
+    if (std::ranges::any_of(outputs, [](const auto& output) { return output.first == "loss"; })) {
+      mean_loss_.add(batch, outputs, weight);
+    }
     for (const NamedMetric& entry : metrics_) entry.metric->add(batch, outputs, weight);
     return outputs;
   };

@@ -89,7 +89,10 @@ class _Log:
     def __init__(self):
         self.step: dict[str, torch.Tensor] | None = None  # the results of the step that runs
         self.run = None  # lent to the hook that runs
-        self.metrics: dict[str, Any] = {}  # of torchmetrics, computed when the epoch ends
+        # torchmetrics, computed when the epoch of training, or the evaluation, ends that logged them
+        self.of_training: dict[str, Any] = {}
+        self.of_evaluation: dict[str, Any] = {}
+        self.metrics = self.of_training  # of what runs
 
     def log(self, name, value, *_, **__):
         if hasattr(value, "compute") and hasattr(value, "update"):
@@ -103,18 +106,19 @@ class _Log:
         for name, value in values.items():
             self.log(name, value)
 
-    def of_step(self, step, batch, index):
-        self.step = {}
+    def of_step(self, step, batch, index, metrics):
+        self.step, self.metrics = {}, metrics
         try:
             return step(batch, index), self.step
         finally:
-            self.step = None
+            self.step, self.metrics = None, self.of_training
 
-    def end_epoch(self) -> dict[str, float]:
-        values = {name: float(metric.compute()) for name, metric in self.metrics.items()}
-        for metric in self.metrics.values():
+    @staticmethod
+    def end_epoch(metrics) -> dict[str, float]:
+        values = {name: float(metric.compute()) for name, metric in metrics.items()}
+        for metric in metrics.values():
             metric.reset()
-        self.metrics.clear()
+        metrics.clear()
         return values
 
 
@@ -159,7 +163,7 @@ class _ModuleHooks:
 
     def after_train_epoch(self, run):
         self._call(run, "on_train_epoch_end")
-        for name, value in self.log.end_epoch().items():
+        for name, value in self.log.end_epoch(self.log.of_training).items():
             run.log(name, value)
 
     def after_train(self, run):
@@ -212,7 +216,7 @@ class _LoggedMeans:
 
     def compute(self):
         means = {name: float(total[0] / total[1]) for name, total in self.totals.items()}
-        return {**means, **self.log.end_epoch()}
+        return {**means, **self.log.end_epoch(self.log.of_evaluation)}
 
 
 def lightning(module) -> Task:
@@ -232,11 +236,11 @@ def lightning(module) -> Task:
     module.log, module.log_dict = log.log, log.log_dict
 
     def loss(module, batch):
-        output, values = log.of_step(module.training_step, batch, trainer.batch_idx)
+        output, values = log.of_step(module.training_step, batch, trainer.batch_idx, log.of_training)
         return (output["loss"] if isinstance(output, dict) else output), values
 
     def validate(module, batch):
-        output, values = log.of_step(module.validation_step, batch, trainer.batch_idx)
+        output, values = log.of_step(module.validation_step, batch, trainer.batch_idx, log.of_evaluation)
         if isinstance(output, dict):
             values.update(output)
         elif output is not None:

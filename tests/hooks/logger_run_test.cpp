@@ -87,6 +87,21 @@ TEST_P(LoggerRun, WritesTheTimeOfEachEpoch) {
   }
 }
 
+TEST_P(LoggerRun, WritesWhatHooksLogWhenAnEpochEnds) {
+  auto run = trainer_for(mode, {.max_epochs = 2}, "AdamW", folder / "run");
+  run->on(HookPoint::kAfterTrainEpoch,
+          [](TrainContext& context) { context.log("seen", 10.0 * context.progress.epoch); });
+  run->add_hook(std::make_unique<LoggerHook>());
+  run->train(*loader(8));
+  const std::vector<Json> lines = kind_of(lines_of(folder / "run/log.jsonl"), "epoch");
+  ASSERT_EQ(lines.size(), 2U);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(
+        lasting(lines[i]),
+        Json({{"kind", "epoch"}, {"mode", mode}, {"step", 4 * (i + 1)}, {"epoch", i + 1}, {"seen", 10.0 * (i + 1)}}));
+  }
+}
+
 // The lines before stay those of the training.
 TEST_P(LoggerRun, AnEvaluationOnItsOwnBeginsAndEndsNoRun) {
   const auto run = trainer(mode, 4);

@@ -1,6 +1,7 @@
 """duet.lightning with a class that has what a LightningModule has; with lightning itself where it is installed."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -98,20 +99,54 @@ def test_logged_values_are_means_over_the_evaluation(mode):
     assert trainer.result["train_loss"].item() > 0 and trainer.result["size"].item() == 12
 
 
-def test_torchmetrics_are_computed_when_the_epoch_ends():
-    class Count:
+def test_a_validation_step_may_log_all_and_return_nothing(mode):
+    class Silent(Module):
+        def validation_step(self, batch, batch_idx):
+            self.log("val_loss", super().validation_step(batch, batch_idx))
+
+    data = toy.batches(4)
+    trainer = duet.make_trainer(mode, duet.lightning(Silent()), default_hooks=False)
+    module = trainer.model.eval()
+    expected = sum(functional.cross_entropy(module(batch["x"]), batch["y"]).item() for batch in data) / 4
+    metrics = trainer.validate(data)
+    assert set(metrics) == {"val_max", "val_loss"} and metrics["val_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+class Count:
+    """A torchmetric, as far as duet asks for one."""
+
+    def __init__(self):
+        self.total = 0
+
+    def update(self, tensor):
+        self.total += len(tensor)
+
+    def compute(self):
+        return self.total
+
+    def reset(self):
+        self.total = 0
+
+
+def test_torchmetrics_of_training_are_in_the_log_of_its_epochs(tmp_path):
+    class Counting(Module):
         def __init__(self):
-            self.total = 0
+            super().__init__()
+            self.count = Count()
 
-        def update(self, tensor):
-            self.total += len(tensor)
+        def training_step(self, batch, batch_idx):
+            self.count.update(batch["y"])
+            self.log("trained_on", self.count)
+            return super().training_step(batch, batch_idx)
 
-        def compute(self):
-            return self.total
+    trainer = duet.EagerTrainer(duet.lightning(Counting()), max_epochs=2, val_interval=2, work_dir=str(tmp_path))
+    trainer.fit(toy.batches(3), toy.batches(1))
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["trained_on"] for line in lines if line["kind"] == "epoch"] == [36, 36]
+    assert not any("trained_on" in line for line in lines if line["kind"] == "val")
 
-        def reset(self):
-            self.total = 0
 
+def test_torchmetrics_are_computed_when_the_epoch_ends():
     class Counting(Module):
         def __init__(self):
             super().__init__()
