@@ -1,4 +1,5 @@
 #include "cli/key_hint.h"
+#include <algorithm>
 #include "base/error.h"
 #include "cli/catalog.h"
 
@@ -13,12 +14,17 @@ std::string alternatives(const std::vector<std::string>& keys, const std::string
   return text;
 }
 
+bool is_top_key(const std::string& word) {
+  return std::ranges::any_of(keys_of_config(),
+                             [&](const ConfigKey& key) { return key.path.substr(0, key.path.find('.')) == word; });
+}
+
 }  // namespace
 
 std::vector<std::string> full_keys_of(const std::string& word) {
   std::vector<std::string> keys;
+  if (is_top_key(word)) return keys;
   for (const ConfigKey& key : keys_of_config()) {
-    if (key.path.substr(0, key.path.find('.')) == word) return {};
     if (!word.empty() && key.path.ends_with("." + word)) keys.push_back(key.path);
   }
   return keys;
@@ -38,8 +44,10 @@ void check_override_keys(const std::vector<std::string>& overrides) {
 
 std::string hint_for_flag(const std::string& flag) {
   if (!flag.starts_with("--")) return "";
-  const std::string word = flag.substr(2, flag.find('=') - 2);
-  const std::vector<std::string> keys = full_keys_of(word);
+  std::string word = flag.substr(2, flag.find('=') - 2);
+  std::ranges::replace(word, '-', '_');
+  const bool is_key = word.find('.') != std::string::npos || is_top_key(word);
+  const std::vector<std::string> keys = is_key ? std::vector<std::string>{word} : full_keys_of(word);
   return keys.empty() ? "" : ": a value of the config is set by " + alternatives(keys, "VALUE");
 }
 

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -214,7 +215,8 @@ void add_run_tools(Program& program) {
       ->type_name("FILE");
 
   CLI::App* list = add_command(program, "list", "List the runs below a folder, the newest first", list_command);
-  list->add_option("FOLDER", arguments.folder, "such as runs")->required();
+  arguments.folder = "runs";
+  list->add_option("FOLDER", arguments.folder, "default: runs");
   add_json(list, arguments, "write the list to this file");
 
   CLI::App* diff = add_command(
@@ -248,7 +250,8 @@ void add_tools(Program& program) {
 
   CLI::App* help =
       add_command(program, "help", "List the keys of a config, or of a type that it may name", help_command);
-  help->add_option("TOPIC", arguments.topic, "a key (trainer, data.train), a type (AdamW) or its key (AdamW.lr)");
+  help->add_option("TOPIC", arguments.topic,
+                   "a key (trainer, data.train, lr), a type (AdamW), its key (AdamW.lr) or a command (train)");
   help->add_flag("--markdown", arguments.markdown, "all keys of all types as Markdown pages");
 }
 
@@ -324,19 +327,22 @@ std::optional<Launch> launch_in(std::vector<std::string> words) {
   return std::nullopt;
 }
 
+bool is_command(const CLI::App& app, const std::string& word) {
+  return std::ranges::any_of(app.get_subcommands({}), [&](const auto* command) { return command->get_name() == word; });
+}
+
 // Of several processes that were to run one command, this one cannot: the others must not wait for it.
 int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   const std::string word = argc >= 2 ? argv[1] : "";
-  const auto known = app.get_subcommands({});
-  const bool is_for_one =
-      word != "train" && word != "eval" &&
-      std::any_of(known.begin(), known.end(), [&](const auto* command) { return command->get_name() == word; });
+  const bool is_for_one = word != "train" && word != "eval" && is_command(app, word);
   const std::optional<Launch> launch = launch_in(words_of(argc, argv));
   const bool is_wrong = error.get_exit_code() != 0;  // --help ends the parser in the same way
   if (!is_wrong || is_for_one || !launch) {
     const int code = app.exit(error) == 0 ? 0 : 2;
-    for (int i = 2; code != 0 && i < argc; ++i) {
-      const std::string hint = hint_for_flag(argv[i]);
+    const bool has_extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+    for (int i = 2; has_extras && i < argc; ++i) {
+      const bool is_extra = std::string_view(error.what()).find(argv[i]) != std::string_view::npos;
+      const std::string hint = is_extra ? hint_for_flag(argv[i]) : "";
       if (!hint.empty()) std::cerr << argv[i] << hint << std::endl;
     }
     return code;
@@ -362,6 +368,11 @@ int run_call(int argc, char** argv) {
   add_profile(program);
   add_run_tools(program);
   add_tools(program);
+  if (argc == 3 && std::string(argv[1]) == "help" && is_command(app, argv[2])) {
+    char flag[] = "--help";
+    char* words[] = {argv[0], argv[2], flag};
+    return run_call(3, words);
+  }
   if (argc >= 2 && std::string(argv[1]) == "launch") return launch_command({argv + 2, argv + argc}, argv[0]);
   try {
     check_command(app, argc, argv);

@@ -6,6 +6,7 @@
 #include "cli/catalog.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/reference.h"
+#include "cli/key_hint.h"
 #include "cli/registry.h"
 
 namespace duet {
@@ -103,6 +104,15 @@ bool print_key_of_type(const std::string& topic) {
   return found;
 }
 
+// "lr": whether it is the last part of a key.
+bool print_keys_that_end_with(const std::string& topic) {
+  const std::vector<std::string> names = full_keys_of(topic);
+  Keys keys = keys_of_config();
+  std::erase_if(keys, [&](const ConfigKey& key) { return !holds(names, key.path); });
+  print_keys(keys);
+  return !keys.empty();
+}
+
 // Whether there is a type, a kind or a key of that name.
 bool print_topic(const std::string& topic) {
   bool found = false;
@@ -121,7 +131,7 @@ bool print_topic(const std::string& topic) {
   Keys keys = keys_of_config();
   std::erase_if(keys, [&](const ConfigKey& key) { return key.path != topic && key.path.rfind(topic + ".", 0) != 0; });
   print_keys(keys);
-  return found || !keys.empty() || print_key_of_type(topic);
+  return found || !keys.empty() || print_key_of_type(topic) || print_keys_that_end_with(topic);
 }
 
 std::vector<std::string> topics() {

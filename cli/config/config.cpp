@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <regex>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
@@ -54,7 +55,10 @@ bool ConfigNode::is_empty() const {
 
 void ConfigNode::require_map() const {
   if (data_->kind == Kind::kValue || data_->kind == Kind::kList) {
-    fail_at(*data_, c10::str("is ", describe(*data_), ", expected a map of 'key: value'"));
+    // Names of types begin with a capital letter.
+    const bool is_type = !data_->text.empty() && std::isupper(static_cast<unsigned char>(data_->text.front())) != 0;
+    fail_at(*data_, c10::str("is ", describe(*data_), ", expected a map of 'key: value'",
+                             is_type ? "; write {type: " + data_->text + "}" : ""));
   }
 }
 

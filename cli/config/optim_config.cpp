@@ -34,9 +34,12 @@ std::optional<at::ScalarType> amp_type(const ConfigNode& node, const char* key, 
 
 // mmengine's AmpOptimWrapper is `amp` under another name: float16 unless its `dtype` says otherwise.
 std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
-  const bool wrapper =
-      node.read_choice("type", "OptimWrapper", {"OptimWrapper", "AmpOptimWrapper"}) == "AmpOptimWrapper";
-  if (!wrapper) {
+  const std::string type = node.read<std::string>("type", "OptimWrapper");
+  if (type != "OptimWrapper" && type != "AmpOptimWrapper") {
+    node.fail_value("type", "OptimWrapper or AmpOptimWrapper; an optimizer stands one level below: optimizer: {type: " +
+                                type + "}");
+  }
+  if (type == "OptimWrapper") {
     const std::string name = node.read<std::string>("amp", "off");
     return amp_type(node, "amp", name);
   }

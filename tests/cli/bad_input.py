@@ -79,6 +79,11 @@ def check_command_line(checks):
     checks.later(CONFIG, r"not expected: --fast", "train", "base.yaml", "--fast")
     checks.later(CONFIG, r"--lr: a value of the config is set by optim_wrapper\.optimizer\.lr=VALUE",
                  "train", "base.yaml", "--lr", "0.1")
+    checks.later(CONFIG, r"--trainer\.max_epochs: a value of the config is set by trainer\.max_epochs=VALUE",
+                 "train", "base.yaml", "--mode", "graph", "--trainer.max_epochs", "3")
+    checks.later(CONFIG, r"--max-epochs=3: a value of the config is set by trainer\.max_epochs=VALUE",
+                 "train", "base.yaml", "--max-epochs=3")
+    checks.later(CONFIG, r"--seed: a value of the config is set by seed=VALUE", "train", "base.yaml", "--seed", "3")
     checks.later(CONFIG, r"'lr' is no key at the top of a config; write optim_wrapper\.optimizer\.lr=0\.1",
                  "train", "base.yaml", "lr=0.1")
     checks.later(CONFIG, r"--mode: fast not in", "train", "base.yaml", "--mode", "fast")
@@ -165,6 +170,8 @@ def check_inheritance(checks):
     checks.later(CONFIG, r"found no key or type 'trainr', .*did you mean 'trainer'", "help", "trainr")
     checks.later(CONFIG, r"found no key or type 'Adm', .*did you mean 'Adam'", "help", "Adm")
     checks.later(0, r"max_steps +integer, at least 0", "help", "trainer")
+    checks.later(0, r"optim_wrapper\.optimizer\.lr +number", "help", "lr")
+    checks.later(0, r"Usage: duet report .*--output FILE", "help", "report")
     checks.later(0, r"type AdamW:.*betas +list of numbers, in \[0, 1\); default \[0\.9, 0\.999\]", "help", "AdamW")
 
 

@@ -84,6 +84,7 @@ def check_list(program):
     lines = text.splitlines()
     assert lines[0].split()[:3] == ["name", "mode", "state"] and len(lines) == 4, text
     assert "8/8" in lines[3] and "accuracy" in lines[3], text
+    assert program.run("list") == text
     assert "no runs" in program.run("list", EXAMPLES)
 
 

@@ -117,7 +117,7 @@ TEST(MetricConfig, FindsMistakesAtTheStart) {
   };
   expect("evaluator: [{type: Acuracy}]", {"c.yaml:2", "evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"});
   expect("evaluator: [{type: Acc}]", {"did you mean 'Accuracy'"});
-  expect("evaluator: [Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"});
+  expect("evaluator: [Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map", "write {type: Accuracy}"});
   expect("evaluator: {type: Accuracy, topK: 5}", {"unknown key 'topK'", "did you mean 'topk'"});
   expect("evaluator: {type: Accuracy, topk: 0}", {"c.yaml:2", "evaluator", "topk[0] is 0"});
   expect("evaluator: {type: IoUMetric}", {"evaluator", "num_classes"});

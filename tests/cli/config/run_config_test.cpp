@@ -225,6 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"optim_wrapper.optimizer.betas=0.9", {"optimizer.betas is 0.9", "a list"}},
         {"optim_wrapper.optimizer.betas=[0.9]", {"optimizer.betas has 1 numbers"}},
         {"optim_wrapper.optimizer.betas=[0.9, b]", {"optimizer.betas.1 is 'b'"}},
+        {"optim_wrapper.type=AdamW", {"optim_wrapper.type is 'AdamW'", "optimizer: {type: AdamW}"}},
         {"optim_wrapper.clip_grad=1.0", {"clip_grad is 1.0", "expected a map"}},
         {"optim_wrapper.clip_grad.max_norm=0", {"clip_grad.max_norm is 0"}},
         {"optim_wrapper.clip_grad.max_norm=-1", {"clip_grad.max_norm is -1"}},
