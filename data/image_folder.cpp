@@ -7,6 +7,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "data/detail/class_order.h"
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
@@ -216,7 +217,12 @@ void ImageFolder::list_class_folders() {
   for (const std::string& folder : folders) {
     const int64_t label = label_of(folder, "a folder in '" + options_.root + "'");
     const std::string path = options_.root + "/" + folder;
-    for (const std::string& name : pictures_below(path)) samples_.push_back({path + "/" + name, "", label});
+    const std::vector<std::string> pictures = pictures_below(path);
+    if (pictures.empty()) {
+      log_warning("[ImageFolder] '" + path + "' holds no .png, .jpg or .jpeg, yet counts as a class; if it is none, " +
+                  "remove it");
+    }
+    for (const std::string& name : pictures) samples_.push_back({path + "/" + name, "", label});
   }
   require<DataError>(!samples_.empty(), "[ImageFolder] '" + options_.root +
                                             "': found no .png, .jpg or .jpeg below its folders; correct the path");

@@ -1,5 +1,7 @@
 """The trainers: classes over one binding, where the mode is a word."""
 
+import torch
+
 from . import _duet
 
 
@@ -46,6 +48,12 @@ def _arguments(model, loss, options):
     from .tasks import Task
 
     if not isinstance(model, Task):
+        if isinstance(loss, torch.nn.modules.loss._Loss) and options.get("forward") is None:
+            raise _duet.ConfigError(
+                f"[Trainer] loss is {type(loss).__name__}(), expected loss(model, batch), or loss(prediction, batch) "
+                "with forward=; write loss=lambda prediction, batch: F.cross_entropy(prediction, batch[1]), "
+                "forward=lambda model, batch: model(batch[0])"
+            )
         return model, {"loss": loss, **options}
     if loss is not None:
         raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")

@@ -48,6 +48,14 @@ TEST_F(ImageFolderTest, GivesPicturesAndTheNumbersOfTheirFolders) {
               1e-3);
 }
 
+TEST_F(ImageFolderTest, SaysThatAClassHasNoPicture) {
+  std::filesystem::create_directories(dir_ / "set/cats");
+  ::testing::internal::CaptureStderr();
+  const ImageFolder data({.root = dir_ / "set"});
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("set/cats' holds no .png"), std::string::npos);
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"ants", "bees", "cats"}));
+}
+
 TEST_F(ImageFolderTest, SplitsShareNoPictureAndHaveAll) {
   const auto paths = [&](const std::string& split) {
     const ImageFolder data({.root = dir_ / "set", .split = split, .val_fraction = 0.4, .split_seed = 3});

@@ -229,6 +229,8 @@ def test_mistakes_are_named(mode):
         duet.make_trainer(mode, module, toy.loss, optimizer=torch.optim.SGD(module.parameters(), lr=1))
     with pytest.raises(duet.ConfigError, match="torch.nn.Module"):
         duet.make_trainer(mode, lambda x: x, toy.loss)
+    with pytest.raises(duet.ConfigError, match=r"loss is CrossEntropyLoss\(\), expected .*with forward="):
+        duet.make_trainer(mode, toy.model(), torch.nn.CrossEntropyLoss())
     with pytest.raises(duet.ConfigError, match="0-dim tensor"):
         duet.make_trainer(mode, toy.model(), lambda model, batch: 3.0, default_hooks=False).step(toy.batches(1)[0])
     with pytest.raises(duet.ConfigError, match="'accuracy' as a number"):
