@@ -331,7 +331,8 @@ void TrainStep::raise_if_non_finite() {
   if (!device_.is_cpu() && ++unread_steps_ < kReadInterval) return;
   unread_steps_ = 0;
   if (read_device_scalar(failed_) == 0) return;
-  std::string where = "the loss";
+  // Off the CPU these may be the gradients of a later step.
+  std::string where = device_.is_cpu() ? "the loss" : "the loss or a gradient";
   for (const auto& [name, value] : parameters_) {
     if (value.grad().defined() && !at::isfinite(value.grad()).all().item<bool>()) {
       where = "the gradient of '" + name + "'";
