@@ -13,6 +13,7 @@
 #include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "base/log.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/optimizer_options.h"
 
@@ -165,7 +166,7 @@ void GroupedOptimizer::begin() {
   // The host counts for the device where it can; otherwise the step does, once it knows whether it applies.
   if (!may_skip_) write_device_scalar(applied_, static_cast<double>(applied_host_ + 1));
   numbers_.begin([this] { return applied(); }, /*counted=*/!may_skip_);
-  fused_ = can_be_fused();
+  choose_kernel();
 }
 
 void GroupedOptimizer::end() {
@@ -183,6 +184,16 @@ bool GroupedOptimizer::can_be_fused() const {
     if (has(group, "dampening") && numbers_.at_begin(group, "dampening") != 0) return false;
   }
   return true;
+}
+
+void GroupedOptimizer::choose_kernel() {
+  const bool fused = can_be_fused();
+  if (fused_ && !fused) {
+    log_info(c10::str("[Optimizer] ", kind_.name, " steps by tensor operators on ", applied_.device(),
+                      ", slower than its fused kernel, which takes neither schedules of other numbers than lr nor ",
+                      "dampening"));
+  }
+  fused_ = fused;
 }
 
 void GroupedOptimizer::append_key(std::vector<int64_t>& key) const {

@@ -55,6 +55,7 @@ class GroupedOptimizer : public Optimizer {
   void split_counters(const std::vector<bool>& has_gradient);
   void plan_calls(std::size_t group, std::size_t counter, const std::vector<bool>& has_gradient);
   bool can_be_fused() const;
+  void choose_kernel();
   void run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
   void run_over_tensors(const KernelCall& call) const;
   void run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);

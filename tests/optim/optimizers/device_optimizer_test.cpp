@@ -9,6 +9,7 @@
 #include "graph/graph_trainer.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/toy_tasks.h"
 
 // Which kernels step on a device, over a stand-in for its runtime: kernels do nothing there, their calls are real.
@@ -107,6 +108,15 @@ TEST_P(DeviceOptimizer, AnyNumberMayFollowASchedule) {
       EXPECT_TRUE(calls_fused_kernel());
     }
   }
+}
+
+TEST_P(DeviceOptimizer, ThatASlowerKernelStepsIsSaidOnce) {
+  const auto said = [](const OptimizerOptions& optimizer) { return testing::stderr_of([&] { train(optimizer); }); };
+  const std::string dampened = said(SGD{.momentum = 0.9, .dampening = 0.3});
+  const std::size_t at = dampened.find("[Optimizer] SGD steps by tensor operators on cuda");
+  EXPECT_NE(at, std::string::npos) << dampened;
+  EXPECT_EQ(dampened.find("[Optimizer]", at + 1), std::string::npos);
+  EXPECT_EQ(said(SGD{.momentum = 0.9}).find("[Optimizer]"), std::string::npos);
 }
 
 // The fused kernel would learn from the host that a step is the first, which the one before may be no more.
