@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes small data of the kinds that the docs speak of into the working folder, with the standard library alone:
-pictures/<class>/*.png, for each class named, and table.csv.
+pictures/<class>/*.png, for each class named, scenes/*.png with masks/*.png of three classes, and table.csv.
 
 usage: make_data.py CLASS...
 """
@@ -13,12 +13,14 @@ import zlib
 
 
 def png(side, pixels):
-    rows = b"".join(b"\0" + pixels[y * side * 3:(y + 1) * side * 3] for y in range(side))
+    """RGB, or grey where there is one byte for each pixel."""
+    width = len(pixels) // side
+    rows = b"".join(b"\0" + pixels[y * width:(y + 1) * width] for y in range(side))
 
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", side, side, 8, 2 if width == 3 * side else 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
@@ -31,6 +33,14 @@ def main():
             side = numbers.choice((36, 40))
             pixels = bytes(numbers.randrange(60) + 190 * (c == place % 3) for _ in range(side * side) for c in range(3))
             (folder / f"{i:02}.png").write_bytes(png(side, pixels))
+    for folder in ("scenes", "masks"):
+        pathlib.Path(folder).mkdir(exist_ok=True)
+    colours = ((30, 30, 30), (220, 40, 40), (40, 220, 40))
+    for i in range(20):
+        left = numbers.randrange(24)
+        mask = bytes(1 + i % 2 if left <= x < left + 16 and 8 <= y < 24 else 0 for y in range(40) for x in range(40))
+        pathlib.Path("masks", f"{i:02}.png").write_bytes(png(40, mask))
+        pathlib.Path("scenes", f"{i:02}.png").write_bytes(png(40, bytes(v for c in mask for v in colours[c])))
     with open("table.csv", "w", encoding="utf-8") as file:
         file.write("width,height,colour,price\n")
         for _ in range(100):
