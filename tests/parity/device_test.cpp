@@ -1,7 +1,6 @@
 #include "base/device.h"
 #include <cstdio>
 #include <cstdlib>
-#include <ATen/Context.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,8 @@
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "hooks/ema_hook.h"
+#include "tests/device/on_device.h"
+#include "tests/device/waits.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -17,18 +18,18 @@
 namespace duet {
 namespace {
 
+using testing::checked;
+using testing::is_rehearsal;
+using testing::kWarmUp;
+using testing::OnDevice;
 using testing::ToyTask;
-
-constexpr int64_t kWarmUp = 8;  // steps until the last of two signatures is captured
+using testing::unchecked;
 
 // DUET_DEVICE_STEPS: how many each run has.
 int64_t steps() {
   const char* named = std::getenv("DUET_DEVICE_STEPS");
   return named == nullptr ? 500 : std::max<int64_t>(3 * kWarmUp, std::atoll(named));
 }
-
-// Over the stand-in for a GPU kernels do nothing, so that no value means anything; cuDNN needs a GPU.
-bool is_rehearsal() { return std::getenv("DUET_REHEARSAL") != nullptr; }
 
 struct Setting {
   std::string name;
@@ -116,31 +117,15 @@ Outcome run(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate) {
   return outcome;
 }
 
-// Replays alone.
-GraphOptions unchecked() {
-  GraphOptions options;
-  options.verify_interval = 0;
-  options.check = Check::kOff;
-  return options;
-}
-
-class Device : public ::testing::TestWithParam<std::tuple<std::size_t, std::size_t>> {
- protected:
-  void SetUp() override {
-    if (!at::hasCUDA()) GTEST_SKIP() << "there is no GPU here";
-    // Kernels with atomics give other bits each time; eager would differ from eager.
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-    at::globalContext().setBenchmarkCuDNN(false);
-    at::globalContext().setUserEnabledCuDNN(!is_rehearsal());
-  }
-};
+using Parameters = std::tuple<std::size_t, std::size_t>;  // a toy task, a setting
+class Device : public OnDevice<::testing::TestWithParam<Parameters>> {};
 
 TEST_P(Device, GraphGivesTheBitsOfEager) {
   const ToyTask& task = testing::all_toy_tasks()[std::get<0>(GetParam())];
   const Setting& setting = settings()[std::get<1>(GetParam())];
   const auto eager = trainer_of<EagerTrainer>(task, setting);
   const Outcome eager_run = run(*eager, task, setting.accumulate);
-  GraphOptions strict = is_rehearsal() ? unchecked() : GraphOptions();
+  GraphOptions strict = checked();
   strict.fallback = Fallback::kStrict;
   const auto graph = trainer_of<GraphTrainer>(task, setting, strict);
   const Outcome graph_run = run(*graph, task, setting.accumulate);
@@ -155,8 +140,10 @@ TEST_P(Device, GraphGivesTheBitsOfEager) {
     EXPECT_NE(report.state, "eager") << report.reason;
     bytes += report.bytes;
   }
-  std::printf("FIGURE %s %s eager_us %.1f graph_us %.1f graph_mib %.1f\n", task.name.c_str(), setting.name.c_str(),
-              eager_run.microseconds, graph_run.microseconds, static_cast<double>(bytes) / (1 << 20));
+  std::printf(R"(FIGURE {"model": "%s", "setting": "%s", "eager_us": %.1f, "graph_us": %.1f, "graph_mib": %.1f})"
+              "\n",
+              task.name.c_str(), setting.name.c_str(), eager_run.microseconds, graph_run.microseconds,
+              static_cast<double>(bytes) / (1 << 20));
 }
 
 TEST_P(Device, AReplayedStepWaitsForNothing) {
@@ -171,7 +158,9 @@ TEST_P(Device, AReplayedStepWaitsForNothing) {
   for (int64_t n = 0; n < kWarmUp; ++n) trainer->step(batches);
   const int64_t replays = trainer->replays();
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  const int64_t waits = testing::waits();
   EXPECT_NO_THROW(for (int64_t n = 0; n < 10; ++n) trainer->step(batches));
+  EXPECT_EQ(testing::waits(), waits);
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
   EXPECT_EQ(trainer->replays(), replays + 10);
 }

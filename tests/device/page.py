@@ -1,0 +1,58 @@
+"""The part of docs/gpu.md between the marks, made of what the parts of a proof have found (build/gpu.json)."""
+
+import datetime
+
+BEGIN, END = "<!-- scripts/gpu writes from here -->", "<!-- to here -->"
+
+
+def table(head, rows):
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def number(figure, key, form="{:.0f}"):
+    return form.format(figure[key]) if key in figure else ""
+
+
+def ratio(figure, numerator, denominator):
+    return f"{figure[numerator] / figure[denominator]:.2f}" if figure.get(numerator) and figure.get(denominator) else ""
+
+
+def toy_rows(figures):
+    for each in figures:
+        yield [each["model"], each["setting"], number(each, "eager_us"), number(each, "graph_us"),
+               ratio(each, "eager_us", "graph_us"), number(each, "graph_mib", "{:.1f}")]
+
+
+def model_rows(figures):
+    for each in figures:
+        yield [each["model"], *(number(each, f"{kind}_us") for kind in ("eager", "graph", "torch", "compile")),
+               *(ratio(each, f"{kind}_us", "graph_us") for kind in ("eager", "torch", "compile")),
+               *(number(each, f"{kind}_mib") for kind in ("eager", "graph", "torch", "compile")),
+               number(each, "graph_waits", "{:g}")]
+
+
+def text(found):
+    figures = [figure for part in found["parts"] for figure in part["figures"]]
+    models = [figure for figure in figures if "setting" not in figure]
+    toys = [figure for figure in figures if "setting" in figure]
+    lines = ["", f"Written by `scripts/gpu{' --quick' if found['quick'] else ''}` on {datetime.date.today().isoformat()}.", ""]
+    lines += table(["", ""], found["machine"].items())
+    lines += table(["part", "outcome", "s"],
+                   ([part["name"], part["outcome"] + (": " + part["reason"].replace("|", "/") if part["reason"] else ""),
+                     f"{part['seconds']:.0f}"] for part in found["parts"]))
+    if models:
+        lines += ["Time of a step in µs, AdamW, one batch copied from pinned memory, replays without checks: medians of",
+                  "repetitions that take turns. `compile` is `torch.compile(mode=\"reduce-overhead\")`. A ratio is by how many times graph",
+                  "mode is faster. MiB: the most memory reserved. Waits: calls of a replayed step that wait for the device.", ""]
+        lines += table(["model", "eager", "graph", "PyTorch", "compile", "eager / graph", "PyTorch / graph", "compile / graph",
+                        "MiB eager", "MiB graph", "MiB PyTorch", "MiB compile", "waits"], model_rows(models))
+    if toys:
+        lines += ["The small models of the tests, batches copied from the host, steps checked as by default; MiB: what the",
+                  "graphs hold.", ""]
+        lines += table(["model", "setting", "eager", "graph", "ratio", "MiB"], toy_rows(toys))
+    return "\n".join(lines) + "\n"
+
+
+def write(path, found):
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    path.write_text(before + BEGIN + "\n" + text(found) + END + rest.split(END)[1], encoding="utf-8")

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""prove.py on stubs of all programs: what fails, hangs or proves nothing is named and ends the proof with 1."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+import plan  # noqa: E402
+
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+  -L) printf 'GPU 0: stub\\nGPU 1: stub\\n' ;;
+  *) printf 'stub, 1.0, 1 MiB\\nstub, 1.0, 1 MiB\\n' ;;
+esac
+"""
+# Without PyTorch, whatever this machine has.
+PYTHON = f"""#!/bin/sh
+[ "$1" = -c ] && exit 1
+exec {sys.executable} "$@"
+"""
+PROGRAMS = ["duet", "duet_device_tests", "duet_device_times", "duet_cuda_tests", "01_embed", "02_own_hook", "03_distributed",
+            "04_ppo", "05_gan", "06_finetune", *(f"duet_{name}_tests" for name in plan.TESTS)]
+
+
+class Proof(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.root = pathlib.Path(self.temporary.name)
+        self.build = self.root / "build"
+        for folder in ("build", "docs", "bin", "examples", ".venv/bin"):
+            (self.root / folder).mkdir(parents=True)
+        shutil.copy(ROOT / "docs/gpu.md", self.root / "docs")
+        for config in (ROOT / "examples").glob("*.yaml"):
+            shutil.copy(config, self.root / "examples")
+        stub = f"#!{sys.executable}\n" + (HERE / "stub.py").read_text(encoding="utf-8")
+        for name in PROGRAMS:
+            self.write(self.build / name, stub)
+        self.write(self.root / "bin/nvidia-smi", NVIDIA_SMI)
+        self.write(self.root / ".venv/bin/python", PYTHON)
+
+    @staticmethod
+    def write(path, text):
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def prove(self, *words, sabotage=""):
+        """Exit code, output, and the outcome and reason of each part by its name."""
+        environment = {**os.environ, "PATH": f"{self.root}/bin:{os.environ['PATH']}", "DUET_SABOTAGE": sabotage,
+                       "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, str(HERE / "prove.py"), "--root", str(self.root), "--build", str(self.build), *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        report = self.build / "gpu.json"
+        found = json.loads(report.read_text(encoding="utf-8"))["parts"] if report.exists() else []
+        return done.returncode, done.stdout + done.stderr, {part["name"]: (part["outcome"], part["reason"]) for part in found}
+
+    def expect_failure(self, part, reason, **how):
+        code, output, found = self.prove("--only", part, **how)
+        self.assertEqual(code, 1, output)
+        for name, (outcome, why) in found.items():
+            self.assertEqual(outcome, "FAIL", name)
+            self.assertRegex(why, reason)
+            self.assertIn(f"gpu: FAILED {name}: {why}", output)
+        self.assertTrue(found)
+
+    def test_what_is_well_passes_and_is_written_into_the_page(self):
+        code, output, found = self.prove()
+        self.assertEqual(code, 0, output)
+        self.assertEqual({outcome for outcome, _ in found.values()}, {"PASS", "SKIPPED"})
+        page = (self.root / "docs/gpu.md").read_text(encoding="utf-8")
+        self.assertIn("stub, 1.0, 1 MiB (x 2)", page)
+        self.assertIn("| MLP 64-64-10, batch 8 | 30 | 10 |  |  | 3.00 |", page)
+        self.assertIn("| Mlp | AdamW | 30 | 10 | 3.00 | 1.0 |", page)
+        self.assertIn("| killed in the middle of captured steps | PASS |", page)
+        self.assertIn("## What is built", page)
+        code, _, _ = self.prove()  # once more, into a page that is written
+        self.assertEqual(code, 0)
+        self.assertEqual((self.root / "docs/gpu.md").read_text(encoding="utf-8").count("Written by"), 1)
+
+    def test_each_part_fails_with_its_program(self):
+        code, output, found = self.prove(sabotage="fails")
+        self.assertEqual(code, 1)
+        self.assertGreater(len(found), 35)
+        for name, (outcome, reason) in found.items():
+            if outcome != "SKIPPED":
+                self.assertEqual(outcome, "FAIL", name)
+                self.assertRegex(reason, "fails|ended with", name)
+                self.assertIn(f"gpu: FAILED {name}: ", output)
+
+    def test_each_part_fails_where_its_program_hangs(self):
+        code, _, found = self.prove("--limit", "1", "--quick", sabotage="hangs")
+        self.assertEqual(code, 1)
+        self.assertEqual({result for result in found.values() if result[0] != "SKIPPED"}, {("FAIL", "took longer than 1 s")})
+
+    def test_a_program_that_is_not_there_is_a_failure(self):
+        (self.build / "duet_device_tests").unlink()
+        self.expect_failure("out of memory", "cannot run .*duet_device_tests")
+
+    def test_no_test_is_no_proof(self):
+        for part in ("both modes bit by bit", "waits for nothing", "changing shapes", "out of memory", "refused", "error at every",
+                     "with a communicator", "tests of optim"):
+            self.expect_failure(part, "^no test ran$", sabotage="no_tests")
+
+    def test_modes_that_differ_fail(self):
+        for part in ("example char_gpt", "example 01_embed", "example 05_gan", "all GPUs"):
+            self.expect_failure(part, "the modes end with other weights", sabotage="differs")
+
+    def test_where_eager_differs_from_itself_bits_are_not_compared(self):
+        code, _, found = self.prove("--only", "example char_gpt", sabotage="atomics")
+        self.assertEqual(code, 0)
+        self.assertIn("eager differs from eager", found["example char_gpt"][1])
+
+    def test_an_example_without_a_checkpoint_or_a_replay_fails(self):
+        self.expect_failure("example char_gpt", "no checkpoint", sabotage="no_checkpoint")
+        self.expect_failure("all GPUs", "no checkpoint", sabotage="no_checkpoint")
+        self.expect_failure("example char_gpt", "no step was replayed", sabotage="falls_back")
+
+    def test_a_kill_that_costs_something_fails(self):
+        self.expect_failure("killed", "the killed run ended with", sabotage="lost_by_a_kill")
+        self.expect_failure("killed", "steps ran eager", sabotage="falls_back")
+
+    def test_a_replay_that_waits_fails(self):
+        self.expect_failure("times of MLP", "waits for the device 1 times", sabotage="waits")
+
+    def test_what_the_time_is_over_for_is_a_failure(self):
+        import parts  # noqa: PLC0415
+        result, _ = parts.run_part(parts.Part("late", ["true"], 10), 0.5, dict(os.environ), self.root)
+        self.assertEqual((result.outcome, result.reason), ("FAIL", "not run: the time of the whole proof was over"))
+
+
+if __name__ == "__main__":
+    unittest.main()
