@@ -5,8 +5,8 @@
 
 namespace duet {
 
-// Steps of several threads run at once, a capture runs alone: the generator that they draw from is in one mode or the
-// other. Used by the threads of one process.
+// Steps of several threads run at once. A capture runs alone, since the generator that they draw from is in one mode or
+// the other, and so does what puts its state back. Used by the threads of one process.
 class StepLock {
  public:
   // Held by a step. One within another counts as one.
@@ -22,13 +22,17 @@ class StepLock {
     Step& operator=(const Step&) = delete;
   };
 
-  // Held by a capture, which may lie within a step of its thread.
-  class Capture {
+  // Held by what runs alone, which may lie within a step of its thread. One within another counts as one.
+  class Alone {
    public:
-    Capture() : within_step_(depth_ > 0) { shared().enter_alone(within_step_); }
-    ~Capture() { shared().leave_alone(within_step_); }
-    Capture(const Capture&) = delete;
-    Capture& operator=(const Capture&) = delete;
+    Alone() : within_step_(depth_ > 0) {
+      if (alone_++ == 0) shared().enter_alone(within_step_);
+    }
+    ~Alone() {
+      if (--alone_ == 0) shared().leave_alone(within_step_);
+    }
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
 
    private:
     bool within_step_;
@@ -67,6 +71,7 @@ class StepLock {
   }
 
   static inline thread_local int depth_ = 0;
+  static inline thread_local int alone_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -262,7 +262,7 @@ class CudaBackend : public CaptureBackend {
   std::shared_ptr<Shared> shared_;
   std::vector<std::unique_ptr<at::cuda::CUDAGraph>> graphs_;
   std::vector<at::Generator> generators_;
-  std::optional<StepLock::Capture> alone_;
+  std::optional<StepLock::Alone> alone_;
   SilentHandler silent_;
   bool is_open_ = false;  // the last graph's capture has begun
   int uses_before_ = 0;   // of the pool

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 #include <c10/util/StringUtil.h>
+#include "base/detail/step_lock.h"
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -27,6 +29,8 @@ std::string first_names(const std::vector<std::string>& names) {
 
 StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
                                              StepObserver& observer) {
+  std::optional<StepLock::Alone> alone;  // other trainers draw from the device's generator, which is put back here
+  if (method_.device != nullptr) alone.emplace();
   const Stopwatch time;
   ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
   entry.report.check_seconds += std::max(0.0, time.seconds() - entry.check.replay_seconds());

@@ -194,11 +194,11 @@ TEST_F(CudaGraph, TrainersOfSeveralThreadsDoNotSpoilEachOthersCaptures) {
     std::vector<SignatureReport> report;
     std::string error;
   } outcomes[2];
+  DeviceRun runs[2];  // models draw their first weights from the host's generator, which a recording watches
   std::vector<std::thread> threads;
-  for (Outcome& outcome : outcomes) {
-    threads.emplace_back([&outcome] {
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&outcome = outcomes[i], &run = runs[i]] {
       try {
-        DeviceRun run;
         for (int64_t n = 0; n < kSignatures; ++n) run.steps(kEagerSteps + 3, 10 + n);
         outcome.report = run.executor().report();
       } catch (const std::exception& error) {
@@ -221,24 +221,23 @@ TEST_F(CudaGraph, AnEagerTrainerWaitsForTheCaptureOfAnotherThread) {
   std::atomic<bool> stop = false;
   std::atomic<int64_t> eager_steps = 0;
   std::string error;
+  DeviceRun run, other;  // models draw their first weights from the host's generator, which a recording watches
   std::thread eager([&] {
     try {
-      DeviceRun run;
-      EagerExecutor executor(run.step());
+      EagerExecutor executor(other.step());
       StepObserver observer;
       const Batch batch =
           testing::mlp_task().batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
       const MicroBatches micro_batches{{batch}, {8}, 8};
       for (; !stop; ++eager_steps) {
-        run.step().begin(micro_batches);
+        other.step().begin(micro_batches);
         executor.run(StepPath::kEager, micro_batches, observer);
-        run.step().end();
+        other.step().end();
       }
     } catch (const std::exception& failed) {
       error = failed.what();
     }
   });
-  DeviceRun run;
   for (int64_t n = 0; n < 20; ++n) {
     const int64_t before = eager_steps;
     run.steps(kEagerSteps + 3, 10 + n);

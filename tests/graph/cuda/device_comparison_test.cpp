@@ -1,5 +1,7 @@
 #include <cstring>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -8,7 +10,7 @@
 #include "tests/graph/cuda/zero_memory.h"
 #include "tests/support/fake_communicator.h"
 
-// Steps of several ranks whose graphs exchange by themselves, compared with eager ones.
+// Checks and comparisons of steps on a device: with other ranks, beside other trainers.
 
 namespace duet {
 namespace {
@@ -44,6 +46,33 @@ TEST(DeviceComparison, RanksRunOpByOpAgainTogether) {
   ranks->finds_a_difference = true;
   EXPECT_EQ(sums_of_a_step(), 4 * of_eager_run);
   EXPECT_EQ(run.latest().nondeterministic, 0);
+}
+
+// All draw from the device's one generator, whose state a comparison puts back.
+TEST(DeviceComparison, TrainersOfSeveralThreadsCompareTheirStepsInTurn) {
+  seed_all(1);
+  constexpr int64_t kSteps = 40;
+  const GraphOptions compared{.check = Check::kOff, .verify_interval = 1};
+  DeviceRun runs[] = {DeviceRun(testing::with_zeros({}), compared), DeviceRun(testing::with_zeros({}), compared)};
+  testing::zero_memory();
+  std::string errors[2];
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&run = runs[i], &error = errors[i]] {
+      try {
+        run.steps(kSteps);
+      } catch (const std::exception& failed) {
+        error = failed.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(errors[i], "");
+    EXPECT_EQ(runs[i].latest().state, "captured") << runs[i].latest().reason;
+    EXPECT_EQ(runs[i].latest().replays, kSteps - kEagerSteps - 1);
+    EXPECT_EQ(runs[i].latest().nondeterministic, 0);
+  }
 }
 
 }  // namespace

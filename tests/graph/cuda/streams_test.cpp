@@ -10,6 +10,7 @@
 #include "tests/cuda_stand_in/stand_in.h"
 #include "tests/graph/cuda/device_run.h"
 #include "tests/support/changed_loss.h"
+#include "tests/support/fake_communicator.h"
 
 // On which stream of the device a step runs: autograd remembers that of its nodes, and a capture takes none of another
 // one.
@@ -19,9 +20,11 @@ namespace {
 
 namespace cuda = testing::cuda;
 using testing::DeviceRun;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::kDevice;
 using testing::kEagerSteps;
+using ::testing::Not;
 
 c10::StreamId current_stream() { return c10::cuda::getCurrentCUDAStream(kDevice.index()).id(); }
 
@@ -51,31 +54,33 @@ TEST(CudaStreams, AGraphStepRunsOnOneStreamInBothModes) {
 }
 
 // With other ranks, functions wait at the parameters for their gradients, from the first step on.
-TEST(CudaStreams, StepsOfSeveralRanksAreCapturedAfterEagerOnesOnAnotherStream) {
-  const testing::Kind kind = testing::kinds().at(2);
+TEST(CudaStreams, SumsOfSeveralRanksFollowTheStepsToAnotherStream) {
+  seed_all(1);
+  std::set<c10::StreamId> seen;
+  const auto sum = [&seen](const at::Tensor&) { seen.insert(current_stream()); };
+  const testing::Kind kind{.ranks = std::make_shared<testing::FakeCommunicator>(0, 2, sum)};
+  DeviceRun run(kind);
   const Batch batch = kind.task.batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
   const MicroBatches micro_batches{{batch}, {8}, 8};
-  const auto waits_of_a_capture = [&](int eager_steps) {
-    seed_all(1);
-    DeviceRun run(kind);
-    cuda::take_violations();
-    EagerExecutor eager(run.step());
-    StepObserver observer;
-    for (int n = 0; n < eager_steps; ++n) {
-      run.step().begin(micro_batches);
-      eager.run(StepPath::kEager, micro_batches, observer);
-      run.step().end();
-    }
-    run.warm_up();
-    const int64_t before = cuda::count("cudaStreamWaitEvent");
-    run.step_at(8);
-    const int64_t waits = cuda::count("cudaStreamWaitEvent") - before;
-    run.steps(2);
-    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
-    EXPECT_THAT(cuda::take_violations(), IsEmpty());
-    return waits;
-  };
-  EXPECT_EQ(waits_of_a_capture(/*eager_steps=*/2), waits_of_a_capture(/*eager_steps=*/0));
+  EagerExecutor eager(run.step());
+  StepObserver observer;
+  ::testing::internal::CaptureStderr();
+  for (int n = 0; n < 2; ++n) {
+    run.step().begin(micro_batches);
+    eager.run(StepPath::kEager, micro_batches, observer);
+    run.step().end();
+  }
+  EXPECT_EQ(seen.count(current_stream()), 1U);
+  seen.clear();
+  const int64_t outside = cuda::outside_launches();
+  cuda::take_violations();
+  run.steps(kEagerSteps + 4);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("AccumulateGrad node's stream does not match")));
+  EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+  EXPECT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen.count(current_stream()), 0U);
+  EXPECT_EQ(cuda::outside_launches(), outside) << "work of the step that its graph lacks";
+  EXPECT_THAT(cuda::take_violations(), IsEmpty());
 }
 
 }  // namespace
