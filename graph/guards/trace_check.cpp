@@ -1,6 +1,5 @@
 #include "graph/guards/trace_check.h"
 #include <algorithm>
-#include <cstring>
 #include <unordered_set>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
@@ -24,8 +23,7 @@ constexpr const char* kReadsByAddress =
     "data_ptr(), accessor(), a thread of its own, or an op that works below the dispatcher; use tensor ops for it";
 constexpr const char* kHostDraws =
     "draws from a random generator of LibTorch's, or sets its state (checkpointing that restores it?); draw with "
-    "tensor "
-    "ops only";
+    "tensor ops only";
 
 }  // namespace
 
@@ -276,8 +274,8 @@ bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, StepProgram::P
 bool TraceCheck::same_constants(const Op& recorded) {
   for (const int storage : recorded.constants) {
     // A capture cannot look into the device's memory, and holds what fills it there.
-    if (run_op_ && !recording_->table.storages()[storage].device.is_cpu()) continue;
-    if (memory_.holds_the_same(storage)) continue;
+    const bool captured = run_op_ && !recording_->table.storages()[storage].device.is_cpu();
+    if (captured || memory_.holds_the_same(storage)) continue;
     differ("the numbers in a tensor that the host makes for " + full_name(recorded.handle) +
            " are others than the recorded ones");
     return false;

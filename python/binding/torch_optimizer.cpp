@@ -13,6 +13,15 @@ bool truthy(const py::handle& mapping, const char* key) {
   return mapping.contains(key) && py::bool_(py::object(mapping[key]));
 }
 
+// What is recorded depends on it. A tensor on a device is read there at every step, whatever it holds.
+std::string key_of(const py::handle& value) {
+  if (THPVariable_Check(value.ptr())) {
+    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
+    if (!tensor.is_cpu()) return c10::str("tensor at ", tensor.const_data_ptr());
+  }
+  return py::cast<std::string>(py::repr(value));
+}
+
 double to_double(const py::handle& number) {
   return THPVariable_Check(number.ptr()) ? THPVariable_Unpack(number.ptr()).item<double>() : py::cast<double>(number);
 }
@@ -202,6 +211,10 @@ void TorchOptimizer::read_groups(const py::object& model) {
           c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ", tensor.sizes(),
                    " that is no parameter of the model; give the ", "module that holds all of its parameters"));
       if (!tensor.requires_grad()) continue;
+      const at::Device expected = parameters_.empty() ? tensor.device() : device();
+      require<ConfigError>(tensor.device() == expected,
+                           c10::str("[graph_step] parameter '", name->second, "' lies on ", tensor.device(),
+                                    ", expected all on one device, ", expected, "; move the model there"));
       parameters_.push_back({.name = name->second, .value = tensor, .group = index});
       held_.insert(tensor.unsafeGetTensorImpl());
       parameters_.back().key = share(py::reinterpret_borrow<py::object>(parameter));
@@ -274,7 +287,7 @@ std::string TorchOptimizer::graph_key() const {
   std::string key;
   for (const py::handle group : optimizer_->attr("param_groups")) {
     for (const auto& [name, value] : py::cast<py::dict>(group)) {
-      if (py::cast<std::string>(name) != "params") key += py::cast<std::string>(py::repr(value)) + ";";
+      if (py::cast<std::string>(name) != "params") key += key_of(value) + ";";
     }
   }
   return key;

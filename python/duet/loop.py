@@ -1,10 +1,26 @@
 """The step of a loop that exists already."""
 
 import functools
+import warnings
 
 import torch
 
 from . import _duet
+
+
+def _warn_of_steps_on_the_host(optimizer: torch.optim.Optimizer) -> None:
+    """Optimizers of torch.optim that can keep their step counts on the device do so if they are told."""
+    for group in optimizer.param_groups:
+        device = next((p.device for p in group["params"] if p.requires_grad), torch.device("cpu"))
+        if device.type != "cpu" and group.get("capturable") is False:
+            name = type(optimizer).__name__
+            warnings.warn(
+                f"[graph_step] found {name} without capturable=True over parameters on {device}: its step counts are on the "
+                f"host, so that its steps run op by op; expected {name}(..., capturable=True), and lr as a tensor there if "
+                "it changes",
+                stacklevel=3,
+            )
+            return
 
 
 def graph_step(
@@ -29,12 +45,18 @@ def graph_step(
     optimizer: of torch.optim. Its param_groups are followed (a scheduler sets lr as before), and its state_dict() is what
         the loop's would be. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
         other is recorded as it is, once for each lr.
+        Parameters on a GPU: step() itself is recorded. SGD needs nothing for it; Adam, AdamW, RMSprop, NAdam, RAdam, Adamax,
+        Adadelta, Rprop and ASGD need capturable=True, or their steps run op by op, with a warning; Adagrad's always do. An lr
+        that is a number is part of the recording, so that each of its values is one of its own: to change it, make it a
+        tensor on the GPU and fill that, as schedulers do. None of this has run on a GPU yet (docs/gpu.md).
     clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get.
     options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, cache_bytes),
         and graph_key.
     """
     if clip_grad_norm is not None and clip_grad_value is not None:
         raise _duet.ConfigError("[graph_step] found clip_grad_norm and clip_grad_value, expected one of them")
+    if isinstance(optimizer, torch.optim.Optimizer):
+        _warn_of_steps_on_the_host(optimizer)
     before_step = None
     if clip_grad_norm is not None:
         before_step = functools.partial(torch.nn.utils.clip_grad_norm_, max_norm=clip_grad_norm)
