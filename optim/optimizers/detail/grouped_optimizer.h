@@ -91,7 +91,7 @@ class GroupedOptimizer : public Optimizer {
   std::vector<StateSlot> slots_;
   std::vector<Parameter> parameters_;
   bool may_skip_;
-  bool fused_;  // the kind's fused kernel steps; found out when a step begins
+  bool fused_;                        // the kind's fused kernel steps; found out when a step begins
   std::vector<at::Tensor> counters_;  // steps of all parameters that were stepped equally often: normally there is one
   at::Tensor applied_;
   int64_t applied_host_ = 0;  // the same, if no step is ever skipped
