@@ -13,6 +13,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -32,22 +33,30 @@ struct ClassTargets {
 };
 
 void check_scores(const std::string& who, const ClassOptions& input, const at::Tensor& scores) {
-  if (scores.is_complex() || scores.scalar_type() == at::kBool || scores.dim() == 0) {
-    throw DataError(c10::str("[", who, "] found '", input.prediction, "' ", scores.scalar_type(), " ", scores.sizes(),
-                             ", expected real scores [N, classes, ...]; return the logits"));
-  }
-  if (scores.dim() > 1 && scores.size(1) > 1) return;
+  const bool has_classes = scores.dim() < 2 || scores.size(1) > 0;
+  if (has_classes && !scores.is_complex() && scores.scalar_type() != at::kBool && scores.dim() > 0) return;
   throw DataError(c10::str("[", who, "] found '", input.prediction, "' ", scores.scalar_type(), " ", scores.sizes(),
-                           ", expected scores [N, classes, ...] of two classes or more; for one logit x per sample "
-                           "return stack({0 * x, x}, 1)"));
+                           ", expected real scores [N, classes, ...], or one logit [N]; return the logits"));
 }
 
-void check_target(const std::string& who, const ClassOptions& input, const at::Tensor& target,
-                  const at::Tensor& scores) {
-  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
-    throw DataError(c10::str("[", who, "] found '", input.target, "' ", target.scalar_type(), " ", target.sizes(),
-                             ", expected class numbers, int64 [N, ...]; convert it in the dataset"));
-  }
+// One logit x per sample is that of class 1 against class 0: the scores 0 and x. Its targets may be those of
+// binary_cross_entropy_with_logits, float and of the logits' shape.
+void spread_logit(at::Tensor& scores, at::Tensor& target) {
+  const at::Tensor logit = scores.dim() == 1 ? scores : scores.squeeze(1);
+  if (target.dim() == logit.dim() + 1 && target.size(1) == 1) target = target.squeeze(1);
+  if (target.scalar_type() == at::kBool) target = target.to(at::kLong);
+  scores = at::stack({at::zeros_like(logit), logit}, 1);
+}
+
+void check_dtype(const std::string& who, const ClassOptions& input, const at::Tensor& target, bool may_be_float) {
+  if (at::isIntegralType(target.scalar_type(), /*includeBool=*/false)) return;
+  if (may_be_float && target.is_floating_point()) return;
+  throw DataError(c10::str("[", who, "] found '", input.target, "' ", target.scalar_type(), " ", target.sizes(),
+                           ", expected class numbers, int64 [N, ...]; convert it in the dataset"));
+}
+
+void check_shape(const std::string& who, const ClassOptions& input, const at::Tensor& target,
+                 const at::Tensor& scores) {
   std::vector<int64_t> expected = scores.sizes().vec();
   expected.erase(expected.begin() + 1);
   if (target.sizes() == at::IntArrayRef(expected)) return;
@@ -58,14 +67,19 @@ void check_target(const std::string& who, const ClassOptions& input, const at::T
 
 ClassTargets class_targets(const std::string& who, const ClassOptions& input, const Batch& batch,
                            const NamedTensors& outputs) {
-  const at::Tensor& scores = metric_output(who, outputs, input.prediction);
+  at::Tensor scores = metric_output(who, outputs, input.prediction).detach(), target = batch[input.target];
   check_scores(who, input, scores);
-  check_target(who, input, batch[input.target], scores);
+  const bool is_one_logit = scores.dim() == 1 || scores.size(1) == 1;
+  if (is_one_logit) spread_logit(scores, target);
+  check_dtype(who, input, target, /*may_be_float=*/is_one_logit);
+  check_shape(who, input, target, scores);
+  const at::Tensor given = target.to(scores.device(), /*non_blocking=*/true);
   ClassTargets found;
-  found.scores = scores.detach();
-  found.target = batch[input.target].to(scores.device(), at::kLong, /*non_blocking=*/true);
+  found.scores = scores;
+  found.target = given.to(at::kLong);
   found.ignored = found.target.eq(input.ignore_index);
-  const at::Tensor outside = found.target.lt(0).logical_or_(found.target.ge(scores.size(1)));
+  at::Tensor outside = found.target.lt(0).logical_or_(found.target.ge(scores.size(1)));
+  if (given.is_floating_point()) outside = outside.logical_or_(given.ne(found.target));  // no whole number
   found.bad = outside.logical_and(found.ignored.logical_not());
   found.counted = found.ignored.logical_or(found.bad).logical_not_();
   return found;
@@ -125,7 +139,7 @@ at::Tensor rank_of_target(const ClassTargets& found) {
 const OptionFields& AccuracyOptions::fields() {
   using O = AccuracyOptions;
   return described<O>("Accuracy", [](const auto& add) {
-    add.about("Reads prediction (logits [N, classes]) and target int64 [N].");
+    add.about("Reads prediction (logits [N, classes], or one logit [N]) and target int64 [N].");
     add("topk", &O::topk, "right if the target is among the k largest scores").in(at_least(1)).one_or_list();
     add_inputs(add);
     add.rule([](const O& o) {
@@ -220,7 +234,7 @@ void check(const std::string& who, const ClassOptions& options) {
   constexpr int64_t kMost = 1 << 14;  // a matrix of 2 GiB
   if (options.num_classes < 2 || options.num_classes > kMost) {
     throw ConfigError(c10::str("[", who, "] found num_classes ", options.num_classes, ", expected 2 to ", kMost,
-                               "; set the number of scores per sample"));
+                               "; set the number of scores per sample, 2 for one logit"));
   }
   const std::vector<std::string>& names = options.class_names;
   if (names.empty()) return;

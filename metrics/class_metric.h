@@ -15,7 +15,8 @@ struct ClassOptions {
   int64_t num_classes = 0;                 // required: the second size of the prediction
   int64_t ignore_index = -100;             // targets of this number do not count, as in cross entropy
   std::string target = "target";           // of the batch: class numbers [N, ...]
-  std::string prediction = "prediction";   // of the outputs: scores [N, classes, ...]; the largest is the prediction
+  std::string prediction = "prediction";   // of the outputs: scores [N, classes, ...]; the largest is the prediction;
+                                           // or one logit [N] or [N, 1, ...]: above 0 it is class 1, else class 0
   std::vector<std::string> class_names{};  // for tables and results per class; empty: 0, 1, ...
 };
 

@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/one_hot.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
@@ -20,29 +21,23 @@ namespace duet {
 
 namespace {
 
-template <class Options>
-void add_tensors(const FieldAdder<Options>& add) {
-  add("target", &Options::target, "tensor of the batch: class numbers [N]");
-  add("prediction", &Options::prediction, "output that holds the scores [N, classes]");
-}
-
 struct Scored {
-  at::Tensor scores;   // [N, classes], of one class [N, 1]
-  at::Tensor targets;  // int64 [N]
+  at::Tensor scores;   // float64 [N, classes], of one class [N, 1]
+  at::Tensor targets;  // [N], or as the scores if the metric takes several labels of a sample
 };
 
-// `who` begins messages; `Options` names the tensors.
-template <class Options>
+// `who` begins messages; `Options` names the tensors; kTakesLabels: several of a sample, too.
+template <bool kTakesLabels, class Options>
 Scored scored(const std::string& who, const Options& options, const Batch& batch, const NamedTensors& outputs) {
   at::Tensor scores = metric_output(who, outputs, options.prediction).detach();
   const at::Tensor& targets = batch[options.target];
   if (scores.dim() == 1) scores = scores.unsqueeze(1);
-  if (scores.dim() == 2 && targets.numel() == scores.size(0)) {
-    return {scores.to(at::kDouble), targets.flatten().to(at::kLong)};
-  }
-  throw DataError(c10::str(
-      "[", who, "] output '", options.prediction, "' is ", scores.sizes(), ", target '", options.target, "' ",
-      targets.sizes(), ", expected scores [N, classes] or [N] and as many class numbers; set prediction and target"));
+  if (scores.dim() == 2 && targets.numel() == scores.size(0)) return {scores.to(at::kDouble), targets.flatten()};
+  if (kTakesLabels && scores.dim() == 2 && targets.sizes() == scores.sizes()) return {scores.to(at::kDouble), targets};
+  throw DataError(c10::str("[", who, "] output '", options.prediction, "' is ", scores.sizes(), ", target '",
+                           options.target, "' ", targets.sizes(),
+                           ", expected scores [N, classes] or [N] and as many class numbers",
+                           kTakesLabels ? ", or 0 and 1 [N, classes]" : "", "; set prediction and target"));
 }
 
 }  // namespace
@@ -50,9 +45,12 @@ Scored scored(const std::string& who, const Options& options, const Batch& batch
 const OptionFields& RankingOptions::fields() {
   using O = RankingOptions;
   return described<O>("RankingMetric", [](const auto& add) {
-    add.about("Reads prediction float [N, classes] or [N] (num_classes: 1), target int64 [N].");
+    add.about(
+        "Reads prediction float [N, classes] or [N] (num_classes: 1), target int64 [N], or 0 and 1 [N, classes] for "
+        "several labels per sample.");
     add("num_classes", &O::num_classes, "classes of the scores; 1: one score, of class 1 against 0").in(at_least(1));
-    add_tensors(add);
+    add("target", &O::target, "tensor of the batch: class numbers [N], or 0 and 1 of each class [N, classes]");
+    add("prediction", &O::prediction, "output that holds the scores [N, classes]");
   });
 }
 
@@ -63,54 +61,63 @@ RankingMetric::RankingMetric(RankingOptions options) : options_(std::move(option
 
 void RankingMetric::reset() {
   scores_ = at::empty({0, options_.num_classes}, at::kDouble);
-  targets_ = at::empty({0}, at::kLong);
+  positives_ = at::empty({0, options_.num_classes}, at::kBool);
   further_scores_.clear();
-  further_targets_.clear();
+  further_positives_.clear();
 }
 
 void RankingMetric::join() const {
   if (further_scores_.empty()) return;
   further_scores_.insert(further_scores_.begin(), scores_);
-  further_targets_.insert(further_targets_.begin(), targets_);
+  further_positives_.insert(further_positives_.begin(), positives_);
   scores_ = at::cat(std::exchange(further_scores_, {}));
-  targets_ = at::cat(std::exchange(further_targets_, {}));
+  positives_ = at::cat(std::exchange(further_positives_, {}));
 }
 
 std::vector<at::Tensor*> RankingMetric::rows() {
   join();
-  return {&scores_, &targets_};
+  return {&scores_, &positives_};
+}
+
+at::Tensor RankingMetric::positives_of(const at::Tensor& targets) const {
+  const bool is_of_labels = targets.dim() == 2;
+  const int64_t classes = options_.num_classes, end = is_of_labels ? 2 : std::max<int64_t>(classes, 2);
+  const at::Tensor read = targets.cpu(), numbers = read.to(at::kLong);
+  if (numbers.numel() > 0 && (numbers.min().item<int64_t>() < 0 || numbers.max().item<int64_t>() >= end ||
+                              numbers.ne(read).any().item<bool>())) {
+    throw DataError(c10::str("[RankingMetric] target '", options_.target, "' has ", is_of_labels ? "labels" : "classes",
+                             " from ", read.min().item<double>(), " to ", read.max().item<double>(),
+                             ", expected whole numbers from 0 to ", end - 1, "; ",
+                             is_of_labels ? "correct the labels" : "set num_classes"));
+  }
+  if (is_of_labels) return numbers.to(at::kBool);
+  return classes == 1 ? numbers.eq(1).unsqueeze(1) : at::one_hot(numbers, classes).to(at::kBool);
 }
 
 void RankingMetric::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
-  auto [scores, targets] = scored("RankingMetric", options_, batch, outputs);
+  auto [scores, targets] = scored<true>("RankingMetric", options_, batch, outputs);
   const int64_t classes = options_.num_classes;
   if (scores.size(1) != classes) {
     throw DataError(c10::str("[RankingMetric] output '", options_.prediction, "' has ", scores.size(1),
                              " scores per sample, expected ", classes, "; set num_classes to ", scores.size(1)));
   }
-  if (classes > 1) scores = at::softmax(scores, 1);
-  targets = targets.cpu();
-  const int64_t end = std::max<int64_t>(classes, 2);
-  if (targets.numel() > 0 && (targets.min().item<int64_t>() < 0 || targets.max().item<int64_t>() >= end)) {
-    throw DataError(c10::str("[RankingMetric] target '", options_.target, "' has classes from ",
-                             targets.min().item<int64_t>(), " to ", targets.max().item<int64_t>(), ", expected 0 to ",
-                             end - 1, "; set num_classes"));
-  }
+  if (classes > 1 && targets.dim() == 1) scores = at::softmax(scores, 1);
+  further_positives_.push_back(positives_of(targets));
   further_scores_.push_back(scores.cpu().clone());  // a replayed evaluation writes to the same memory again
-  further_targets_.push_back(targets.clone());
 }
 
-std::vector<RankingMetric::Group> RankingMetric::groups_of(int64_t one_class) const {
-  const at::Tensor column = scores_.select(1, options_.num_classes == 1 ? 0 : one_class).contiguous();
-  const double* scores = column.const_data_ptr<double>();
-  const int64_t* targets = targets_.const_data_ptr<int64_t>();
-  std::vector<int64_t> order(static_cast<std::size_t>(column.numel()));
+std::vector<RankingMetric::Group> RankingMetric::groups_of(int64_t column) const {
+  const at::Tensor own_scores = scores_.select(1, column).contiguous(),
+                   own_positives = positives_.select(1, column).contiguous();
+  const double* scores = own_scores.const_data_ptr<double>();
+  const bool* is_positive = own_positives.const_data_ptr<bool>();
+  std::vector<int64_t> order(static_cast<std::size_t>(own_scores.numel()));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
   std::vector<Group> groups;
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (i == 0 || scores[order[i]] != scores[order[i - 1]]) groups.emplace_back();
-    (targets[order[i]] == one_class ? groups.back().positives : groups.back().negatives) += 1;
+    (is_positive[order[i]] ? groups.back().positives : groups.back().negatives) += 1;
   }
   return groups;
 }
@@ -118,12 +125,12 @@ std::vector<RankingMetric::Group> RankingMetric::groups_of(int64_t one_class) co
 MetricValues RankingMetric::mean_over_classes(const std::string& name,
                                               double (*figure)(const std::vector<Group>&)) const {
   join();
-  if (targets_.numel() == 0) return {};
+  if (scores_.numel() == 0) return {};
   const double nan = std::numeric_limits<double>::quiet_NaN();
   if (scores_.isnan().any().item<bool>()) return {{name, nan}};
   double sum = 0, count = 0;
-  for (int64_t one = options_.num_classes == 1 ? 1 : 0; one < std::max<int64_t>(options_.num_classes, 2); ++one) {
-    const std::vector<Group> groups = groups_of(one);
+  for (int64_t column = 0; column < options_.num_classes; ++column) {
+    const std::vector<Group> groups = groups_of(column);
     Group all;
     for (const Group& group : groups) all.positives += group.positives, all.negatives += group.negatives;
     if (all.positives == 0 || all.negatives == 0) continue;
@@ -162,7 +169,8 @@ const OptionFields& CalibrationErrorOptions::fields() {
   return described<O>("CalibrationError", [](const auto& add) {
     add.about("Reads prediction (logits [N, classes], or [N] of class 1), target int64 [N].");
     add("bins", &O::bins, "bins of confidence, of equal width").in(between(1, 10000));
-    add_tensors(add);
+    add("target", &O::target, "tensor of the batch: class numbers [N]");
+    add("prediction", &O::prediction, "output that holds the scores [N, classes]");
   });
 }
 
@@ -171,20 +179,24 @@ CalibrationError::CalibrationError(CalibrationErrorOptions options) : options_(s
 }
 
 void CalibrationError::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
-  auto [logits, targets] = scored("CalibrationError", options_, batch, outputs);
+  auto [logits, targets] = scored<false>("CalibrationError", options_, batch, outputs);
   if (logits.size(1) == 1)
     logits = at::cat({at::zeros_like(logits), logits}, 1);  // two classes whose softmax is its sigmoid
   const auto [confidence, chosen] = at::softmax(logits, 1).max(1);
   // What is NaN lands in the first bin, and makes the result NaN.
   const at::Tensor place = (confidence * options_.bins).ceil().sub(1).nan_to_num(0);
   const at::Tensor bin = place.clamp(0, options_.bins - 1).to(at::kLong);
-  const at::Tensor each = at::stack({at::ones_like(confidence), confidence, chosen.eq(targets).to(at::kDouble)});
-  const at::Tensor part = at::zeros({3, options_.bins}, each.options()).index_add(1, bin, each);
+  classes_ = logits.size(1);
+  const at::Tensor numbers = targets.to(at::kLong);
+  const at::Tensor is_class = numbers.ge(0).logical_and(numbers.lt(classes_)).logical_and(numbers.eq(targets));
+  const at::Tensor each = at::stack({at::ones_like(confidence), confidence, chosen.eq(numbers).to(at::kDouble),
+                                     is_class.logical_not().to(at::kDouble)});
+  const at::Tensor part = at::zeros({4, options_.bins}, each.options()).index_add(1, bin, each);
   sums_ = sums_.defined() ? sums_ + part : part;
 }
 
 std::vector<at::Tensor> CalibrationError::sums(at::Device device) {
-  if (!sums_.defined()) sums_ = at::zeros({3, options_.bins}, at::TensorOptions(at::kDouble).device(device));
+  if (!sums_.defined()) sums_ = at::zeros({4, options_.bins}, at::TensorOptions(at::kDouble).device(device));
   return {sums_};
 }
 
@@ -192,7 +204,13 @@ MetricValues CalibrationError::compute() const {
   if (!sums_.defined()) return {};
   const at::Tensor read = sums_.cpu().contiguous();
   const double* count = read.const_data_ptr<double>();
-  const double *confidence = count + options_.bins, *right = confidence + options_.bins;
+  const double *confidence = count + options_.bins, *right = confidence + options_.bins, *bad = right + options_.bins;
+  const double of_no_class = std::accumulate(bad, bad + options_.bins, 0.0);
+  if (of_no_class > 0) {
+    throw DataError(c10::str("[CalibrationError] found ", of_no_class, " class numbers in '", options_.target,
+                             "' that do not exist, expected 0 to ",
+                             classes_ > 0 ? std::to_string(classes_ - 1) : "classes - 1", "; correct the labels"));
+  }
   double distance = 0, total = 0;
   for (int64_t bin = 0; bin < options_.bins; ++bin) {
     distance += std::abs(confidence[bin] - right[bin]);

@@ -10,14 +10,15 @@ namespace duet {
 
 struct RankingOptions {
   int64_t num_classes = 1;                // 1: scores [N] or [N, 1] of the class 1 against targets 0 and 1
-  std::string target = "target";          // of the batch: class numbers [N]
+  std::string target = "target";          // of the batch: class numbers [N], or 0 and 1 of each class [N, classes]
   std::string prediction = "prediction";  // of the outputs: scores [N, classes], logits or probabilities
 
   static const OptionFields& fields();
 };
 
 // What figures over the order of scores start from: all scores and targets of an evaluation, on the CPU. Logits of
-// several classes become probabilities (softmax), so that samples compare.
+// several classes become probabilities (softmax), so that samples compare; where a sample may belong to several, each
+// class is a question of its own and its logits stay.
 class RankingMetric : public Metric {
  public:
   // Throws ConfigError for options out of range.
@@ -34,21 +35,24 @@ class RankingMetric : public Metric {
   struct Group {
     double positives = 0, negatives = 0;
   };
-  std::vector<Group> groups_of(int64_t one_class) const;
+  std::vector<Group> groups_of(int64_t column) const;
   // `figure` of every class that has both positives and negatives, on the mean; NaN if none has. Nothing if nothing was
   // added.
   MetricValues mean_over_classes(const std::string& name, double (*figure)(const std::vector<Group>&)) const;
 
  private:
-  RankingOptions options_;
+  // Whether each sample belongs to each class: bool [N, classes], on the CPU.
+  at::Tensor positives_of(const at::Tensor& targets) const;
   void join() const;
 
-  mutable at::Tensor scores_, targets_;                               // float64 [n, classes], int64 [n]
-  mutable std::vector<at::Tensor> further_scores_, further_targets_;  // of the batches since
+  RankingOptions options_;
+  mutable at::Tensor scores_, positives_;                               // float64 and bool [n, classes]
+  mutable std::vector<at::Tensor> further_scores_, further_positives_;  // of the batches since
 };
 
 // Area under the ROC curve: how likely a positive scores above a negative, ties counted half. Of several classes the
-// mean of one against the others (Hand and Till 2001's "ovr", macro). Reported as "auroc".
+// mean of one against the others (Hand and Till 2001's "ovr", macro), of several labels per sample the mean over them.
+// Reported as "auroc".
 class Auroc : public RankingMetric {
  public:
   using RankingMetric::RankingMetric;
@@ -56,8 +60,8 @@ class Auroc : public RankingMetric {
   MetricValues compute() const override;
 };
 
-// Average precision, the sum of precision times gain in recall over falling thresholds; of several classes the mean
-// (mAP). Reported as "map".
+// Average precision, the sum of precision times gain in recall over falling thresholds; of several classes or labels
+// the mean (mAP). Reported as "map".
 class AveragePrecision : public RankingMetric {
  public:
   using RankingMetric::RankingMetric;
@@ -88,7 +92,8 @@ class CalibrationError : public Metric {
 
  private:
   CalibrationErrorOptions options_;
-  at::Tensor sums_;  // float64 [3, bins]: samples, their confidence, those that are right
+  at::Tensor sums_;  // float64 [4, bins]: samples, their confidence, those that are right, those of no class
+  int64_t classes_ = 0;
 };
 
 }  // namespace duet

@@ -1,8 +1,10 @@
 #include "metrics/regression_metric.h"
-#include <limits>
 #include <utility>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
@@ -20,54 +22,121 @@ const OptionFields& RegressionOptions::fields() {
   });
 }
 
-RegressionMetric::RegressionMetric(RegressionOptions options) : options_(std::move(options)) {
+namespace {
+
+// Of one micro-batch, in float64: a row for each sample, a column for each of its numbers.
+struct Numbers {
+  at::Tensor prediction, target;  // [N, outputs]
+};
+
+// `who` begins messages.
+Numbers numbers_of(const std::string& who, const RegressionOptions& options, const Batch& batch,
+                   const NamedTensors& outputs) {
+  const at::Tensor& prediction = metric_output(who, outputs, options.prediction);
+  const at::Tensor& target = batch[options.target];
+  const int64_t samples = target.dim() == 0 ? 1 : target.size(0);
+  const bool as_many_samples = (prediction.dim() == 0 ? 1 : prediction.size(0)) == samples;
+  if (prediction.numel() != target.numel() || !as_many_samples) {
+    throw DataError(c10::str("[", who, "] output '", options.prediction, "' is ", prediction.sizes(), ", target '",
+                             options.target, "' ", target.sizes(),
+                             ", expected as many numbers for each sample; set the model's num_classes to the targets "
+                             "of a sample"));
+  }
+  const int64_t columns = samples == 0 ? 1 : target.numel() / samples;
+  const auto as_rows = [&](const at::Tensor& tensor) {
+    return tensor.detach().to(at::kDouble).reshape({samples, columns});
+  };
+  return {as_rows(prediction), as_rows(target)};
+}
+
+at::Tensor squared(const at::Tensor& difference) { return difference * difference; }
+at::Tensor absolute(const at::Tensor& difference) { return difference.abs(); }
+
+}  // namespace
+
+RegressionMetric::RegressionMetric(std::string name, at::Tensor (*error_of)(const at::Tensor&),
+                                   RegressionOptions options)
+    : name_(std::move(name)), error_of_(error_of), options_(std::move(options)) {
   check_options(options_);
 }
 
+MeanSquaredError::MeanSquaredError(RegressionOptions options) : RegressionMetric("mse", squared, std::move(options)) {}
+MeanAbsoluteError::MeanAbsoluteError(RegressionOptions options)
+    : RegressionMetric("mae", absolute, std::move(options)) {}
+
 void RegressionMetric::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
-  const at::Tensor& prediction = metric_output("RegressionMetric", outputs, options_.prediction);
-  const at::Tensor& target = batch[options_.target];
-  if (prediction.numel() != target.numel()) {
-    throw DataError(c10::str("[RegressionMetric] output '", options_.prediction, "' is ", prediction.sizes(),
-                             ", target '", options_.target, "' ", target.sizes(),
-                             ", expected as many numbers; set the model's num_classes to the targets of a sample"));
-  }
-  const at::Tensor wanted = target.to(at::kDouble).flatten();
-  const at::Tensor error = prediction.detach().to(at::kDouble).flatten() - wanted;
-  const at::Tensor count = at::full({}, static_cast<double>(wanted.numel()), wanted.options());
-  const at::Tensor part =
-      at::stack({count, (error * error).sum(), error.abs().sum(), wanted.sum(), (wanted * wanted).sum()});
+  const Numbers numbers = numbers_of("RegressionMetric", options_, batch, outputs);
+  const at::Tensor errors = error_of_(numbers.prediction - numbers.target);
+  const at::Tensor count = at::full({}, static_cast<double>(errors.numel()), errors.options());
+  const at::Tensor part = at::stack({count, errors.sum()});
   sums_ = sums_.defined() ? sums_ + part : part;
 }
 
 std::vector<at::Tensor> RegressionMetric::sums(at::Device device) {
-  if (!sums_.defined()) sums_ = at::zeros({5}, at::TensorOptions(at::kDouble).device(device));
+  if (!sums_.defined()) sums_ = at::zeros({2}, at::TensorOptions(at::kDouble).device(device));
   return {sums_};
 }
 
-RegressionMetric::Sums RegressionMetric::read() const {
+MetricValues RegressionMetric::compute() const {
   if (!sums_.defined()) return {};
   const at::Tensor read = sums_.cpu();
   const double* values = read.const_data_ptr<double>();
-  return {values[0], values[1], values[2], values[3], values[4]};
+  return values[0] == 0 ? MetricValues() : MetricValues{{name_, values[1] / values[0]}};
 }
 
-MetricValues MeanSquaredError::compute() const {
-  const Sums sums = read();
-  return sums.count == 0 ? MetricValues() : MetricValues{{"mse", sums.squared_errors / sums.count}};
+namespace {
+
+// What R2 needs of each output: a row of these.
+enum Moment { kOutput, kCount, kMean, kSpread, kErrors };  // kSpread: sum of squared distances from the mean
+
+// Distances from the first sample keep the digits of targets far from 0, and are all 0 of targets that are alike.
+at::Tensor moments_of(const Numbers& numbers) {
+  const at::Tensor first = numbers.target[0], distance = numbers.target - first, mean = distance.mean(0);
+  const at::Tensor count = at::full_like(mean, static_cast<double>(numbers.target.size(0)));
+  return at::stack({at::arange(mean.numel(), mean.options()), count, first + mean, squared(distance - mean).sum(0),
+                    squared(numbers.prediction - numbers.target).sum(0)},
+                   1);
 }
 
-MetricValues MeanAbsoluteError::compute() const {
-  const Sums sums = read();
-  return sums.count == 0 ? MetricValues() : MetricValues{{"mae", sums.absolute_errors / sums.count}};
+// Of the samples of both (Chan et al. 1983).
+at::Tensor merged(const at::Tensor& one, const at::Tensor& other) {
+  const auto sum = [&](Moment moment) { return one.select(1, moment) + other.select(1, moment); };
+  const at::Tensor count = sum(kCount), share = other.select(1, kCount) / count;
+  const at::Tensor distance = other.select(1, kMean) - one.select(1, kMean);
+  return at::stack({one.select(1, kOutput), count, one.select(1, kMean) + distance * share,
+                    sum(kSpread) + squared(distance) * one.select(1, kCount) * share, sum(kErrors)},
+                   1);
+}
+
+}  // namespace
+
+R2Score::R2Score(RegressionOptions options) : options_(std::move(options)) { check_options(options_); }
+
+void R2Score::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
+  const Numbers numbers = numbers_of("R2Score", options_, batch, outputs);
+  if (numbers.target.numel() == 0) return;
+  if (moments_.defined() && moments_.size(0) != numbers.target.size(1)) {
+    throw DataError(c10::str("[R2Score] target '", options_.target, "' has ", numbers.target.size(1),
+                             " numbers per sample, ", moments_.size(0),
+                             " in batches before, expected as many in all; give samples of one size"));
+  }
+  const at::Tensor part = moments_of(numbers);
+  moments_ = moments_.defined() ? merged(moments_, part) : part;
+}
+
+std::vector<at::Tensor*> R2Score::rows() {
+  moments_ = moments_.defined() ? moments_.cpu().contiguous() : at::empty({0, kErrors + 1}, at::kDouble);
+  return {&moments_};
 }
 
 MetricValues R2Score::compute() const {
-  const Sums sums = read();
-  if (sums.count == 0) return {};
-  const double spread = sums.squared_targets - sums.targets * sums.targets / sums.count;
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  return {{"r2", spread > 0 ? 1 - sums.squared_errors / spread : nan}};
+  if (!moments_.defined() || moments_.size(0) == 0) return {};
+  const at::Tensor read = moments_.cpu();
+  const auto outputs = static_cast<int64_t>(read.select(1, kOutput).max().item<double>()) + 1;
+  at::Tensor all;
+  for (const at::Tensor& of_rank : read.split(outputs)) all = all.defined() ? merged(all, of_rank) : of_rank;
+  const at::Tensor spread = all.select(1, kSpread), r2 = 1 - all.select(1, kErrors) / spread;
+  return {{"r2", r2.masked_select(spread.ne(0)).mean().item<double>()}};
 }
 
 }  // namespace duet

@@ -8,58 +8,65 @@
 namespace duet {
 
 struct RegressionOptions {
-  std::string target = "target";          // of the batch: numbers
-  std::string prediction = "prediction";  // of the outputs: as many numbers
+  std::string target = "target";          // of the batch: numbers [N, ...]
+  std::string prediction = "prediction";  // of the outputs: as many numbers of as many samples
 
   static const OptionFields& fields();
 };
 
-// What figures over numbers start from: sums over all values of an evaluation, in float64 on their device.
+// A mean over all values of an evaluation, in float64 on their device.
 class RegressionMetric : public Metric {
  public:
-  // Throws ConfigError for options out of range.
-  explicit RegressionMetric(RegressionOptions options = {});
-
   void reset() override { sums_.reset(); }
-  // Throws DataError unless prediction and target hold as many numbers.
+  // Throws DataError unless prediction and target hold as many numbers of as many samples.
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
+  std::vector<std::string> names() const override { return {name_}; }
+  MetricValues compute() const override;
   std::vector<at::Tensor> sums(at::Device device) override;
 
  protected:
-  struct Sums {
-    double count = 0, squared_errors = 0, absolute_errors = 0, targets = 0, squared_targets = 0;
-  };
-  // Reads the device.
-  Sums read() const;
+  // `error_of` a difference is what the mean is taken over. Throws ConfigError for options out of range.
+  RegressionMetric(std::string name, at::Tensor (*error_of)(const at::Tensor&), RegressionOptions options);
 
  private:
+  std::string name_;
+  at::Tensor (*error_of_)(const at::Tensor&);
   RegressionOptions options_;
-  at::Tensor sums_;  // float64 [5]
+  at::Tensor sums_;  // float64 [2]: values, their errors
 };
 
 // Mean of (prediction - target)^2, reported as "mse".
 class MeanSquaredError : public RegressionMetric {
  public:
-  using RegressionMetric::RegressionMetric;
-  std::vector<std::string> names() const override { return {"mse"}; }
-  MetricValues compute() const override;
+  explicit MeanSquaredError(RegressionOptions options = {});
 };
 
 // Mean of |prediction - target|, reported as "mae".
 class MeanAbsoluteError : public RegressionMetric {
  public:
-  using RegressionMetric::RegressionMetric;
-  std::vector<std::string> names() const override { return {"mae"}; }
-  MetricValues compute() const override;
+  explicit MeanAbsoluteError(RegressionOptions options = {});
 };
 
-// 1 - squared errors / squared distances of the targets from their mean, reported as "r2". NaN for targets that are all
-// alike.
-class R2Score : public RegressionMetric {
+// 1 - squared errors / squared distances of the targets from their mean, reported as "r2": of several numbers per
+// sample that of each, on the mean (scikit-learn's r2_score). Numbers whose targets are all alike have none and are
+// left out; NaN where there are no others.
+class R2Score : public Metric {
  public:
-  using RegressionMetric::RegressionMetric;
+  // Throws ConfigError for options out of range.
+  explicit R2Score(RegressionOptions options = {});
+
   std::vector<std::string> names() const override { return {"r2"}; }
+  void reset() override { moments_.reset(); }
+  // Throws DataError as RegressionMetric does, and for another number of outputs than before.
+  void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   MetricValues compute() const override;
+  // Means and squared distances from them do not add up over ranks.
+  std::vector<at::Tensor> sums(at::Device /*device*/) override { return {}; }
+  std::vector<at::Tensor*> rows() override;
+
+ private:
+  RegressionOptions options_;
+  at::Tensor moments_;  // float64 [outputs, 5], on ranks' request once for each of them
 };
 
 }  // namespace duet

@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <cmath>
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
+#include "core/detail/combined_metrics.h"
 #include "metrics/class_metric.h"
 #include "metrics/metric.h"
 #include "metrics/probability_metric.h"
+#include "metrics/regression_metric.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"
@@ -109,6 +112,46 @@ TEST(DistributedNamedMetrics, AreThoseOfOneProcess) {
       const double here = value.item<double>(), there = expected.item<double>();
       const bool is_near = std::abs(here - there) <= 1e-9 * std::max(1.0, std::abs(there));
       EXPECT_TRUE(is_near || testing::same_bits(value, expected)) << here << ", expected " << there << " of " << name;
+    }
+  }
+}
+
+// Figures that no rank has alone, of targets that no task here has: several numbers, and several labels.
+TEST(DistributedRowMetrics, OfSeveralOutputsAreThoseOfOneProcess) {
+  at::manual_seed(4);
+  const at::Tensor prediction = at::randn({11, 2}, at::kDouble) + 1e6, target = at::randn({11, 2}, at::kDouble) + 1e6;
+  const at::Tensor labels = at::randint(0, 2, {11, 2}, at::kLong);
+  const auto body = [&](const std::shared_ptr<Communicator>& ranks) {
+    R2Score r2;
+    AveragePrecision precision({.num_classes = 2, .target = "labels"});
+    CalibrationError calibration({.target = "classes"});
+    const std::vector<Metric*> metrics = {&r2, &precision, &calibration};
+    for (int64_t n = ranks->rank(); n < 11 && ranks->rank() < 2; n += std::min<int64_t>(2, ranks->world_size())) {
+      const auto row = [n](const at::Tensor& tensor) { return tensor.slice(0, n, n + 1); };
+      const Batch batch = {{"target", row(target)}, {"labels", row(labels)}, {"classes", row(labels).select(1, 0)}};
+      for (Metric* metric : metrics) metric->add(batch, {{"prediction", row(prediction)}}, 1);
+    }
+    combine_over_ranks(metrics, *ranks, at::kCPU);
+    NamedTensors values;
+    for (const Metric* metric : metrics) {
+      for (const auto& [name, value] : metric->compute())
+        values.emplace_back(name, at::scalar_tensor(value, at::kDouble));
+    }
+    return values;
+  };
+  const at::Tensor distance = target - target.mean(0), errors = prediction - target;
+  const double r2 = (1 - errors.square().sum(0) / distance.square().sum(0)).mean().item<double>();
+  const auto one = run_ranks(1, body);
+  testing::expect_no_error(one);
+  for (const int64_t world : {1, 2, 3}) {  // the third rank sees nothing
+    const auto many = run_ranks(world, body);
+    testing::expect_no_error(many);
+    for (const RankResult& rank : many) {
+      ASSERT_EQ(rank.tensors.size(), 3U);
+      EXPECT_NEAR(rank.at("r2").item<double>(), r2, 1e-9 * std::abs(r2)) << world;
+      for (const char* name : {"map", "calibration_error"}) {
+        EXPECT_NEAR(rank.at(name).item<double>(), one.front().at(name).item<double>(), 1e-12) << name << world;
+      }
     }
   }
 }

@@ -26,6 +26,32 @@ void add(Metric& metric, int64_t classes, const std::vector<int64_t>& target, co
 constexpr int64_t kClasses = 4;
 const std::vector<int64_t> kTarget = {0, 0, 0, 1, 1}, kPredicted = {0, 0, 1, 1, 2};
 
+// As torchmetrics' binary figures have it: above 0, a probability above one half, it is class 1. With the targets of
+// binary_cross_entropy_with_logits too.
+TEST(ClassMetrics, TakeOneLogit) {
+  const at::Tensor logits = at::tensor({2.F, -1.F, 0.F, 0.5F, -3.F}), target = at::tensor({1, 0, 1, 0, 0}, at::kLong);
+  const auto with = [&](const at::Tensor& prediction, const at::Tensor& wanted) {
+    Accuracy accuracy;
+    F1 f1({.num_classes = 2, .average = {"none"}});
+    ConfusionMatrix matrix({.num_classes = 2, .flatten = true});
+    MetricValues values;
+    for (Metric* metric : {static_cast<Metric*>(&accuracy), static_cast<Metric*>(&f1), static_cast<Metric*>(&matrix)}) {
+      metric->add({{"target", wanted}}, {{"prediction", prediction}}, 1);
+      values.merge(metric->compute());
+    }
+    return values;
+  };
+  const MetricValues values = with(logits, target);
+  EXPECT_DOUBLE_EQ(values.at("accuracy"), 3.0 / 5);
+  EXPECT_DOUBLE_EQ(values.at("f1_1"), 2.0 / 4);  // one right, one missed, one too many
+  EXPECT_EQ(values.at("confusion_1_0"), 1);
+  EXPECT_EQ(values.at("confusion_0_1"), 1);
+  EXPECT_EQ(with(logits.unsqueeze(1), target), values);
+  EXPECT_EQ(with(logits.unsqueeze(1), target.to(at::kFloat).unsqueeze(1)), values);
+  EXPECT_EQ(with(logits, target.to(at::kBool)), values);
+  expect_error<DataError>([&] { with(logits, at::full({5}, 0.7)); }, {"5 class numbers", "0 to 1"});
+}
+
 TEST(IoUMetric, FollowsItsFormulas) {
   IoUMetric metric({.num_classes = kClasses,
                     .iou_metrics = {"mIoU", "mDice", "mFscore"},
@@ -186,7 +212,7 @@ TEST(ClassMetric, RefusesWhatDoesNotFit) {
   expect_error<DataError>([&] { add(metric, 4, {0}, {0}); }, {"[F1]", "[1, 4]", "set num_classes: 4"});
   expect_error<DataError>(
       [&] { metric.add({{"target", at::zeros({2}, at::kLong)}}, {{"prediction", at::ones({2})}}, 1); },
-      {"[F1]", "one logit x per sample", "stack"});
+      {"[F1]", "expected 3 classes", "set num_classes: 2"});
   EXPECT_TRUE(metric.compute().empty());
 
   expect_error<ConfigError>([] { F1({}); }, {"[F1]", "num_classes 0", "2 to"});

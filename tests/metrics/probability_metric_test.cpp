@@ -66,6 +66,21 @@ TEST(RankingMetric, OfSeveralClassesIsTheMeanOfOneAgainstTheOthers) {
   EXPECT_NEAR(of(AveragePrecision({.num_classes = 4}), logits, target), precision, 1e-12);
 }
 
+// scikit-learn's average="macro". Its scores are compared as they are: a softmax would mix the classes.
+TEST(RankingMetric, OfSeveralLabelsIsTheMeanOverThem) {
+  at::manual_seed(9);
+  const at::Tensor logits = at::randn({60, 4}, at::kDouble), labels = at::randint(0, 2, {60, 4}, at::kLong);
+  double order = 0, precision = 0;
+  for (int64_t one = 0; one < 4; ++one) {
+    order += pairs_in_order(logits.select(1, one), labels.select(1, one).eq(1)) / 4;
+    precision += precision_by_recall(logits.select(1, one), labels.select(1, one).eq(1)) / 4;
+  }
+  for (const at::ScalarType type : {at::kLong, at::kFloat, at::kBool}) {
+    EXPECT_NEAR(of(Auroc({.num_classes = 4}), logits, labels.to(type)), order, 1e-12);
+    EXPECT_NEAR(of(AveragePrecision({.num_classes = 4}), logits, labels.to(type)), precision, 1e-12);
+  }
+}
+
 TEST(RankingMetric, KeepsNothingOfMemoryThatIsWrittenAgain) {
   Auroc metric;
   const at::Tensor scores = at::tensor({1.0, 0.0}, at::kDouble), target = at::tensor({1, 0}, at::kLong);
@@ -86,6 +101,9 @@ TEST(RankingMetric, SaysWhenThereIsNothingToSay) {
   expect_error<DataError>([&] { add(at::rand({4, 5}), at::zeros({4}, at::kLong)); }, {"5 scores", "num_classes to 5"});
   expect_error<DataError>([&] { add(at::rand({4, 3}), at::full({4}, 3, at::kLong)); }, {"3 to 3", "0 to 2"});
   expect_error<DataError>([&] { add(at::rand({4, 3, 2}), at::zeros({4}, at::kLong)); }, {"[4, 3, 2]", "[N, classes]"});
+  expect_error<DataError>([&] { add(at::rand({4, 3}), at::full({4, 3}, 0.5)); }, {"labels", "0.5", "0 to 1"});
+  expect_error<DataError>([&] { add(at::rand({4, 3}), at::full({4}, 0.5)); }, {"classes", "0.5", "whole numbers"});
+  expect_error<DataError>([&] { add(at::rand({4, 3}), at::zeros({4, 2})); }, {"[4, 2]", "0 and 1 [N, classes]"});
   expect_error<ConfigError>([] { Auroc({.num_classes = 0}); }, {"num_classes"});
 }
 
@@ -97,6 +115,9 @@ TEST(CalibrationError, EqualsItsDefinition) {
   EXPECT_NEAR(of(CalibrationError(), logits, target), (0.1 + 0.1 + 0.6 + 0.6) / 4, 1e-12);
   const at::Tensor both = at::stack({at::zeros_like(logits), logits}, 1);
   EXPECT_NEAR(of(CalibrationError({.bins = 1}), both, target), std::abs(3.0 - 2.0) / 4, 1e-12);
+  for (const at::Tensor& wrong : {at::tensor({1, 2, 3, 1}, at::kLong), at::full({4}, 0.5)}) {
+    expect_error<DataError>([&] { of(CalibrationError(), both, wrong); }, {"class numbers", "expected 0 to 1"});
+  }
   EXPECT_TRUE(CalibrationError().compute().empty());
   EXPECT_TRUE(std::isnan(of(CalibrationError(), at::full({3, 2}, NAN), at::zeros({3}, at::kLong))));
 }
