@@ -7,6 +7,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/huber_loss.h>
 #include <ATen/ops/l1_loss.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
@@ -45,22 +46,99 @@ void check_shares(const at::Tensor& target) {
 
 // Targets of classes.
 
+bool takes_shares(const LossOptions& options) { return options.loss == "cross_entropy" || options.loss == "focal"; }
+
 void check_classes(const std::string& loss, const at::Tensor& target) {
   if (target.scalar_type() == at::kLong) return;
-  throw ConfigError(c10::str("[Loss] ", loss, " got 'target' ", target.scalar_type(), target.sizes(),
-                             ", expected int64 classes; set cast: {target: int64} at the data",
-                             target.is_floating_point() ? ", or model.loss to mse, l1 or huber for regression" : ""));
+  const std::string found = c10::str("[Loss] ", loss, " got 'target' ", target.scalar_type(), target.sizes());
+  if (!target.is_floating_point()) {
+    throw ConfigError(found + ", expected int64 classes; set cast: {target: int64} at the data");
+  }
+  throw ConfigError(found +
+                    ", expected int64 classes; set task: classification at a Csv, which numbers the classes from 0, or "
+                    "cast: {target: int64} at data that begins with class 0, or model.loss to mse, l1 or huber for "
+                    "regression");
+}
+
+// Rows of a number for each class that are no shares.
+void refuse_rows(const LossOptions& options, const at::Tensor& target) {
+  throw ConfigError(c10::str("[Loss] ", options.loss, " got 'target' ", target.scalar_type(), target.sizes(),
+                             ", a number for each class, expected int64 classes; ",
+                             takes_shares(options) ? "set cast: {target: float32} at the data for one-hot rows, or "
+                                                     "model.loss to bce for several classes per sample"
+                                                   : "take the argmax over the classes, or another model.loss"));
 }
 
 void check_labels(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target) {
+  if (target.dim() > 1 && target.sizes() == logits.sizes()) refuse_rows(options, target);
   check_classes(options.loss, target);
   std::vector<int64_t> wanted = logits.sizes().vec();
   if (wanted.size() >= 2) wanted.erase(wanted.begin() + 1);
   const std::size_t fewest = options.loss == "dice" ? 3 : 2;
   if (logits.sizes().size() >= fewest && target.sizes() == at::IntArrayRef(wanted)) return;
-  throw ConfigError(c10::str("[Loss] ", options.loss, " compares logits ", logits.sizes(), " with 'target' ",
-                             target.sizes(), ", expected logits [N, C, ",
-                             fewest == 3 ? "H, W] and classes [N, H, W]" : "...] and classes [N, ...]"));
+  const bool has_empty_dimension =
+      target.dim() > 1 && target.size(1) == 1 && target.squeeze(1).sizes() == at::IntArrayRef(wanted);
+  throw ConfigError(
+      c10::str("[Loss] ", options.loss, " compares logits ", logits.sizes(), " with 'target' ", target.sizes(),
+               ", expected logits [N, C, ", fewest == 3 ? "H, W] and classes [N, H, W]" : "...] and classes [N, ...]",
+               has_empty_dimension ? "; save the classes without their second dimension, array[:, 0]" : ""));
+}
+
+// Targets on the CPU.
+
+// What is no distribution over the classes has a loss too, which means nothing.
+void check_distributions(const LossOptions& options, const at::Tensor& target) {
+  constexpr double kTolerance = 1e-3;
+  if (target.dim() < 2 || target.size(1) == 1 || target.numel() == 0) return;
+  const at::Tensor sums = target.sum(1, /*keepdim=*/false, at::kDouble);
+  const double least = sums.min().item<double>(), greatest = sums.max().item<double>();
+  const double share = target.min().item<double>();
+  if (least >= 1 - kTolerance && greatest <= 1 + kTolerance && share >= 0) return;
+  throw ConfigError(c10::str("[Loss] ", options.loss, " got 'target' ", target.scalar_type(), target.sizes(),
+                             " with rows that add up to ", least, " to ", greatest, " and numbers from ", share,
+                             " on, expected shares of the classes, from 0 on, that add up to 1; set model.loss to bce "
+                             "for several classes per sample"));
+}
+
+std::string sample_text(int64_t row, at::IntArrayRef sample_ids) {
+  const bool is_known = row < std::ssize(sample_ids);
+  return is_known ? c10::str("sample ", sample_ids[static_cast<std::size_t>(row)]) : c10::str("row ", row);
+}
+
+[[noreturn]] void refuse_label(const std::string& loss, const at::Tensor& labels, const LabelInfo& info,
+                               int64_t first_bad) {
+  const int64_t* const values = labels.const_data_ptr<int64_t>();
+  int64_t least = values[first_bad], greatest = least;
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    if (values[i] == info.ignored) continue;
+    least = std::min(least, values[i]);
+    greatest = std::max(greatest, values[i]);
+  }
+  const int64_t row = first_bad / std::max<int64_t>(1, labels.numel() / labels.size(0));
+  const std::string way_out = greatest - least < info.classes
+                                  ? "number the classes from 0, as a Csv does by task: classification"
+                                  : "correct the labels";
+  throw DataError(c10::str("[Loss] ", loss, " got class ", values[first_bad], " in 'target' of ",
+                           sample_text(row, info.sample_ids), ", in a batch with classes from ", least, " to ",
+                           greatest, ", expected 0 to ", info.classes - 1, "; ", way_out,
+                           greatest < info.classes ? "" : c10::str(", or set model.num_classes to ", greatest + 1)));
+}
+
+// ATen's own error names the label alone, and on a GPU it costs the process its device.
+void check_range(const std::string& loss, const at::Tensor& target, const LabelInfo& info) {
+  if (info.classes == 0 || target.scalar_type() != at::kLong || target.dim() == 0) return;
+  const at::Tensor labels = target.contiguous();
+  const int64_t* const values = labels.const_data_ptr<int64_t>();
+  const auto is_bad = [&](int64_t label) { return (label < 0 || label >= info.classes) && label != info.ignored; };
+  bool some_bad = false;
+  for (int64_t i = 0; i < labels.numel(); ++i) some_bad |= is_bad(values[i]);
+  if (some_bad) refuse_label(loss, labels, info, std::find_if(values, values + labels.numel(), is_bad) - values);
+}
+
+void check_targets(const LossOptions& options, const at::Tensor& target, const LabelInfo& info) {
+  if (options.loss == "bce") check_shares(target);
+  if (takes_shares(options) && target.is_floating_point()) check_distributions(options, target);
+  if (is_of_classes(options)) check_range(options.loss, target, info);
 }
 
 // Undefined: all 1.
@@ -86,6 +164,11 @@ at::Tensor focused(const at::Tensor& cross_entropy, double gamma) {
   return (1 - (-cross_entropy).exp()).pow(gamma) * cross_entropy;
 }
 
+// Of classes that a sample has a share of, each as if it were the label.
+at::Tensor focal_of_shares(const at::Tensor& logits, const at::Tensor& shares, double gamma) {
+  return (shares * focused(-at::log_softmax(logits, 1), gamma)).sum(1).mean();
+}
+
 // A coefficient of the whole batch would be another loss with each way to cut it into micro-batches and ranks.
 at::Tensor dice_loss(const at::Tensor& logits, const at::Tensor& target, int64_t ignored) {
   const at::Tensor counts = target.ne(ignored).unsqueeze(1);
@@ -101,10 +184,11 @@ at::Tensor dice_loss(const at::Tensor& logits, const at::Tensor& target, int64_t
 }
 
 at::Tensor class_loss(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target, int64_t ignored) {
-  const bool is_plain = options.loss == "cross_entropy",
-             is_shares = is_plain && target.is_floating_point() && target.dim() == logits.dim();
+  const bool is_plain = options.loss == "cross_entropy", has_shape_of_shares = target.sizes() == logits.sizes();
+  const bool is_shares = takes_shares(options) && target.is_floating_point() && target.dim() > 1 && has_shape_of_shares;
   if (!is_shares) check_labels(options, logits, target);
   if (options.loss == "dice") return dice_loss(logits, target, ignored);
+  if (is_shares && !is_plain) return focal_of_shares(logits, target, options.focal_gamma);
   const at::Tensor weights = weights_of_classes(options, logits);
   const auto cross_entropy = [&](int64_t reduction) {
     return at::cross_entropy_loss(logits, target, weights, reduction, ignored, options.label_smoothing);
@@ -153,13 +237,14 @@ at::Tensor loss_of(const LossOptions& options, const at::Tensor& prediction, con
   return at::binary_cross_entropy_with_logits(prediction, wanted);
 }
 
-double loss_weight(const LossOptions& options, const at::Tensor& target, int64_t ignored) {
-  if (options.loss == "bce") check_shares(target);
+double loss_weight(const LossOptions& options, const at::Tensor& target, const LabelInfo& info) {
+  check_targets(options, target, info);
   const bool is_shares = is_of_classes(options) && target.is_floating_point();
   if (is_shares) return static_cast<double>(target.dim() == 0 ? 1 : target.size(0));
   if (!is_of_classes(options)) return static_cast<double>(target.numel());
   const bool is_weighted = !options.class_weights.empty() && target.scalar_type() == at::kLong;
-  return is_weighted ? sum_of_weights(options, target, ignored) : static_cast<double>(counted_targets(target, ignored));
+  return is_weighted ? sum_of_weights(options, target, info.ignored)
+                     : static_cast<double>(counted_targets(target, info.ignored));
 }
 
 }  // namespace duet

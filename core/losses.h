@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,15 +37,23 @@ void add_loss_options(const Add& add, Of of,
 
 // The loss of what a model gives, a mean: of numbers (mse, l1, huber, bce) over values, whose float targets are as many
 // as the predictions; of classes over the labels that are not `ignored`, each as much as its class weighs, with logits
-// [N, C, ...] and targets int64 [N, ...]. cross_entropy also takes shares of classes, float as the logits; focal is
-// that of Lin et al. 2017; dice is 1 - the mean Dice coefficient of the classes in each image (Milletari et al. 2016),
-// where an image counts as much as it has labels that count. Without any label that counts it is 0, or as PyTorch has
-// it NaN (cross_entropy of logits [N, C]). Throws ConfigError that names the mismatch.
+// [N, C, ...] and targets int64 [N, ...]. cross_entropy and focal also take shares of classes, float as the logits;
+// focal is that of Lin et al. 2017; dice is 1 - the mean Dice coefficient of the classes in each image (Milletari et
+// al. 2016), where an image counts as much as it has labels that count. Without any label that counts it is 0, or as
+// PyTorch has it NaN (cross_entropy of logits [N, C]). Throws ConfigError that names the mismatch.
 at::Tensor loss_of(const LossOptions& options, const at::Tensor& prediction, const at::Tensor& target,
                    int64_t ignored = -100);
 
+// What is known of class labels beside the tensor.
+struct LabelInfo {
+  int64_t ignored = -100;           // the label that does not count
+  int64_t classes = 0;              // 0: not known
+  at::IntArrayRef sample_ids = {};  // the samples' numbers in their dataset, for messages; empty: not known
+};
+
 // What that is a mean over, so that micro-batches weighted by it give what the whole batch gives. `target` is on the
-// CPU. Throws ConfigError for targets that the loss cannot take.
-double loss_weight(const LossOptions& options, const at::Tensor& target, int64_t ignored = -100);
+// CPU, so that its values are looked at here, before each step of either mode. Throws ConfigError for targets that the
+// loss cannot take, DataError for labels of classes that do not exist.
+double loss_weight(const LossOptions& options, const at::Tensor& target, const LabelInfo& info = {});
 
 }  // namespace duet

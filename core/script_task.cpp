@@ -94,7 +94,7 @@ class ScriptTask : public Task {
 
   double weight(const Batch& batch) const override {
     if (returns_loss() || !batch.has(options_.target)) return Task::weight(batch);
-    return loss_weight(options_.loss, batch[options_.target], options_.ignore_index);
+    return loss_weight(options_.loss, batch[options_.target], {.ignored = options_.ignore_index});
   }
 
   StepOutput training_step(const Batch& batch) override {

@@ -124,12 +124,12 @@ class SmallCnn : public torch::nn::Module {
 
 std::unique_ptr<Task> make_mlp(const MlpOptions& options) {
   check_options(options);
-  return make_classifier(std::make_shared<Mlp>(options), options.loss, {"image", "input"});
+  return make_classifier(std::make_shared<Mlp>(options), options, {"image", "input"});
 }
 
 std::unique_ptr<Task> make_small_cnn(const SmallCnnOptions& options) {
   check_options(options);
-  return make_classifier(std::make_shared<SmallCnn>(options), options.loss);
+  return make_classifier(std::make_shared<SmallCnn>(options), options);
 }
 
 }  // namespace duet

@@ -220,7 +220,7 @@ class EncoderDecoder : public torch::nn::Module {
 
 std::unique_ptr<Task> make_encoder_decoder(const EncoderDecoderOptions& options) {
   check_options(options);
-  return make_segmentation(std::make_shared<EncoderDecoder>(options), options.loss);
+  return make_segmentation(std::make_shared<EncoderDecoder>(options), options);
 }
 
 }  // namespace duet

@@ -109,7 +109,7 @@ class ResNet : public torch::nn::Module {
 
 std::unique_ptr<Task> make_resnet(const ResNetOptions& options) {
   check_options(options);
-  return make_classifier(std::make_shared<ResNet>(options), options.loss);
+  return make_classifier(std::make_shared<ResNet>(options), options);
 }
 
 }  // namespace duet

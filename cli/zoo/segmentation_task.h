@@ -20,18 +20,22 @@ inline constexpr int64_t kNoLabel = 255;
 inline std::vector<std::string> losses_of_pixels() { return {"cross_entropy", "focal", "dice"}; }
 
 // A Task over a torch::nn::Module whose forward(image) gives logits [N, classes, H, W] for "target" int64 [N, H, W],
-// of which kNoLabel does not count. Logs acc_seg.
+// of which kNoLabel does not count. Logs acc_seg. `options` are the model's.
 template <class Module>
 class SegmentationTask : public ModuleTask<Module> {
  public:
-  SegmentationTask(std::shared_ptr<Module> module, const LossOptions& options)
+  template <class Options>
+  SegmentationTask(std::shared_ptr<Module> module, const Options& options)
       : ModuleTask<Module>(
             std::move(module), logits_of,
-            [options](Module&, const at::Tensor& logits, const Batch& batch) {
+            [options = options.loss](Module&, const at::Tensor& logits, const Batch& batch) {
               return loss_and_accuracy(options, logits, batch["target"]);
             },
-            [options](const Batch& batch) { return loss_weight(options, batch["target"], kNoLabel); }),
-        options_(options) {}
+            [options = options.loss, classes = options.num_classes](const Batch& batch) {
+              return loss_weight(options, batch["target"],
+                                 {.ignored = kNoLabel, .classes = classes, .sample_ids = batch.sample_ids()});
+            }),
+        options_(options.loss) {}
 
   // Without the accuracy, which metrics say better.
   NamedTensors validation_step(const Batch& batch) override {
@@ -52,8 +56,8 @@ class SegmentationTask : public ModuleTask<Module> {
   LossOptions options_;
 };
 
-template <class Module>
-std::unique_ptr<Task> make_segmentation(std::shared_ptr<Module> module, const LossOptions& options) {
+template <class Module, class Options>
+std::unique_ptr<Task> make_segmentation(std::shared_ptr<Module> module, const Options& options) {
   return std::make_unique<SegmentationTask<Module>>(std::move(module), options);
 }
 

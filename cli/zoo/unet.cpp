@@ -100,7 +100,7 @@ class UNet : public torch::nn::Module {
 
 std::unique_ptr<Task> make_unet(const UNetOptions& options) {
   check_options(options);
-  return make_segmentation(std::make_shared<UNet>(options), options.loss);
+  return make_segmentation(std::make_shared<UNet>(options), options);
 }
 
 }  // namespace duet

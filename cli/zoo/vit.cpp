@@ -152,7 +152,7 @@ class ViT : public torch::nn::Module {
 
 std::unique_ptr<Task> make_vit(const ViTOptions& options) {
   check_options(options);
-  return make_classifier(std::make_shared<ViT>(options), options.loss);
+  return make_classifier(std::make_shared<ViT>(options), options);
 }
 
 }  // namespace duet

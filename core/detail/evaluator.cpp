@@ -203,8 +203,8 @@ void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::func
   context.evaluation.metrics.clear();
   context.evaluation.first_metric.clear();
   const auto visit = [&](const Batch& batch, const Batch& host) {
+    const double weight = context.task.weight(host);  // first: it may refuse labels, which would cost a GPU its context
     NamedTensors outputs = parts_.forward.run(CodeKind::kValidation, batch);
-    const double weight = context.task.weight(host);  // without a wait for the device
     // A validation step may give metrics alone; there is no result "loss" then.
     if (std::ranges::any_of(outputs, [](const auto& output) { return output.first == "loss"; })) {
       mean_loss_.add(batch, outputs, weight);

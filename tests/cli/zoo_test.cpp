@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
+#include "cli/zoo/classifiers.h"
 #include "cli/zoo/lstm.h"
 #include "cli/zoo/resnet.h"
 #include "cli/zoo/unet.h"
 #include "cli/zoo/vit.h"
 #include "core/task.h"
+#include "data/data_loader.h"
+#include "data/dataset.h"
 #include "make_trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/trainer_runs.h"
@@ -137,6 +140,38 @@ TEST(Zoo, NamesWhatALossOrAnInputCannotBe) {
   expect_error<ConfigError>([] { make_unet()->predict({{"image", at::zeros({1, 3, 8, 8}, at::kDouble)}}); },
                             {"'image'", "Double", "cast: {image: float32}"});
 }
+
+class ZooLabels : public ::testing::TestWithParam<Mode> {
+ protected:
+  static Batch batch(const at::Tensor& target) {
+    Batch batch = {{"input", at::randn({4, 6})}, {"target", target}};
+    batch.set_sample_ids({20, 21, 22, 23});
+    return batch;
+  }
+};
+
+// Before the step, and so before a replay, too: a GPU that meets such a label is lost to the process.
+TEST_P(ZooLabels, OfNoClassAreNamedWithTheirSample) {
+  seed_all(3);
+  const auto trainer = make_trainer(GetParam(), make_mlp({.in_features = 6, .num_classes = 3, .hidden = {4}}));
+  for (int step = 0; step < 6; ++step) trainer->step(batch(at::randint(3, {4}, at::kLong)));
+  const at::Tensor from_one = at::tensor({1, 2, 3, 1}, at::kLong);
+  expect_error<DataError>([&] { trainer->step(batch(from_one)); }, {"class 3", "sample 22", "from 1 to 3", "0 to 2"});
+  DataLoaderOptions loader;
+  loader.batch_size = 4;
+  DataLoader data(std::make_shared<TensorDataset>(batch(from_one).items()), loader);
+  expect_error<DataError>([&] { trainer->validate(data); }, {"class 3", "sample 2,", "from 1 to 3", "0 to 2"});
+}
+
+TEST_P(ZooLabels, OfSeveralClassesAreNoDistribution) {
+  const auto trainer = make_trainer(GetParam(), make_mlp({.in_features = 6, .num_classes = 3, .hidden = {4}}));
+  const at::Tensor one_hot = at::eye(3).repeat({2, 1}).slice(0, 0, 4);
+  for (int step = 0; step < 6; ++step) trainer->step(batch(one_hot));
+  expect_error<ConfigError>([&] { trainer->step(batch(at::ones({4, 3}))); }, {"add up to 3", "model.loss to bce"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ZooLabels, ::testing::Values(Mode::kEager, Mode::kGraph),
+                         [](const auto& info) { return info.param == Mode::kEager ? "eager" : "graph"; });
 
 }  // namespace
 }  // namespace duet

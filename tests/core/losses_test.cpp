@@ -16,7 +16,7 @@ constexpr int64_t kNoLabel = 255;
 TEST(Loss, WeighsABatchByItsClasses) {
   const at::Tensor target = at::tensor({0, 1, 1, -100}, at::kLong);
   EXPECT_EQ(loss_weight({}, target), 3);
-  EXPECT_EQ(loss_weight({}, target, 1), 2);
+  EXPECT_EQ(loss_weight({}, target, {.ignored = 1}), 2);
   EXPECT_EQ(loss_weight({.class_weights = {1, 50}}, target), 101);
   EXPECT_EQ(loss_weight({.loss = "focal"}, target), 3);
   EXPECT_EQ(loss_weight({.loss = "mse"}, target), 4);
@@ -41,6 +41,57 @@ TEST(Loss, FocalCountsWhatIsNotIgnored) {
   EXPECT_NEAR(loss_of({.loss = "focal"}, logits, both).item<double>(), 0.25 * std::log(2.0), 1e-12);
 }
 
+// A label is a share of 1.
+TEST(Loss, FocalTakesSharesOfClasses) {
+  at::manual_seed(5);
+  const at::Tensor logits = at::randn({6, 3}, at::kDouble), labels = at::randint(3, {6}, at::kLong);
+  const LossOptions focal{.loss = "focal", .focal_gamma = 1.5};
+  const auto loss = [&](const at::Tensor& target) { return loss_of(focal, logits, target).item<double>(); };
+  EXPECT_NEAR(loss(at::one_hot(labels, 3).to(at::kDouble)), loss(labels), 1e-12);
+  const at::Tensor shares = at::softmax(at::randn({6, 3}, at::kDouble), 1);
+  double wanted = 0;
+  for (int64_t n = 0; n < 6; ++n) {
+    for (int64_t c = 0; c < 3; ++c) {
+      const double p = at::softmax(logits, 1)[n][c].item<double>();
+      wanted -= shares[n][c].item<double>() * std::pow(1 - p, 1.5) * std::log(p) / 6;
+    }
+  }
+  EXPECT_NEAR(loss(shares), wanted, 1e-12);
+}
+
+TEST(Loss, TakesRowsThatAreDistributions) {
+  const at::Tensor several = at::tensor({0.F, 1.F, 1.F, 1.F, 0.F, 0.F}).view({2, 3});
+  const at::Tensor negative = at::tensor({1.5F, -0.5F, 0.F}).view({1, 3});
+  for (const char* name : {"cross_entropy", "focal"}) {
+    expect_error<ConfigError>([&] { loss_weight({.loss = name}, several); },
+                              {name, "[2, 3]", "add up to 1 to 2", "model.loss to bce"});
+    expect_error<ConfigError>([&] { loss_weight({.loss = name}, negative); }, {name, "-0.5"});
+    EXPECT_EQ(loss_weight({.loss = name}, at::full({4, 3}, 1.0003F / 3)), 4) << "rounded";
+    for (const at::ScalarType type : {at::kByte, at::kLong}) {
+      expect_error<ConfigError>([&] { loss_of({.loss = name}, at::zeros({2, 3}), several.to(type)); },
+                                {name, "a number for each class", "cast: {target: float32}", "bce"});
+    }
+  }
+  EXPECT_EQ(loss_weight({.loss = "bce"}, several), 6);
+}
+
+TEST(Loss, NamesLabelsOfNoClass) {
+  const at::Tensor from_one = at::tensor({1, 2, 3, 1}, at::kLong);
+  const std::vector<int64_t> ids = {7, 5, 9, 2};
+  for (const char* name : {"cross_entropy", "focal"}) {
+    expect_error<DataError>([&] { loss_weight({.loss = name}, from_one, {.classes = 3, .sample_ids = ids}); },
+                            {name, "class 3", "sample 9", "from 1 to 3", "0 to 2", "from 0", "num_classes to 4"});
+  }
+  expect_error<DataError>([&] { loss_weight({}, at::tensor({0, -1, -100}, at::kLong), {.classes = 3}); },
+                          {"class -1", "row 1", "from -1 to 0"});
+  const at::Tensor masks = at::zeros({2, 2, 2}, at::kLong);
+  masks[1][0][1] = 9;
+  masks[0].fill_(kNoLabel);
+  expect_error<DataError>([&] { loss_weight({}, masks, {.ignored = kNoLabel, .classes = 3}); },
+                          {"class 9", "row 1", "from 0 to 9", "correct the labels"});
+  EXPECT_EQ(loss_weight({}, from_one, {.classes = 4}), 4);
+}
+
 TEST(Loss, NamesWhatItCannotTake) {
   const at::Tensor logits = at::zeros({2, 3});
   const auto error = [](const std::function<void()>& call, const std::vector<std::string>& parts) {
@@ -48,6 +99,8 @@ TEST(Loss, NamesWhatItCannotTake) {
   };
   error([&] { loss_of({}, logits, at::zeros({2}, at::kInt)); }, {"'target'", "Int", "cast: {target: int64}"});
   error([&] { loss_of({.loss = "focal"}, logits, at::zeros({2})); }, {"focal", "Float", "mse"});
+  error([&] { loss_of({}, logits, at::zeros({2})); }, {"task: classification", "cast: {target: int64}", "class 0"});
+  error([&] { loss_of({}, logits, at::zeros({2, 1}, at::kLong)); }, {"[2, 1]", "array[:, 0]"});
   error([&] { loss_of({}, logits, at::zeros({3}, at::kLong)); }, {"[2, 3]", "[3]", "[N, C, ...]"});
   error([&] { loss_of({.loss = "dice"}, logits, at::zeros({2}, at::kLong)); }, {"dice", "[N, C, H, W]"});
   error([&] { loss_of({.class_weights = {1}}, logits, at::zeros({2}, at::kLong)); }, {"class_weights", "expected 3"});
@@ -107,7 +160,7 @@ TEST(PixelLoss, OfABatchIsThatOfItsMicroBatchesByTheirWeights) {
     double sum = 0, weights = 0;
     for (const auto& [from, to] : {std::pair{0, 2}, {2, 3}, {3, 5}}) {
       const at::Tensor part = target.slice(0, from, to);
-      const double weight = loss_weight(options, part, kNoLabel);
+      const double weight = loss_weight(options, part, {.ignored = kNoLabel});
       sum += weight * loss_of(options, logits.slice(0, from, to), part, kNoLabel).item<double>();
       weights += weight;
     }
