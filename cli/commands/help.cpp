@@ -113,6 +113,33 @@ bool print_keys_that_end_with(const std::string& topic) {
   return !keys.empty();
 }
 
+// What is below data.val is below data.train, too.
+std::string of_training(const std::string& topic) {
+  for (const std::string part : {"data.val.", "data.test.", "data.predict."}) {
+    if (topic.starts_with(part)) return "data.train." + topic.substr(part.size());
+  }
+  return topic;
+}
+
+// "masks" and "data.train.masks": whether types have such a key, in that place of a config.
+bool print_keys_of_types(const std::string& topic) {
+  const std::string place = of_training(topic);
+  Keys found;
+  for (const TypeKind& kind : type_kinds()) {
+    const bool is_below = place.starts_with(kind.section + ".");
+    const std::string path = is_below ? place.substr(kind.section.size() + 1) : topic;
+    for (const std::string& type : kind.types) {
+      for (ConfigKey& key : keys_of_type(kind, type)) {
+        if (key.path != path) continue;
+        key.path = type + "." + path;
+        found.push_back(std::move(key));
+      }
+    }
+  }
+  print_keys(found);
+  return !found.empty();
+}
+
 // Whether there is a type, a kind or a key of that name.
 bool print_topic(const std::string& topic) {
   bool found = false;
@@ -131,14 +158,21 @@ bool print_topic(const std::string& topic) {
   Keys keys = keys_of_config();
   std::erase_if(keys, [&](const ConfigKey& key) { return key.path != topic && key.path.rfind(topic + ".", 0) != 0; });
   print_keys(keys);
-  return found || !keys.empty() || print_key_of_type(topic) || print_keys_that_end_with(topic);
+  return found || !keys.empty() || print_key_of_type(topic) || print_keys_that_end_with(topic) ||
+         print_keys_of_types(topic);
 }
 
 std::vector<std::string> topics() {
   std::vector<std::string> names;
   for (const TypeKind& kind : type_kinds()) {
     names.push_back(kind.name);
-    names.insert(names.end(), kind.types.begin(), kind.types.end());
+    for (const std::string& type : kind.types) {
+      names.push_back(type);
+      for (const ConfigKey& key : keys_of_type(kind, type)) {
+        names.push_back(type + "." + key.path);
+        names.push_back(kind.section + "." + key.path);
+      }
+    }
   }
   for (const ConfigKey& key : keys_of_config()) {
     for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1)) {

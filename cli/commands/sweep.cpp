@@ -15,6 +15,7 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/run_folder.h"
+#include "cli/runs/run_status.h"
 #include "cli/runs/text_columns.h"
 #include "cli/sweep/sweep_grid.h"
 #include "cli/sweep/sweep_run.h"
@@ -57,13 +58,8 @@ RunFolder progress_of(const std::string& folder) {
 
 std::string state_of(const RunFolder& run) {
   if (is_stopped(run.path)) return "stopped early";
-  switch (run.log.end) {
-    case RunEnd::kFinished: return "finished";
-    case RunEnd::kStopped: return "stopped";
-    case RunEnd::kFailed: return "failed";
-    case RunEnd::kNone: break;
-  }
-  return std::filesystem::exists(run.path + "/output.txt") ? "failed" : "not begun";  // without a line that says so
+  const RunStatus state = status_of_run(run.path, run.log);
+  return state == RunStatus::kNoLog ? "not begun" : to_string(state);
 }
 
 class Sweep {

@@ -3,7 +3,6 @@
 #include <optional>
 #include <system_error>
 #include <c10/util/StringUtil.h>
-#include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -14,7 +13,7 @@
 #include "cli/report.h"
 #include "cli/run_identity.h"
 #include "cli/runs/run_records.h"
-#include "cli/validation_record.h"
+#include "cli/train_record.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
@@ -296,28 +295,18 @@ int exit_code_of(const RunConfig& config, BaseTrainer& trainer, const SetAside& 
   return config.launch.agent_store ? 0 : kInterrupted;
 }
 
-int train(const Arguments& arguments, RunConfig& config) {
+void add_train_hooks(const Arguments& arguments, const RunConfig& config, Run& run, TrainRecord& record) {
+  add_hooks(config, run);
+  run.trainer->add_hook(std::make_unique<StopSignalHook>());
+  if (arguments.json.empty()) return;
+  run.trainer->add_hook(std::make_unique<MeasureHook>(record.measured));
+  const auto add = [&record](TrainContext& at) { record.validations.add(at.evaluation.metrics, at.progress.step); };
+  run.trainer->on(HookPoint::kAfterVal, add, "validation_record", kLowest);
+}
+
+// Returns the exit code.
+int train_run(const Arguments& arguments, RunConfig& config, Run& run) {
   Communicator& ranks = config.communicator();
-  run_on_main(ranks, [&] { check_writable(arguments.json); });
-  if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
-  // From here on, so that one during a long set-up counts too, and until the process is gone.
-  // Never destroyed, since LibTorch takes a while to go.
-  static const auto* const signals = new StopSignals;
-  (void)signals;
-  std::optional<RunLock> lock;
-  run_on_main(ranks, [&] { lock_early(config, lock); });
-  Run run = build_training(config);
-  Measurements measured;
-  ValidationRecord validations;
-  run_on_all_ranks(ranks, [&] {
-    add_hooks(config, run);
-    run.trainer->add_hook(std::make_unique<StopSignalHook>());
-    if (arguments.json.empty()) return;
-    run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
-    const auto record = [&validations](TrainContext& at) { validations.add(at.evaluation.metrics, at.progress.step); };
-    run.trainer->on(HookPoint::kAfterVal, record, "validation_record", kLowest);
-  });
-  run_on_main(ranks, [&] { lock_now(config, lock); });
   SetAside earlier;
   introduce(config, run);
   const bool resumed = resume(config, arguments, *run.trainer);
@@ -340,15 +329,38 @@ int train(const Arguments& arguments, RunConfig& config) {
   }
 
   if (config.is_main()) {
-    if (!arguments.json.empty()) {
-      nlohmann::ordered_json json = report_of(run, config.mode, measured);
-      json["metrics"] = validations.json();
-      write_json(arguments.json, json);
-    }
     if (run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
     print_summary(config, run);
   }
   return exit_code_of(config, *run.trainer, earlier);
+}
+
+int train(const Arguments& arguments, RunConfig& config) {
+  Communicator& ranks = config.communicator();
+  run_on_main(ranks, [&] { check_writable(arguments.json); });
+  if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
+  // From here on, so that one during a long set-up counts too, and until the process is gone.
+  // Never destroyed, since LibTorch takes a while to go.
+  static const auto* const signals = new StopSignals;
+  (void)signals;
+  std::optional<RunLock> lock;
+  run_on_main(ranks, [&] { lock_early(config, lock); });
+  Run run = build_training(config);
+  TrainRecord record{.mode = config.mode};
+  int exit_code = 0;
+  const std::exception_ptr error = caught([&] {
+    run_on_all_ranks(ranks, [&] { add_train_hooks(arguments, config, run, record); });
+    run_on_main(ranks, [&] { lock_now(config, lock); });
+    exit_code = train_run(arguments, config, run);
+  });
+  if (error) exit_code = failure_of(error).exit_code;
+  const std::exception_ptr unwritten =
+      !config.is_main() ? nullptr
+                        : caught([&] { write_train_record(arguments.json, run, record, {error, exit_code}); });
+  if (error && unwritten) log_warning(failure_of(unwritten).text);
+  if (error) std::rethrow_exception(error);
+  if (unwritten) std::rethrow_exception(unwritten);
+  return exit_code;
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 // Tables of named texts of all runs side by side: configs with origins, environments.
 
-// lists: of each run, [[name, text, origin?]...]
+// lists: of each run, [[name, text, origin?]...]. One that failed before it wrote any differs from none.
 function sideBySide(lists) {
   const names = [...new Set(lists.flatMap((list) => list.map(([name]) => name)))];
   const maps = lists.map((list) => new Map(list.map((entry) => [entry[0], entry])));
+  const first = maps.find((map) => map.size);
   return names.map((name) => {
     const entries = maps.map((map) => map.get(name));
-    return { name, entries, differs: entries.some((entry) => entry?.[1] !== entries[0]?.[1]) };
+    const others = maps.map((map) => map.size > 0 && map.get(name)?.[1] !== first.get(name)?.[1]);
+    return { name, entries, others, differs: others.some(Boolean) };
   });
 }
 
@@ -16,9 +18,8 @@ function keyText(name) {
 }
 
 // Of several runs the origins stand below the values, of one beside them.
-function comparisonRow({ name, entries, differs }) {
-  const isOther = (entry) => differs && entry?.[1] !== entries[0]?.[1];
-  const cells = entries.map((entry) => node("td", { class: isOther(entry) ? "other" : undefined }, node("code", {}, entry ? entry[1] : "–"),
+function comparisonRow({ name, entries, others, differs }) {
+  const cells = entries.map((entry, index) => node("td", { class: others[index] ? "other" : undefined }, node("code", {}, entry ? entry[1] : "–"),
     entries.length > 1 && entry?.[2] ? node("div", { class: "origin" }, entry[2]) : null));
   if (entries.length === 1 && entries[0].length > 2) cells.push(node("td", { class: "origin" }, entries[0][2]));
   return node("tr", { class: differs ? "differs" : undefined }, node("td", {}, keyText(name)), ...cells);

@@ -25,8 +25,9 @@ function swatch(color) {
   return node("span", { class: "swatch", style: `background:${color}` });
 }
 
+// After the chosen ones the hues go round by the golden angle, which never comes back to one.
 function runColor(index) {
-  return `var(--run${index % 8})`;
+  return index < 8 ? `var(--run${index})` : `hsl(${((index * 137.508) % 360).toFixed(1)} 60% var(--run-light))`;
 }
 
 // A run's name with its colour, if there is more than one run.

@@ -1,6 +1,8 @@
 #include "cli/runs/run_status.h"
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
+#include <system_error>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -28,6 +30,12 @@ bool logged_lately(const LoggedRun& log) {
   return age > -kLately && age < kLately;
 }
 
+// A sweep keeps what its run has printed; one that has ended before its first line has failed.
+bool is_of_sweep(const std::string& folder) {
+  std::error_code failed;
+  return std::filesystem::is_regular_file(folder + "/output.txt", failed);
+}
+
 }  // namespace
 
 const char* to_string(RunStatus state) {
@@ -49,7 +57,7 @@ RunStatus status_of_run(const std::string& folder, const LoggedRun& log) {
   if (log.end == RunEnd::kFinished) return RunStatus::kFinished;
   const Lock lock = lock_of(folder + "/run.lock");
   if (lock == Lock::kHeld) return RunStatus::kRunning;
-  if (log.lines == 0) return RunStatus::kNoLog;
+  if (log.lines == 0) return is_of_sweep(folder) ? RunStatus::kFailed : RunStatus::kNoLog;
   const bool may_run = lock == Lock::kUnknown && logged_lately(log);
   return may_run ? RunStatus::kProbablyRunning : RunStatus::kBrokenOff;
 }

@@ -171,6 +171,10 @@ def check_inheritance(checks):
     checks.later(CONFIG, r"found no key or type 'Adm', .*did you mean 'Adam'", "help", "Adm")
     checks.later(0, r"max_steps +integer, at least 0", "help", "trainer")
     checks.later(0, r"optim_wrapper\.optimizer\.lr +number", "help", "lr")
+    checks.later(0, r"ImageFolder\.masks +text", "help", "data.train.masks")
+    checks.later(0, r"ImageFolder\.masks +text", "help", "data.val.masks")
+    checks.later(0, r"RMSprop\.momentum .*SGD\.momentum ", "help", "momentum")
+    checks.later(CONFIG, r"did you mean 'ImageFolder\.masks'", "help", "ImageFolder.mask")
     checks.later(0, r"Usage: duet report .*--output FILE", "help", "report")
     checks.later(0, r"type AdamW:.*betas +list of numbers, in \[0, 1\); default \[0\.9, 0\.999\]", "help", "AdamW")
 

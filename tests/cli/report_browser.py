@@ -140,6 +140,24 @@ def check_overlay(program, browser, folder):
     assert not browser.problems(), browser.problems()
 
 
+def check_many_runs(program, browser, folder):
+    """No two share a colour, and one that failed before it wrote its config does not make all keys differ."""
+    runs = [run_folders.write_run(folder / f"many{i}", run_folders.log_lines(5, seed=i), lr=0.001 * (i + 1)) for i in range(20)]
+    failed = folder / "a_failed"
+    failed.mkdir()
+    (failed / "run.lock").touch()
+    (failed / "output.txt").write_text("error: wrong")
+    check_page(browser, report(program, folder / "many.html", failed, *runs))
+    for scheme in ("light", "dark"):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        colours = browser.run("[...document.querySelectorAll('.legend .swatch')].map((it) => getComputedStyle(it).backgroundColor)")
+        assert len(set(colours)) == len(colours) == 21, colours
+    assert browser.run("document.querySelector('.state-failed').textContent") == "failed"
+    shown, of = browser.run("document.querySelector('#config .note').textContent").split(" of ")
+    assert int(shown) < int(of) / 2, (shown, of)
+    assert browser.run("document.querySelectorAll('#config tr.differs td:nth-child(2).other').length") == 0
+
+
 def check_pictures(program, browser, folder):
     lines = [*run_folders.log_lines(20), json.dumps({"kind": "train", "step": 20, "weights/conv1": {"min": -1, "max": 1, "counts": [1, 5, 2]}})]
     run = run_folders.write_run(folder / "pictures", lines)
@@ -197,6 +215,7 @@ def main():
             check_controls(browser)
             check_looks(browser)
             check_overlay(program, browser, folder)
+            check_many_runs(program, browser, folder)
             check_pictures(program, browser, folder)
             check_harmless(program, browser, folder)
             check_real_runs(program, browser, folder)

@@ -58,9 +58,29 @@ def check_failure(program):
     assert "in_features to 2" in (program.folder / "runs/f/sweep/in_features=3/output.txt").read_text()
     assert runs[0]["run"] == "in_features=2" and "best" not in runs[1], runs
     assert [run["state"] for run in runs] == ["finished", "failed"], runs
+    # The report says so too, though the run has no log; that it has no config either is no difference of the others.
+    program.run("list", "runs/f/sweep", "--json", "list.json")
+    listed = json.loads((program.folder / "list.json").read_text())
+    assert {run["name"]: run["state"] for run in listed} == {"in_features=2": "finished", "in_features=3": "failed"}, listed
     # One that diverges before its first result has none to be ranked by, and is said to have failed.
     text, runs = program.sweep(f"{LR}=1e30,0.02", "work_dir=runs/d", code=1)
     assert [(run["run"], run["state"]) for run in runs] == [("lr=0.02", "finished"), ("lr=1e30", "failed")], text
+
+
+def check_record(program):
+    # Of a run that ends in whatever way, once there is something to train.
+    def record(*arguments, code):
+        program.run("train", "t.yaml", "work_dir=runs/j", "--json", "run.json", *arguments, code=code)
+        return json.loads((program.folder / "run.json").read_text())
+
+    done = record(code=0)
+    assert (done["state"], done["exit_code"]) == ("finished", 0) and "r2" in done["metrics"]["final"], done
+    diverged = record(f"{LR}=1e30", code=5)
+    assert (diverged["state"], diverged["exit_code"]) == ("diverged", 5), diverged
+    assert "not finite" in diverged["reason"] and "loss" in diverged["metrics"]["final"], diverged
+    failed = record("model.in_features=3", code=2)
+    assert (failed["state"], failed["exit_code"], failed["steps"]) == ("failed", 2, 0), failed
+    assert "in_features to 2" in failed["reason"] and failed["metrics"]["final"] == {}, failed
 
 
 def check_mistakes(program):
@@ -123,7 +143,7 @@ def main():
         (folder / "table.csv").write_text("a,b,y\n" + "".join(f"{a:.4f},{b:.4f},{a - b * b:.4f}\n" for a, b in rows))
         (folder / "t.yaml").write_text(CONFIG)
         program = SweepProgram(sys.argv[1], folder)
-        for check in (check_ranking, check_failure, check_mistakes, check_other_config, check_stop_bad, check_stop):
+        for check in (check_ranking, check_failure, check_record, check_mistakes, check_other_config, check_stop_bad, check_stop):
             check(program)
     print("sweeps rank, go on and stop")
 
