@@ -27,6 +27,7 @@ struct RunIdentity {
   std::map<std::string, std::string> config{};  // its values by path: {"model.dropout", "0.1"}; empty: it has none
   std::string data{};                           // fingerprint of what it trains on; empty: unknown
   std::vector<std::string> classes{};           // names of its data's classes, by number; empty: unknown
+  std::string encoding{};                       // what its data's numbers mean (Dataset::encoding()); empty: unknown
   std::string launch{};                         // which start of a launcher: "torchrun 1234"; empty: none
   std::string parent{};                         // the checkpoint that it went on from; empty: it began by itself
   int64_t world_size = 0;                       // 0: unknown

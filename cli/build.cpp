@@ -130,6 +130,20 @@ void require_classes(const std::vector<std::string>& classes, const std::vector<
                     "classes: [" + join(trained) + "]");
 }
 
+void require_encoding(const RunConfig& config, const Run& run, const RunIdentity& trained,
+                      const std::string& checkpoint) {
+  if (trained.encoding.empty()) return warn_of_own_encoding(run.train_data.get(), checkpoint);
+  if (run.train_data == nullptr) return;
+  const auto kept = build_dataset(config.train, {.encoding = trained.encoding, .reads = false});
+  config.train->node.located([&] { run.train_data->check_fits(*kept); });
+}
+
+void warn_of_own_encoding(const Dataset* data, const std::string& checkpoint) {
+  if (data == nullptr || data->encoding().empty()) return;
+  log_warning("'" + checkpoint + "' does not hold what the numbers of its data mean (means, categories, characters), " +
+              "as those of older versions and files of weights: what the data gives today is used");
+}
+
 void build_loaders(const RunConfig& config, Run& run) {
   run.train = build_loader(run.train_data, *config.train, config);
   run.val = build_sources(run.val_data, config.val, config);
@@ -255,14 +269,17 @@ void train_on(DataSource& data, const RunConfig& config, Run& run) {
 MetricValues test_on(const std::vector<DataConfig>& data, Run& run) { return run.trainer->test(named(data, run.test)); }
 
 Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output,
-                     const std::vector<std::string>& classes) {
+                     const RunIdentity& trained) {
   Run run;
-  run.classes = classes;
+  run.classes = trained.classes;
   run_on_all_ranks(config.communicator(), [&] {
-    run.train_data = build_dataset(config.train, {.classes = classes});  // models may ask it for their sizes
+    DatasetUse use{.classes = trained.classes, .encoding = trained.encoding, .reads = trained.encoding.empty()};
+    run.train_data = build_dataset(config.train, use);  // models may ask it for their sizes
     check_classes(config, run);
-    run.test_data =
-        build_datasets(data, {.training = run.train_data.get(), .classes = classes, .predicts = !output.empty()});
+    use.training = run.train_data.get();
+    use.predicts = !output.empty();
+    use.reads = true;
+    run.test_data = build_datasets(data, use);
     run.test = build_sources(run.test_data, data, config);
   });
   check_same_sizes(config, data, run.test_data);

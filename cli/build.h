@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <vector>
+#include "checkpoint/checkpoint.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
@@ -30,6 +31,12 @@ struct Run {
 void read_training_data(const RunConfig& config, Run& run);
 // Throws ConfigError unless the data's classes are those that a checkpoint was `trained` with; none: unknown.
 void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained);
+// Throws ConfigError unless the numbers of the training data mean what they meant to the run `trained`, which has saved
+// `checkpoint` (Dataset::encoding()).
+void require_encoding(const RunConfig& config, const Run& run, const RunIdentity& trained,
+                      const std::string& checkpoint);
+// Of data whose encoding is not known to the checkpoint that is used with it. Null: a stream.
+void warn_of_own_encoding(const Dataset* data, const std::string& checkpoint);
 // Their loaders, which hold a position, and the length of an epoch. Of several processes each reads its share;
 // batch_size counts the samples of one.
 void build_loaders(const RunConfig& config, Run& run);
@@ -64,10 +71,11 @@ Run build_training(const RunConfig& config);
 void train_on(DataSource& data, const RunConfig& config, Run& run);
 
 // For testing and predicting on `data`, as run.test; the weights are those that the model was made with. With `output`
-// a hook writes predictions into that folder. `classes` are Run::classes; throws ConfigError if data.train has others.
+// a hook writes predictions into that folder. `trained`: classes and encoding of the run that trained the weights,
+// which hold for all data; throws ConfigError if data.train has other classes. With an encoding data.train is not read.
 // All processes of the run call it together.
 Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output = "",
-                     const std::vector<std::string>& classes = {});
+                     const RunIdentity& trained = {});
 // The metrics on run.test, which was built of `data`.
 MetricValues test_on(const std::vector<DataConfig>& data, Run& run);
 

@@ -88,6 +88,10 @@ struct SubsetOptions {
       add("split_seed", &O::split_seed, "which samples are val");
       add("limit", &O::limit, "only the first samples; 0: all").in(at_least(0));
       add("indices", &O::indices, "these samples, by their numbers; empty: as split and limit say").in(at_least(0));
+      add.rule([](const O& o) {
+        require<ConfigError>(o.indices.empty() || o.split == "all", "[Subset] found indices beside split: " + o.split +
+                                                                        ", expected one of them; leave one out");
+      });
     });
   }
 };
@@ -95,7 +99,13 @@ struct SubsetOptions {
 std::shared_ptr<const Dataset> subset(ConfigNode& node, const DatasetUse& use) {
   auto dataset = make_dataset(node.child("dataset"), use);
   auto options = read_all_options<SubsetOptions>(node);
+  if (!use.reads) return dataset;
   std::vector<int64_t>& taken = options.indices;
+  for (const int64_t index : taken) {
+    if (index < dataset->size()) continue;
+    node.fail("indices", c10::str("holds ", index, ", but the dataset has ", dataset->size(),
+                                  " samples, expected 0 to ", dataset->size() - 1, "; leave it out"));
+  }
   node.located([&] {
     if (taken.empty()) {
       const SplitRule rule{options.split, options.val_fraction, options.split_seed};
@@ -149,7 +159,7 @@ std::shared_ptr<const Dataset> concat(ConfigNode& node, const DatasetUse& use) {
 void add_builtin_data() {
   add_dataset<FashionMnist, FashionMnistOptions>("FashionMnist");
   add_dataset<FashionScenes, FashionScenesOptions>("FashionScenes");
-  add_dataset<TextDataset, TextDatasetOptions>("Text");
+  register_dataset("Text", make_for<TextDataset, TextDatasetOptions>, AnyOptions(TextDatasetOptions()));
   register_dataset("Safetensors", safetensors, AnyOptions(SafetensorsOptions()));
   register_dataset("ImageFolder", image_folder, AnyOptions(ImageFolderOptions()));
   register_dataset("Csv", make_for<CsvDataset, CsvOptions>, AnyOptions(CsvOptions()));

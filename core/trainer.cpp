@@ -125,14 +125,19 @@ void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) 
   bool any = false;
   Turn turn = Turn::kStep;
   while (!epochs_->limits_reached() && (turn = next_step(data, micro_batches)) == Turn::kStep) {
+    if (!(micro_batches.total > 0)) {
+      epochs_->leave_out_step();
+      continue;
+    }
     any = true;
     run_step(micro_batches);
     const bool went_back = roll_back_if_asked();
     if (validate_if_due(validation, /*epoch_ends=*/false) || went_back) data.start_epoch(progress.epoch);
   }
   if (!any && progress.step_in_epoch == 0 && !loop_ends()) {
-    throw DataError("[BaseTrainer] the data source gave no batch for epoch " + std::to_string(progress.epoch) +
-                    ", expected at least one; check its size, batch_size and drop_last");
+    throw DataError("[BaseTrainer] the data source gave no batch to learn from in epoch " +
+                    std::to_string(progress.epoch) + ", expected at least one; check its size, batch_size and " +
+                    "drop_last, and whether all labels are ignored");
   }
   // An epoch that a limit cut short is not over, unless it was used up at that very step.
   if (turn == Turn::kExhausted || epochs_->is_used_up()) end_epoch(validation);

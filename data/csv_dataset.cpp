@@ -11,6 +11,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "data/detail/class_order.h"
+#include "data/detail/csv_values.h"
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
 #include "io/csv.h"
@@ -22,11 +23,6 @@ namespace {
 constexpr std::size_t kMaxClasses = 100;  // of whole numbers that task: auto takes for classes
 constexpr std::size_t kMaxCategories = 1000;
 constexpr std::size_t kFewRows = 20;  // of so few, most may be distinct by chance
-
-std::optional<double> finite_number(const std::string& text) {
-  const std::optional<double> number = parse_number<double>(text);
-  return number && std::isfinite(*number) ? number : std::nullopt;
-}
 
 std::vector<std::string> values_of(const CsvTable& table, std::size_t column, const std::vector<int64_t>& rows) {
   std::vector<std::string> values;
@@ -81,11 +77,6 @@ bool number_classes(const std::vector<std::string>& values) {
   return !seen.empty() && seen.size() <= kMaxClasses && *seen.rbegin() == static_cast<int64_t>(seen.size()) - 1;
 }
 
-[[noreturn]] void fail_value(const CsvTable& table, int64_t row, const std::string& column, const std::string& what) {
-  throw DataError(c10::str("[Csv] ", table.path, ":", table.lines[static_cast<std::size_t>(row)], ": column '", column,
-                           "': ", what));
-}
-
 }  // namespace
 
 const OptionFields& CsvOptions::fields() {
@@ -99,7 +90,10 @@ const OptionFields& CsvOptions::fields() {
         .one_or_list();
     add("features", &O::features, "columns to predict from; empty: all others, or the training data's");
     add("categorical", &O::categorical, "columns that are categories, though their values may look like numbers");
-    add("weight", &O::weight, "the column of the rows' weights, given as weight float32 [N], no feature; empty: none");
+    add("handle_unknown", &O::handle_unknown, "ignore: a category of a feature that no training row has is all zeros")
+        .one_of({"error", "ignore"});
+    add("weight", &O::weight,
+        "column given as weight float32 [N], no feature: for sample_weights: weight; no loss reads it");
     add("separator", &O::separator, "between two fields");
     add("task", &O::task, "auto: texts and 0, 1, 2, ... are classes").one_of({"auto", "classification", "regression"});
     add("standardize", &O::standardize, "numbers to mean 0 and standard deviation 1, by the rows trained on");
@@ -166,6 +160,7 @@ class CsvDataset::Fit {
   void find_classes(const std::string& name, Encoding& encoding) const {
     const std::vector<std::string> values = values_of(table_, table_.column(name), rows_);
     const bool numbers = options_.task == "classification" || holds_numbers(name);
+    if (!numbers && options_.task == "auto") check_spelling(name, values);
     const bool classes = number_classes(values);
     encoding.is_class = options_.task == "classification" || (options_.task == "auto" && (!numbers || classes));
     if (encoding.is_class && !classes) {
@@ -192,6 +187,14 @@ class CsvDataset::Fit {
                         "', expected a number as in ", numbers, " other rows; correct it or leave the row out"));
   }
 
+  void check_spelling(const std::string& name, const std::vector<std::string>& given) const {
+    if (given.empty() || !std::ranges::all_of(given, looks_like_number)) return;
+    const auto odd = std::ranges::find_if(given, [](const std::string& text) { return !finite_number(text); });
+    throw DataError("[Csv] " + table_.path + ": column '" + name + "': found '" + *odd +
+                    "', expected a number as 1234.5, without %, commas or spaces; write it so, or set categorical: [" +
+                    name + "] (of a target: task: classification) if these are no numbers");
+  }
+
   // `given`: of how many rows, where it is a guess that they are categories.
   void check_categories(const std::string& name, std::size_t categories, std::optional<std::size_t> given) const {
     const bool come_back = !given || *given <= kFewRows || 2 * categories <= *given;
@@ -209,6 +212,7 @@ class CsvDataset::Fit {
     std::copy_if(values.begin(), values.end(), std::back_inserter(given), [](const auto& v) { return !v.empty(); });
     const bool told = holds(options_.categorical, name);
     if (told || !holds_numbers(name)) {
+      if (!told) check_spelling(name, given);
       const ClassNames sorted(given.begin(), given.end());
       check_categories(name, sorted.size(), told ? std::nullopt : std::optional(given.size()));
       column.categories.assign(sorted.begin(), sorted.end());
@@ -235,40 +239,15 @@ class CsvDataset::Fit {
 
 namespace {
 
-// A row's place among the categories.
-int64_t category_in(const std::vector<std::string>& categories, const CsvTable& table, int64_t row,
-                    std::size_t column) {
-  const std::string& text = table.rows[static_cast<std::size_t>(row)][column];
-  const auto found = std::lower_bound(categories.begin(), categories.end(), text, ByNumberThenText());
-  if (found != categories.end() && *found == text) return found - categories.begin();
-  fail_value(table, row, table.columns[column],
-             "found '" + text + "', expected one of the training rows' values; " + known_and_nearest(text, categories) +
-                 "; correct it, leave the row out, or move it to the training rows");
-}
-
-double number_in(const CsvTable& table, int64_t row, std::size_t column) {
-  const std::string& text = table.rows[static_cast<std::size_t>(row)][column];
-  if (const std::optional<double> number = finite_number(text)) return *number;
-  fail_value(table, row, table.columns[column],
-             text.empty() ? "found no value, expected a number; fill it in or leave the row out"
-                          : "found '" + text + "', expected a number as in the other rows");
-}
-
-int64_t class_in(int64_t count, const CsvTable& table, int64_t row, std::size_t column) {
-  const double number = number_in(table, row, column);
-  if (number == std::floor(number) && number >= 0 && number < static_cast<double>(count)) {
-    return static_cast<int64_t>(number);
-  }
-  fail_value(table, row, table.columns[column],
-             c10::str("found ", number, ", expected one of the training rows' classes, 0 to ", count - 1));
-}
-
 // The numbers there, float32 [rows, names].
 at::Tensor columns_of(const CsvTable& table, const std::vector<int64_t>& rows, const std::vector<std::string>& names) {
   const at::Tensor numbers = at::empty({std::ssize(rows), std::ssize(names)}, at::kFloat);
   float* out = numbers.mutable_data_ptr<float>();
   for (const int64_t row : rows) {
-    for (const std::string& name : names) *out++ = static_cast<float>(number_in(table, row, table.column(name)));
+    for (const std::string& name : names) {
+      const std::size_t place = table.column(name);
+      *out++ = float_in(number_in(table, row, place), table, row, place);
+    }
   }
   return numbers;
 }
@@ -277,13 +256,21 @@ at::Tensor columns_of(const CsvTable& table, const std::vector<int64_t>& rows, c
 
 CsvDataset::CsvDataset(CsvOptions options, const DatasetUse& use) : options_(std::move(options)) {
   check_options(options_);
+  const std::optional<Encoding> kept = Encoding::of(use.encoding);
+  is_kept_ = kept.has_value();
+  if (kept && !use.reads) {
+    adopt(*kept);
+    input_ = at::zeros({0, width()}, at::kFloat);
+    return;
+  }
   const char separator = separator_of(options_);
   const CsvTable table = read_csv(options_.path, separator);
   const auto* training = use.training == nullptr ? nullptr : dynamic_cast<const CsvDataset*>(&use.training->source());
   if (!options_.fit_on.empty()) {
     encoding_ = Fit(options_, read_csv(options_.fit_on, separator)).encoding();
-  } else if (training != nullptr) {
-    adopt(*training);
+    if (kept) require_encoding(*kept, "the checkpoint was trained with; leave fit_on out to take that");
+  } else if (kept || training != nullptr) {
+    adopt(kept ? *kept : training->encoding_);
   } else {
     encoding_ = Fit(options_, table).encoding();
   }
@@ -294,10 +281,9 @@ CsvDataset::CsvDataset(CsvOptions options, const DatasetUse& use) : options_(std
   if (!options_.weight.empty()) weight_ = columns_of(table, rows, {options_.weight}).squeeze(1);
 }
 
-void CsvDataset::adopt(const CsvDataset& training) {
-  encoding_ = training.encoding_;
-  std::vector<std::string> features;
-  for (const Column& column : encoding_.features) features.push_back(column.name);
+void CsvDataset::adopt(const Encoding& training) {
+  encoding_ = training;
+  std::vector<std::string> features = encoding_.names();
   for (const auto& [option, own, others] : {std::tuple("features", &options_.features, &features),
                                             std::tuple("target", &options_.target, &encoding_.targets)}) {
     if (own->empty() || *own == *others) continue;
@@ -314,18 +300,25 @@ bool CsvDataset::has_targets(const CsvTable& table, const std::vector<int64_t>& 
   });
 }
 
-void CsvDataset::read_inputs(const CsvTable& table, const std::vector<int64_t>& rows) {
+int64_t CsvDataset::width() const {
   int64_t width = 0;
   for (const Column& column : encoding_.features) width += std::max<int64_t>(1, std::ssize(column.categories));
-  input_ = at::zeros({std::ssize(rows), width}, at::kFloat);
+  return width;
+}
+
+void CsvDataset::read_inputs(const CsvTable& table, const std::vector<int64_t>& rows) {
+  input_ = at::zeros({std::ssize(rows), width()}, at::kFloat);
   float* out = input_.mutable_data_ptr<float>();
   for (const int64_t row : rows) {
     for (const Column& column : encoding_.features) {
       const std::size_t place = table.column(column.name);
       if (column.categories.empty()) {
-        *out++ = static_cast<float>((number_in(table, row, place) - column.mean) / column.deviation);
+        *out++ = float_in((number_in(table, row, place) - column.mean) / column.deviation, table, row, place);
       } else {
-        out[category_in(column.categories, table, row, place)] = 1;
+        const std::string& text = table.rows[static_cast<std::size_t>(row)][place];
+        if (options_.handle_unknown == "error" || holds(column.categories, text)) {
+          out[category_in(column.categories, table, row, place)] = 1;
+        }
         out += column.categories.size();
       }
     }
@@ -356,22 +349,6 @@ Batch CsvDataset::get(const std::vector<int64_t>& indices) const {
   if (target_.defined()) batch.set("target", at::index_select(target_, 0, index));
   if (weight_.defined()) batch.set("weight", at::index_select(weight_, 0, index));
   return batch;
-}
-
-std::vector<std::string> CsvDataset::class_names() const {
-  std::vector<std::string> names = encoding_.classes;
-  if (!encoding_.is_class || !names.empty()) return names;
-  for (int64_t number = 0; number < encoding_.class_count; ++number) names.push_back(std::to_string(number));
-  return names;
-}
-
-void CsvDataset::check_fits(const Dataset& training) const {
-  const auto* other = dynamic_cast<const CsvDataset*>(&training.source());
-  if (other == nullptr || other->encoding_ == encoding_) return;
-  throw ConfigError("[Csv] " + options_.path + " takes columns, means, deviations or categories from other rows than " +
-                    "the training data, " + other->options_.path +
-                    (options_.fit_on.empty() ? "; set fit_on to that, or the same path, val_fraction and split_seed"
-                                             : "; leave fit_on out to take those of the training data"));
 }
 
 }  // namespace duet

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "data/detail/encoding_json.h"
 #include "io/file_io.h"
 #include "io/safetensors.h"
 
@@ -100,22 +102,58 @@ std::string read_text(const std::string& path) try {
                            "), expected a text file; set 'path'"));
 }
 
-}  // namespace
-
-TextDataset::TextDataset(TextDatasetOptions options) : options_(std::move(options)) {
-  check_options(options_);
-  if (options_.stride == 0) options_.stride = options_.context;
-  const std::string text = read_text(options_.path);
-
+// In their order.
+std::string distinct_bytes(const std::string& text) {
   std::array<bool, 256> seen{};
   for (const char c : text) seen[static_cast<uint8_t>(c)] = true;
-  token_of_.fill(-1);
+  std::string distinct;
   for (size_t byte = 0; byte < seen.size(); ++byte) {
-    if (!seen[byte]) continue;
-    token_of_[byte] = static_cast<int16_t>(vocabulary_.size());
-    vocabulary_.push_back(static_cast<char>(byte));
+    if (seen[byte]) distinct.push_back(static_cast<char>(byte));
   }
+  return distinct;
+}
 
+std::optional<std::string> vocabulary_in(const std::string& encoding) {
+  return encoding_json::read_encoding(encoding, "Text", [](const encoding_json::Json& json) {
+    return distinct_bytes(encoding_json::text_of(json.at("characters")));
+  });
+}
+
+}  // namespace
+
+TextDataset::TextDataset(TextDatasetOptions options, const DatasetUse& use) : options_(std::move(options)) {
+  check_options(options_);
+  if (options_.stride == 0) options_.stride = options_.context;
+  const auto* training = use.training == nullptr ? nullptr : dynamic_cast<const TextDataset*>(&use.training->source());
+  const std::optional<std::string> kept = vocabulary_in(use.encoding);
+  is_kept_ = kept.has_value();
+  const std::string text = kept && !use.reads ? "" : read_text(options_.path);
+  number(kept ? *kept : training != nullptr ? training->vocabulary_ : distinct_bytes(text));
+  if (kept && !use.reads) return;
+  check_characters(text);
+  read_split(text);
+}
+
+void TextDataset::number(std::string vocabulary) {
+  vocabulary_ = std::move(vocabulary);
+  token_of_.fill(-1);
+  for (size_t token = 0; token < vocabulary_.size(); ++token) {
+    token_of_[static_cast<uint8_t>(vocabulary_[token])] = static_cast<int16_t>(token);
+  }
+}
+
+void TextDataset::check_characters(const std::string& text) const {
+  const auto odd =
+      std::find_if(text.begin(), text.end(), [&](char c) { return token_of_[static_cast<uint8_t>(c)] < 0; });
+  if (odd == text.end()) return;
+  throw ConfigError(c10::str("[TextDataset] file '", options_.path, "': found byte ",
+                             static_cast<int>(static_cast<uint8_t>(*odd)), " at position ", odd - text.begin(),
+                             ", expected the ", vocab_size(),
+                             " characters of the training data, which are all that the ",
+                             "model knows; leave it out, or take a split of the same file"));
+}
+
+void TextDataset::read_split(const std::string& text) {
   const auto val_size = static_cast<size_t>(std::floor(static_cast<double>(text.size()) * options_.val_fraction));
   const size_t border = text.size() - val_size;
   const size_t first = options_.split == "val" ? border : 0;
@@ -148,12 +186,23 @@ Batch TextDataset::get(const std::vector<int64_t>& indices) const {
   return {{"input", input}, {"target", target}};
 }
 
+std::string TextDataset::encoding() const {
+  return encoding_json::Json{{"type", "Text"}, {"characters", encoding_json::of_text(vocabulary_)}}.dump();
+}
+
 void TextDataset::check_fits(const Dataset& training) const {
   const auto* other = dynamic_cast<const TextDataset*>(&training.source());
   if (other == nullptr || other->vocabulary_ == vocabulary_) return;
-  throw ConfigError(c10::str("[TextDataset] file '", options_.path, "': found ", vocab_size(),
-                             " distinct characters, expected the ", other->vocab_size(),
-                             " of the training data, since a text numbers its own; take a split of the same file"));
+  const size_t place = vocabulary_.find_first_not_of(other->vocabulary_);
+  const bool has_more = place != std::string::npos;
+  const char odd =
+      has_more ? vocabulary_[place] : other->vocabulary_[other->vocabulary_.find_first_not_of(vocabulary_)];
+  throw ConfigError(
+      c10::str("[TextDataset] file '", options_.path, "': found ", has_more ? "" : "no ", "byte ",
+               static_cast<int>(static_cast<uint8_t>(odd)), " among its ", vocab_size(),
+               " distinct characters, expected the ", other->vocab_size(), " of the ",
+               other->is_kept_ ? "text that the checkpoint was trained on; put that back, or train anew with load_from"
+                               : "training data, since a text numbers its own; take a split of the same file"));
 }
 
 std::vector<int64_t> TextDataset::encode(std::string_view text) const {

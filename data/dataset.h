@@ -23,7 +23,9 @@ class Dataset;
 struct DatasetUse {
   const Dataset* training = nullptr;   // that the model is trained with, whose classes and scales hold; null: this one
   std::vector<std::string> classes{};  // names that the model was trained with, by number; empty: those of `training`
+  std::string encoding{};              // Dataset::encoding() that it was trained with; empty: that of `training`
   bool predicts = false;               // targets may be missing
+  bool reads = true;                   // false: `encoding` is all that is asked for, so that files may be missing
 };
 
 // Indexed samples. get() may be called from several threads at once.
@@ -48,6 +50,9 @@ class Dataset {
   virtual int64_t max_label() const { return -1; }
   // What the classes are called, by number; empty: they have no names, or there are no classes.
   virtual std::vector<std::string> class_names() const { return {}; }
+  // What was found out from the samples for the model's numbers to mean something: columns, means and categories of a
+  // table, the characters of a text. Checkpoints keep this text, and DatasetUse gives it back. Empty: nothing was.
+  virtual std::string encoding() const { return ""; }
   // What people look at in the place of `batch`, which get() or draw() gave for `indices`: its pictures with the values
   // that they had before they were normalized for a model.
   virtual Batch shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const { return batch; }
@@ -95,15 +100,17 @@ struct TextDatasetOptions {
 
 // Windows of a text file, one token per byte. Yields "input" int64 [N, context] and "target" int64 [N, context],
 // which is the input one character later. Tokens number the distinct bytes of the whole file in their order, so that
-// all splits share one vocabulary.
+// all splits share one vocabulary: that of the training data where there is such.
 class TextDataset : public Dataset {
  public:
-  // Throws ConfigError for bad options, DataError if the file cannot be read or the split is shorter than one sample.
-  explicit TextDataset(TextDatasetOptions options = {});
+  // Throws ConfigError for bad options and a byte that the training data lacks, DataError if the file cannot be read or
+  // the split is shorter than one sample.
+  explicit TextDataset(TextDatasetOptions options = {}, const DatasetUse& use = {});
 
   int64_t size() const override { return size_; }
   Batch get(const std::vector<int64_t>& indices) const override;
   bool in_memory() const override { return true; }
+  std::string encoding() const override;
   void check_fits(const Dataset& training) const override;
 
   int64_t context() const { return options_.context; }  // characters per sample
@@ -115,7 +122,12 @@ class TextDataset : public Dataset {
   std::string decode(const std::vector<int64_t>& tokens) const;
 
  private:
+  void number(std::string vocabulary);
+  void check_characters(const std::string& text) const;
+  void read_split(const std::string& text);
+
   TextDatasetOptions options_;
+  bool is_kept_ = false;  // the vocabulary is that of a checkpoint
   std::string vocabulary_;
   std::array<int16_t, 256> token_of_{};  // the token of each byte, -1 for none
   std::vector<uint8_t> tokens_;          // of the split; a byte is enough for at most 256 tokens

@@ -26,6 +26,7 @@ class DatasetView : public Dataset {
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
   int64_t max_label() const override { return dataset_->max_label(); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
+  std::string encoding() const override { return dataset_->encoding(); }
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override {
     return dataset_->shown(batch, indices);
   }
@@ -92,6 +93,7 @@ class ConcatDataset : public Dataset {
   std::vector<int64_t> labels() const override;
   int64_t max_label() const override;
   std::vector<std::string> class_names() const override { return datasets_.front()->class_names(); }
+  std::string encoding() const override { return datasets_.front()->encoding(); }
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
   std::string sample_name(int64_t index) const override;
   void check_fits(const Dataset& training) const override;

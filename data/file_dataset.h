@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,12 +12,14 @@
 namespace duet {
 
 struct CsvTable;
+class MaskLabels;
 
 struct ImageFolderOptions {
   std::string root;                  // a folder for each class; with masks or a manifest the pictures themselves
   std::string masks;                 // PNG masks called like the pictures below root; empty: classes
   std::string manifest;              // CSV with the columns image and target (a class, or a mask's path); from root
   std::vector<std::string> classes;  // in the order of their numbers; empty: the folders' names, sorted
+  std::vector<int64_t> mask_values;  // of class 0, 1, ... in masks; empty: each value is its class
   int64_t channels = 3;              // 3: RGB, 1: grey
   std::string split = "all";         // or "train", "val": parts drawn by split_seed
   double val_fraction = 0.2;
@@ -27,13 +31,15 @@ struct ImageFolderOptions {
 
 // Pictures (PNG, JPEG) in a folder per class, or with a mask each. Read from disk as they are asked for.
 // Yields "image" float32 [N, channels, H, W] in [0, 1], and "target": int64 [N], or the mask int64 [N, H, W], whose
-// label 255 is ignored. Pictures of a batch have one size: resize them by a transform where files differ.
+// label 255 is ignored unless mask_values name it. Pictures lie as they are stored: an orientation in EXIF is not
+// applied. Pictures of a batch have one size: resize them by a transform where files differ.
 // To predict (DatasetUse::predicts), pictures may lie in any folders, and a manifest needs no targets: then there is no
 // "target".
 class ImageFolder : public Dataset {
  public:
   // Lists the files. Throws ConfigError for bad options; DataError for a folder without pictures or classes, a picture
-  // without its mask, a manifest's line that names no file.
+  // without its mask, a manifest's line that names no file, masks of black and white without mask_values. Warns of
+  // files that are left out, as they are no pictures that it reads.
   explicit ImageFolder(ImageFolderOptions options, const DatasetUse& use = {});
 
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
@@ -53,6 +59,7 @@ class ImageFolder : public Dataset {
     int64_t label = 0;
   };
   void list_samples(bool predicts);
+  void check_masks() const;
   void list_class_folders();
   void list_masks();
   void list_manifest(bool predicts);
@@ -63,6 +70,7 @@ class ImageFolder : public Dataset {
   std::pair<at::Tensor, at::Tensor> read(const Sample& sample) const;
 
   ImageFolderOptions options_;
+  std::shared_ptr<const MaskLabels> mask_labels_;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
   bool has_targets_ = true;
@@ -72,6 +80,7 @@ struct CsvOptions {
   std::string path;
   std::vector<std::string> target;       // the column to predict, or several of numbers; empty: none
   std::vector<std::string> features;     // columns to predict from; empty: all others
+  std::string handle_unknown = "error";  // or "ignore": a category that no training row has is all zeros
   std::vector<std::string> categorical;  // columns whose values are categories, though they may look like numbers
   std::string weight;                    // the column of the rows' weights, no feature then; empty: none
   std::string separator = ",";
@@ -102,6 +111,7 @@ class CsvDataset : public Dataset {
   bool in_memory() const override { return true; }
   int64_t max_label() const override { return encoding_.is_class ? encoding_.class_count - 1 : -1; }
   std::vector<std::string> class_names() const override;
+  std::string encoding() const override;
   void check_fits(const Dataset& training) const override;
 
   int64_t values() const { return input_.size(1); }                              // of a sample
@@ -113,6 +123,7 @@ class CsvDataset : public Dataset {
     std::vector<std::string> categories{};  // sorted; empty: numbers
     double mean = 0, deviation = 1;
     bool operator==(const Column&) const = default;
+    std::string difference_from(const Column& expected) const;
   };
   struct Encoding {
     std::vector<Column> features{};
@@ -121,9 +132,15 @@ class CsvDataset : public Dataset {
     bool is_class = false;
     int64_t class_count = 0;
     bool operator==(const Encoding&) const = default;
+    std::vector<std::string> names() const;                       // of the features
+    std::string difference_from(const Encoding& expected) const;  // the first; empty: none
+    std::string text() const;                                     // for a checkpoint
+    static std::optional<Encoding> of(const std::string& text);   // nothing: it is of no table
   };
   class Fit;
-  void adopt(const CsvDataset& training);
+  void adopt(const Encoding& training);
+  int64_t width() const;
+  void require_encoding(const Encoding& expected, const std::string& whose) const;
   bool has_targets(const CsvTable& table, const std::vector<int64_t>& rows, bool predicts) const;
   void read_inputs(const CsvTable& table, const std::vector<int64_t>& rows);
   void read_targets(const CsvTable& table, const std::vector<int64_t>& rows);
@@ -131,6 +148,7 @@ class CsvDataset : public Dataset {
 
   CsvOptions options_;
   Encoding encoding_;
+  bool is_kept_ = false;  // the encoding is that of a checkpoint
   at::Tensor input_, target_, weight_;
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/detail/class_order.h"
+#include "data/detail/mask_labels.h"
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
 #include "io/csv.h"
@@ -50,7 +52,34 @@ struct Listed {
   const Listed* above = nullptr;
 };
 
-void list_pictures(Listed folder, std::vector<std::string>& found) {
+// The pictures that a dataset lists, and what it leaves out.
+class PictureList {
+ public:
+  // Every picture below the folder, sorted by its path within it.
+  std::vector<std::string> below(const std::string& folder) {
+    std::vector<std::string> found;
+    list({folder, {}, {}, nullptr}, found);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  void leave_out(const fs::path& path) {
+    if (left_out_++ == 0) example_ = path.string();
+  }
+  void warn() const {
+    if (left_out_ == 0) return;
+    log_warning(c10::str(
+        "[ImageFolder] ", left_out_, left_out_ == 1 ? " file is" : " files are", " left out, such as '", example_,
+        "', expected .png, .jpg or .jpeg in the folders that are read; convert or move them ", "if they are pictures"));
+  }
+
+ private:
+  void list(Listed folder, std::vector<std::string>& found);
+
+  int64_t left_out_ = 0;
+  std::string example_;
+};
+
+void PictureList::list(Listed folder, std::vector<std::string>& found) {
   std::error_code error;
   folder.real = fs::canonical(folder.path, error);
   if (error) fail_listing(folder.path, error.message());
@@ -60,19 +89,13 @@ void list_pictures(Listed folder, std::vector<std::string>& found) {
   for (const fs::directory_entry& entry : entries_of(folder.path)) {
     const fs::path within = folder.within / entry.path().filename();
     if (is_folder(entry)) {
-      list_pictures({entry.path(), within, {}, &folder}, found);
+      list({entry.path(), within, {}, &folder}, found);
     } else if (entry.is_regular_file(error) && is_image_name(within.string())) {
       found.push_back(within.string());
+    } else {
+      leave_out(entry.path());
     }
   }
-}
-
-// Every picture below the folder, sorted by its path within it.
-std::vector<std::string> pictures_below(const std::string& folder) {
-  std::vector<std::string> found;
-  list_pictures({folder, {}, {}, nullptr}, found);
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 void require_folder(const std::string& folder, const char* option) {
@@ -81,10 +104,14 @@ void require_folder(const std::string& folder, const char* option) {
                                                             "', expected a folder that exists; correct the path");
 }
 
-std::vector<std::string> folders_in(const std::string& root) {
+std::vector<std::string> folders_in(const std::string& root, PictureList& pictures) {
   std::vector<std::string> names;
   for (const auto& entry : entries_of(root)) {
-    if (is_folder(entry)) names.push_back(entry.path().filename().string());
+    if (is_folder(entry)) {
+      names.push_back(entry.path().filename().string());
+    } else if (is_image_name(entry.path().string())) {
+      pictures.leave_out(entry.path());
+    }
   }
   return names;
 }
@@ -128,6 +155,10 @@ std::vector<std::string> known_classes(const ImageFolderOptions& options, const 
   return !use.classes.empty() || use.training == nullptr ? use.classes : use.training->class_names();
 }
 
+std::string path_from(const std::string& root, const std::string& path) {
+  return fs::path(path).is_absolute() ? path : root + "/" + path;
+}
+
 std::string without_ending(const std::string& path) { return fs::path(path).replace_extension().string(); }
 
 }  // namespace
@@ -142,6 +173,9 @@ const OptionFields& ImageFolderOptions::fields() {
     add("masks", &O::masks, "folder of PNG masks called like the pictures");
     add("manifest", &O::manifest, "CSV with the columns image and target (a class, or a mask's path)");
     add("classes", &O::classes, "in the order of their numbers; empty: the folders' names, sorted");
+    add("mask_values", &O::mask_values,
+        "values of class 0, 1, ... in masks; empty: each is its class; else 255 is ignored")
+        .in({.low = 0, .high = 65535});
     add("channels", &O::channels, "3: RGB, 1: grey").in(between(1, 3));
     add("split", &O::split, "all, or a part drawn by split_seed").one_of({"all", "train", "val"});
     add("val_fraction", &O::val_fraction, "share of the samples that is val").in(kShares);
@@ -152,6 +186,9 @@ const OptionFields& ImageFolderOptions::fields() {
       require<ConfigError>(o.masks.empty() || o.manifest.empty(),
                            "[ImageFolder] found masks beside a manifest, expected one of them; name the masks in the "
                            "manifest's column target");
+      const std::set<int64_t> values(o.mask_values.begin(), o.mask_values.end());
+      require<ConfigError>(values.size() == o.mask_values.size(),
+                           "[ImageFolder] mask_values hold a value twice, expected one for each class; correct them");
     });
   });
 }
@@ -159,8 +196,10 @@ const OptionFields& ImageFolderOptions::fields() {
 ImageFolder::ImageFolder(ImageFolderOptions options, const DatasetUse& use)
     : options_(std::move(options)), classes_(known_classes(options_, use)) {
   check_options(options_);
+  mask_labels_ = std::make_shared<MaskLabels>(options_.mask_values);
   require_folder(options_.root, "root");
   list_samples(use.predicts);
+  if (options_.mask_values.empty()) check_masks();
   choose_samples();
 }
 
@@ -169,6 +208,14 @@ void ImageFolder::list_samples(bool predicts) {
   if (!options_.masks.empty()) return list_masks();
   if (predicts && !has_class_folders()) return list_unlabelled();
   list_class_folders();
+}
+
+void ImageFolder::check_masks() const {
+  std::vector<std::string> masks;
+  for (const Sample& sample : samples_) {
+    if (!sample.mask.empty()) masks.push_back(sample.mask);
+  }
+  check_not_black_and_white(masks);
 }
 
 // Of this split, and no more than the limit.
@@ -203,13 +250,16 @@ bool ImageFolder::has_class_folders() const {
 
 void ImageFolder::list_unlabelled() {
   has_targets_ = false;
-  for (const std::string& name : pictures_below(options_.root)) samples_.push_back({options_.root + "/" + name, "", 0});
+  PictureList pictures;
+  for (const std::string& name : pictures.below(options_.root)) samples_.push_back({options_.root + "/" + name, "", 0});
+  pictures.warn();
   require<DataError>(!samples_.empty(),
                      "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg in it; correct the path");
 }
 
 void ImageFolder::list_class_folders() {
-  const std::vector<std::string> folders = folders_in(options_.root);
+  PictureList list;
+  const std::vector<std::string> folders = folders_in(options_.root, list);
   require<DataError>(!folders.empty(), "[ImageFolder] '" + options_.root +
                                            "' has no folders, expected one for each class with its pictures in it; "
                                            "sort the pictures into folders, or set masks or manifest");
@@ -217,13 +267,14 @@ void ImageFolder::list_class_folders() {
   for (const std::string& folder : folders) {
     const int64_t label = label_of(folder, "a folder in '" + options_.root + "'");
     const std::string path = options_.root + "/" + folder;
-    const std::vector<std::string> pictures = pictures_below(path);
+    const std::vector<std::string> pictures = list.below(path);
     if (pictures.empty()) {
       log_warning("[ImageFolder] '" + path + "' holds no .png, .jpg or .jpeg, yet counts as a class; if it is none, " +
                   "remove it");
     }
     for (const std::string& name : pictures) samples_.push_back({path + "/" + name, "", label});
   }
+  list.warn();
   require<DataError>(!samples_.empty(), "[ImageFolder] '" + options_.root +
                                             "': found no .png, .jpg or .jpeg below its folders; correct the path");
 }
@@ -231,14 +282,16 @@ void ImageFolder::list_class_folders() {
 void ImageFolder::list_masks() {
   require_folder(options_.masks, "masks");
   std::map<std::string, std::string> masks;
-  for (const std::string& name : pictures_below(options_.masks)) masks[without_ending(name)] = name;
-  for (const std::string& name : pictures_below(options_.root)) {
+  PictureList list;
+  for (const std::string& name : list.below(options_.masks)) masks[without_ending(name)] = name;
+  for (const std::string& name : list.below(options_.root)) {
     const auto mask = masks.find(without_ending(name));
     require<DataError>(mask != masks.end(), "[ImageFolder] picture '" + options_.root + "/" + name +
                                                 "' has no mask, expected '" + options_.masks + "/" +
                                                 without_ending(name) + ".png'; add it, or move the picture away");
     samples_.push_back({options_.root + "/" + name, options_.masks + "/" + mask->second, 0});
   }
+  list.warn();
   require<DataError>(!samples_.empty(),
                      "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg in it; correct the path");
 }
@@ -255,16 +308,17 @@ void ImageFolder::list_manifest(bool predicts) {
   }
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const std::string where = c10::str(options_.manifest, ":", table.lines[i]);
-    Sample sample{options_.root + "/" + table.rows[i][image], "", 0};
+    Sample sample{path_from(options_.root, table.rows[i][image]), "", 0};
     if (masks) {
-      sample.mask = options_.root + "/" + table.rows[i][target];
+      sample.mask = path_from(options_.root, table.rows[i][target]);
     } else if (has_targets_) {
       sample.label = label_of(table.rows[i][target], where);
     }
     for (const std::string& file : {sample.image, sample.mask}) {
       std::error_code ignored;
       require<DataError>(file.empty() || fs::is_regular_file(file, ignored),
-                         "[ImageFolder] " + where + ": names '" + file + "', expected a file that exists");
+                         "[ImageFolder] " + where + ": names '" + file +
+                             "', expected a file that exists; write its path from root, or the whole of it");
     }
     samples_.push_back(std::move(sample));
   }
@@ -285,7 +339,7 @@ std::pair<at::Tensor, at::Tensor> ImageFolder::read(const Sample& sample) const 
   }
   pixels = pixels.contiguous();
   if (sample.mask.empty()) return {pixels, at::scalar_tensor(sample.label, at::kLong)};
-  at::Tensor mask = read_mask(sample.mask);
+  at::Tensor mask = mask_labels_->classes(read_mask(sample.mask), sample.mask);
   if (mask.size(0) != pixels.size(1) || mask.size(1) != pixels.size(2)) {
     throw DataError(c10::str("[ImageFolder] mask '", sample.mask, "' has ", mask.size(0), " x ", mask.size(1),
                              " pixels, expected ", pixels.size(1), " x ", pixels.size(2), " as its picture has"));
@@ -311,7 +365,10 @@ Batch ImageFolder::get(const std::vector<int64_t>& indices) const {
   return batch;
 }
 
-std::string ImageFolder::sample_name(int64_t index) const { return path(index).substr(options_.root.size() + 1); }
+std::string ImageFolder::sample_name(int64_t index) const {
+  const std::string& name = path(index);
+  return name.starts_with(options_.root + "/") ? name.substr(options_.root.size() + 1) : name;
+}
 
 std::vector<int64_t> ImageFolder::labels() const {
   std::vector<int64_t> labels;

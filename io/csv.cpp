@@ -114,11 +114,15 @@ void check_columns(const CsvReader& reader, const std::vector<std::string>& colu
   const std::size_t other = columns.size() == 1 ? columns.front().find_first_of(";\t") : std::string::npos;
   if (other != std::string::npos && columns.front()[other] != separator) {
     reader.fail("found one column, '" + one_line(columns.front()) + "', expected several between '" + separator +
-                "'; set separator: \"" + (columns.front()[other] == ';' ? ";" : "\\t") + "\"");
+                "'; write commas, or in a Csv dataset set separator: \"" +
+                (columns.front()[other] == ';' ? ";" : "\\t") + "\"");
   }
   std::set<std::string> seen;
   for (const std::string& name : columns) {
-    if (name.empty()) reader.fail("a column has no name; the first line holds the columns' names");
+    if (name.empty()) {
+      reader.fail(
+          "a column has no name, expected one for each in the first line; add it (pandas: to_csv(index=False))");
+    }
     if (name.size() > kMaxColumnName)
       reader.fail("the name of a column has " + std::to_string(name.size()) +
                   " bytes, expected at most 1000; is the first "

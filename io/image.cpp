@@ -25,7 +25,7 @@ at::Tensor decode_file(const std::string& path, Decode decode) try {
   throw DataError(std::string(error.what()) + " (file '" + path + "')");
 }
 
-bool starts_with(const std::string& bytes, std::string_view magic) { return bytes.rfind(magic, 0) == 0; }
+bool is_jpeg(const std::string& bytes) { return bytes.starts_with("\xFF\xD8\xFF"); }
 
 }  // namespace
 
@@ -37,14 +37,18 @@ bool is_image_name(const std::string& path) {
 
 at::Tensor read_image(const std::string& path) {
   return decode_file(path, [](const std::string& bytes) {
-    if (starts_with(bytes, "\xFF\xD8\xFF")) return decode_jpeg(bytes);
-    if (starts_with(bytes, "\x89PNG")) return decode_png(bytes);
+    if (is_jpeg(bytes)) return decode_jpeg(bytes);
+    if (bytes.starts_with("\x89PNG")) return decode_png(bytes);
     throw DataError("[image] found a file that is neither PNG nor JPEG; convert it to one of them");
   });
 }
 
 at::Tensor read_mask(const std::string& path) {
-  return decode_file(path, [](const std::string& bytes) { return decode_png_levels(bytes); });
+  return decode_file(path, [](const std::string& bytes) {
+    if (is_jpeg(bytes))
+      throw DataError("[image] found a JPEG, expected a PNG, as JPEG changes labels; make the mask anew");
+    return decode_png_levels(bytes);
+  });
 }
 
 }  // namespace duet

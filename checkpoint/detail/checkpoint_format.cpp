@@ -60,13 +60,10 @@ CheckpointTensor to_tensor(const json& entry) {
 ordered_json to_json(const RunIdentity& run) {
   std::string lines;
   for (const auto& [path, value] : run.config) lines += path + ": " + value + "\n";
-  return {{"world_size", run.world_size},
-          {"launch", run.launch},
-          {"parent", run.parent},
-          {"data", run.data},
-          {"classes", run.classes},
-          {"config", run.config},
-          {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
+  return {{"world_size", run.world_size}, {"launch", run.launch},
+          {"parent", run.parent},         {"data", run.data},
+          {"classes", run.classes},       {"encoding", run.encoding},
+          {"config", run.config},         {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
 }
 
 RunIdentity to_identity(const json& entry) {
@@ -76,6 +73,7 @@ RunIdentity to_identity(const json& entry) {
   run.parent = entry.at("parent").get<std::string>();
   run.data = entry.at("data").get<std::string>();
   if (entry.contains("classes")) run.classes = entry.at("classes").get<std::vector<std::string>>();
+  if (entry.contains("encoding")) run.encoding = entry.at("encoding").get<std::string>();
   run.config = entry.at("config").get<std::map<std::string, std::string>>();
   return run;
 }

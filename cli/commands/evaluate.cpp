@@ -111,9 +111,17 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
                         "; train first, or name one with --checkpoint");
 }
 
-// Rank 0 alone has read what the checkpoint says of its run.
-std::vector<std::string> classes_everywhere(Communicator& ranks, const std::vector<std::string>& classes) {
-  return nlohmann::json::parse(ranks.broadcast(nlohmann::json(classes).dump())).get<std::vector<std::string>>();
+// Rank 0 alone has read what the checkpoint says of its run: here, of the data.
+RunIdentity data_everywhere(Communicator& ranks, const RunIdentity& run) {
+  using Json = nlohmann::json;
+  const Json said = Json::parse(ranks.broadcast(Json{{"classes", run.classes}, {"encoding", run.encoding}}.dump()));
+  return {.classes = said["classes"].get<std::vector<std::string>>(), .encoding = said["encoding"].get<std::string>()};
+}
+
+// Rows to predict encode by themselves if there is no training data.
+const Dataset* encoding_data(const Run& run) {
+  if (run.train_data || run.test_data.empty()) return run.train_data.get();
+  return run.test_data.front().get();
 }
 
 }  // namespace
@@ -124,14 +132,15 @@ Evaluation open_evaluation(const RunConfig& config, const std::vector<DataConfig
   evaluation.checkpoint = from_main(config.communicator(), [&] { return find_checkpoint(config, checkpoint); });
   const bool weights_alone = is_weights_file(evaluation.checkpoint);
   StateDict state;
-  std::vector<std::string> classes;
+  RunIdentity trained;
   if (!weights_alone) {
     LoadedCheckpoint read = read_on_main(config.communicator(), evaluation.checkpoint);
     state = std::move(read.state);
-    classes = classes_everywhere(config.communicator(), read.run.classes);
+    trained = data_everywhere(config.communicator(), read.run);
     evaluation.step = state.integer("trainer.step");
   }
-  evaluation.run = build_evaluation(config, data, output, classes);
+  evaluation.run = build_evaluation(config, data, output, trained);
+  if (trained.encoding.empty()) warn_of_own_encoding(encoding_data(evaluation.run), evaluation.checkpoint);
   BaseTrainer& trainer = *evaluation.run.trainer;
   run_on_all_ranks(config.communicator(), [&] {
     if (weights_alone) {

@@ -63,8 +63,8 @@ std::vector<double> next_logits(BaseTrainer& trainer, const std::vector<int64_t>
 }
 
 const TextDataset& text_of(const RunConfig& config, const Run& run) {
-  if (const auto& data = run.test_data.front(); data != nullptr) {
-    if (const auto* text = dynamic_cast<const TextDataset*>(&data->source())) return *text;
+  if (run.train_data != nullptr) {
+    if (const auto* text = dynamic_cast<const TextDataset*>(&run.train_data->source())) return *text;
   }
   config.root.child("data").fail("train", "is no text, expected type: Text, whose characters the model knows");
 }
@@ -80,10 +80,7 @@ int generate_command(const Arguments& arguments) {
   if (!std::isfinite(options.temperature))
     throw ConfigError("[generate] --temperature is no number, expected 0 to 1e6");
   if (options.prompt.empty()) throw ConfigError("[generate] --prompt is empty, expected at least one character");
-  DataConfig data = *config.train;
-  data.sampler = "default";
-  data.infinite = false;
-  const Evaluation evaluation = open_evaluation(config, {data}, arguments.checkpoint);
+  const Evaluation evaluation = open_evaluation(config, {}, arguments.checkpoint);
   const TextDataset& text = text_of(config, evaluation.run);
   std::vector<int64_t> tokens = text.encode(options.prompt);
   TokenSampler sampler(options);

@@ -174,9 +174,11 @@ void settle_resumed(const RunConfig& config, const std::string& from, const std:
 }
 
 // Says in what this run is not the one that saved the checkpoint; the config then has what is used.
-void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom numbers, const BaseTrainer& trainer) {
+void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom numbers, const Run& run) {
+  const BaseTrainer& trainer = *run.trainer;
   const RunIdentity saved = CheckpointStore::read_manifest(path).run;
   const RunIdentity& now = trainer.identity();
+  require_encoding(config, run, saved, path);
   config.train->node.located([&] { require_classes(now.classes, saved.classes); });
   const bool takes_numbers = numbers == NumbersFrom::kCheckpoint;
   const auto differences = resume_differences(saved.config, now.config,
@@ -193,7 +195,8 @@ void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom 
 }
 
 // Rank 0 chooses, all load. Whether a checkpoint was there to go on from.
-bool resume(RunConfig& config, const Arguments& arguments, BaseTrainer& trainer) {
+bool resume(RunConfig& config, const Arguments& arguments, Run& run) {
+  BaseTrainer& trainer = *run.trainer;
   Communicator& ranks = config.communicator();
   check_same_option(ranks, "--resume", arguments.resume);
   check_same_option(ranks, "--hyper-parameters", arguments.hyper_parameters);
@@ -206,7 +209,7 @@ bool resume(RunConfig& config, const Arguments& arguments, BaseTrainer& trainer)
   const NumbersFrom numbers = arguments.hyper_parameters == "config" ? NumbersFrom::kThisRun : NumbersFrom::kCheckpoint;
   const std::string path = trainer.load(wanted, numbers);
   run_on_main(ranks, [&] {
-    compare_with_saved(config, path, numbers, trainer);
+    compare_with_saved(config, path, numbers, run);
     settle_resumed(config, from, path, trainer);
   });
   return true;
@@ -217,6 +220,7 @@ void introduce(const RunConfig& config, Run& run) {
   identity.config = flat_config(config.root);
   identity.launch = launch_name(config.launch);
   identity.classes = class_names_of(run);
+  if (run.train_data) identity.encoding = run.train_data->encoding();
   if (config.is_main()) identity.data = data_fingerprint(config, run);
 }
 
@@ -309,7 +313,7 @@ int train_run(const Arguments& arguments, RunConfig& config, Run& run) {
   Communicator& ranks = config.communicator();
   SetAside earlier;
   introduce(config, run);
-  const bool resumed = resume(config, arguments, *run.trainer);
+  const bool resumed = resume(config, arguments, run);
   if (!resumed) earlier = start_anew(config, *run.trainer);
   run.trainer->identity().config = flat_config(config.root);  // with what the checkpoint has decided
   run_on_main(ranks, [&] {

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cli/config/config_options.h"
 #include "cli/config/duration.h"
+#include "cli/config/split_config.h"
 #include "cli/registry.h"
 
 namespace duet {
@@ -299,6 +300,9 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.val = read_datasets(data.child("val"));
   config.test = read_datasets(data.child("test"));
   config.predict = read_data(data.child("predict"), false);
+  for (const auto* evaluated : {&config.val, &config.test}) {
+    if (config.train) share_split(*config.train, *evaluated);
+  }
 
   read_loop(root.child("trainer"), config);
   config.trainer.work_dir = config.work_dir;

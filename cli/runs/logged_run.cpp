@@ -131,7 +131,7 @@ void LogReader::add_record(const Json& record) {
   if (kind == "train" || kind == "val" || kind == "test" || kind == "histogram") {
     add_training(record, kind);
   } else if (kind == "epoch") {
-    add_value("train", "epoch_time", {number_at(record, "step", 0), run_.seconds, number_at(record, "epoch_time", 0)});
+    add_training(record, "train");
   } else if (kind == "stop") {
     run_.end_reason = string_at(record, "reason");
     const bool has_diverged = string_at(record, "outcome") == "diverged";
@@ -140,6 +140,7 @@ void LogReader::add_record(const Json& record) {
   } else if (kind == "error") {
     run_.end = RunEnd::kFailed;
     run_.end_reason = string_at(record, "error");
+    run_.step = std::max(run_.step, count_at(record, "step"));
   } else if (kind == "text") {
     for (const auto& [name, value] : record.items()) {
       if (!is_place(name) && value.is_string()) add_text(name, value.get<std::string>());

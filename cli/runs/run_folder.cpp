@@ -110,7 +110,7 @@ std::vector<RunFolder> read_run_folders(const std::vector<std::string>& paths) {
 std::vector<std::string> find_run_folders(const std::string& root) {
   std::error_code failed;
   if (!fs::is_directory(root, failed)) {
-    throw ConfigError("[duet] found no folder '" + root + "', expected one that holds runs, such as runs");
+    throw ConfigError("[duet] found no folder '" + root + "', expected one that holds runs; name it: duet list FOLDER");
   }
   std::vector<std::string> found;
   const std::string start = without_slash(root);

@@ -13,9 +13,21 @@ bool EpochPlan::limits_reached() const {
 }
 
 void EpochPlan::forget() {
-  length_ = 0;
+  length_ = left_out_ = 0;
   progress_.steps_per_epoch = 0;
   progress_.epoch_offset = 0;
+}
+
+void EpochPlan::next_epoch() {
+  length_ = progress_.steps_per_epoch;
+  left_out_ = 0;
+}
+
+void EpochPlan::leave_out_step() {
+  ++left_out_;
+  if (length_ <= 0) return;
+  --length_;
+  --progress_.epoch_offset;
 }
 
 // Sources that only estimate their length are taken by their word: a resumed run must plan what the unbroken one did.
@@ -46,7 +58,7 @@ int64_t EpochPlan::steps_left(const DataSource& data) const {
 int64_t EpochPlan::next_micro_batches() const {
   const int64_t limit = options_.limit_train_batches;
   if (limit <= 0) return options_.accumulate;
-  return std::min(options_.accumulate, limit - progress_.step_in_epoch * options_.accumulate);
+  return std::min(options_.accumulate, limit - (progress_.step_in_epoch + left_out_) * options_.accumulate);
 }
 
 void EpochPlan::watch_time() {

@@ -20,8 +20,10 @@ class EpochPlan {
   void make(const DataSource& data, RankSync& ranks);
   // A loop of the user's own has no epochs that a trainer knows of.
   void forget();
-  void next_epoch() { length_ = progress_.steps_per_epoch; }
+  void next_epoch();
 
+  // The data of a step have weight 0: the epoch, and so the run, has one step less.
+  void leave_out_step();
   bool is_used_up() const { return length_ > 0 && progress_.step_in_epoch >= length_; }
   bool limits_reached() const;
   // Micro-batches that the next step reads.
@@ -37,7 +39,8 @@ class EpochPlan {
   const LoopOptions& options_;
   Progress& progress_;
   RunControl& control_;
-  int64_t length_ = 0;  // steps of the epoch that runs now; 0: unknown
+  int64_t length_ = 0;    // steps of the epoch that runs now; 0: unknown
+  int64_t left_out_ = 0;  // steps of it whose data had weight 0
 };
 
 }  // namespace duet

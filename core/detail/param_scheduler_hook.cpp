@@ -26,18 +26,31 @@ std::vector<double> values_of(const HyperParameters& numbers, const std::string&
   return values;
 }
 
+ScheduleRun run_of(const Progress& progress) { return {progress.run_length(), progress.steps_per_epoch}; }
+
 }  // namespace
 
 void ParamSchedulerHook::before_train(TrainContext& context) {
   if (schedules_.empty()) return;
-  run_ = {context.progress.run_length(), context.progress.steps_per_epoch};
+  run_ = run_of(context.progress);
   validate_schedules(schedules_, run_);
   params_ = scheduled_numbers(schedules_, context.hyper_parameters);
   warn_of_gaps();
   remember_initial(context.hyper_parameters);
+  draw_curves(context.hyper_parameters);
+}
+
+void ParamSchedulerHook::before_train_iter(TrainContext& context) {
+  const ScheduleRun run = run_of(context.progress);
+  if (curves_.empty() || run.steps == run_.steps) return;
+  run_ = run;
+  draw_curves(context.hyper_parameters);
+}
+
+void ParamSchedulerHook::draw_curves(HyperParameters& numbers) {
   curves_.clear();
   for (const auto& [number, param] : params_) curves_.emplace(number, ScheduleCurve(schedules_, param, run_));
-  follow(context.hyper_parameters);
+  follow(numbers);
 }
 
 void ParamSchedulerHook::remember_initial(const HyperParameters& numbers) {

@@ -23,6 +23,8 @@ class ParamSchedulerHook : public Hook {
   int priority() const override { return kLow; }
 
   void before_train(TrainContext& context) override;
+  // Data that were left out (a rollback, batches of weight 0) have made the run shorter: a resumed run knows no other.
+  void before_train_iter(TrainContext& context) override;
   // ReduceOnPlateau. Throws ConfigError if the validation has not the metric that one monitors.
   void after_val_epoch(TrainContext& context) override;
   // Says so if a ReduceOnPlateau has waited in vain.
@@ -43,6 +45,7 @@ class ParamSchedulerHook : public Hook {
 
   void remember_initial(const HyperParameters& numbers);
   void warn_of_gaps();
+  void draw_curves(HyperParameters& numbers);
   bool governs(const Schedule& schedule, int64_t step) const;
   void reduce(Plateau& plateau, const HyperParameters& numbers);
   ByGroup reductions_of(const std::string& number, std::size_t group) const;

@@ -93,7 +93,10 @@ at::Tensor take_tensor(PackedReader& in, const std::string& name, uint64_t& left
     }
     expect_peer(bytes <= left, "'", name, "' takes ", bytes, " bytes where at most ", left, " are possible");
     left -= bytes;
-    return at::empty(sizes, dtype);
+    const at::Tensor made = at::empty(sizes, dtype);
+    // Numbers of less than a byte lie in fewer bytes than their count says.
+    expect_peer(!made.is_quantized() && made.storage().nbytes() >= made.nbytes(), "'", name, "' is of type ", dtype);
+    return made;
   } catch (const c10::Error& error) {
     expect_peer(false, "'", name, "' of type ", int{type}, ": ", error.what_without_backtrace());
     throw;

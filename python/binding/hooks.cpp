@@ -115,6 +115,10 @@ const std::vector<std::string>& point_names() {
 
 // A method that is called like no point would never run.
 void check_methods(const py::handle& object) {
+  require<ConfigError>(!py::hasattr(object, "on_fit_start"),
+                       "[Hook] " + py::cast<std::string>(py::repr(object)) +
+                           " is a callback of Lightning's, expected a hook; write a duet.Hook, whose "
+                           "after_train_epoch(self, run) is on_train_epoch_end(self, trainer, module)");
   const std::vector<std::string>& points = point_names();
   bool any = false;
   for (const py::handle attribute : py::module_::import("builtins").attr("dir")(object)) {

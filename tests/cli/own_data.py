@@ -287,6 +287,34 @@ def check_mistakes(program):
     assert "mse" in text, text
 
 
+def check_masks_of_black_and_white(program):
+    """255 is a class where it is told to be; a batch of which nothing is left makes no step."""
+    for i in range(40):
+        label = program.folder / f"labels/{i:02}.png"
+        levels = [0, 255, 255]
+        pixels = zlib.decompress(label.read_bytes()[41:-16])
+        inside = bytes(levels[value] for y in range(32) for value in pixels[y * 33 + 1:(y + 1) * 33])
+        write(program.folder, f"white/{i:02}.png", png(32, 32, inside, 0))
+    both = [f"data.{part}.{key}={value}" for part in ("train", "val") for key, value in (("masks", "white"), ("classes", "[no, yes]"))]
+    text = program.run("train", "masks.yaml", *both, "work_dir=runs/white", code=3)
+    assert "mask_values: [0, 255]" in text, text
+    told = [f"data.{part}.mask_values=[0, 255]" for part in ("train", "val")]
+    program.run("train", "masks.yaml", *both, *told, "model.num_classes=2", "evaluator.0.num_classes=2", "work_dir=runs/white")
+    result = program.last_validation("runs/white")
+    assert result["mIoU"] >= 0.7, result
+    text = program.run("train", "masks.yaml", *both, "data.train.mask_values=[3]", "data.val.mask_values=[0, 255]", "work_dir=runs/x", code=3)
+    assert "holds 0, expected one of mask_values: 3" in text, text
+    for i in range(4):
+        write(program.folder, f"labels/{i:02}.png", png(32, 32, bytes([255]) * 32 * 32, 0))
+    hashes = []
+    for mode in ("eager", "graph"):
+        text = program.run("train", "masks.yaml", "data.train.batch_size=1", "trainer.max_epochs=1",
+                           f"mode={mode}", f"work_dir=runs/ignored/{mode}", "--json", "ignored.json")
+        assert "have weight 0" in text, text
+        hashes.append(json.loads((program.folder / "ignored.json").read_text())["weights_hash"])
+    assert hashes[0] == hashes[1], hashes
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -308,6 +336,7 @@ def main():
         assert "degrees" in program.run("help", "RandomRotation")
         check_class_names(program)
         check_new_pictures(program)
+        check_masks_of_black_and_white(program)
         check_tables(program)
         check_parts_and_samplers(program)
         check_mistakes(program)

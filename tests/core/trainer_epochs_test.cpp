@@ -2,11 +2,16 @@
 #include <cmath>
 #include <filesystem>
 #include <numbers>
+#include <ATen/ops/any.h>
+#include <ATen/ops/eq.h>
 #include <gtest/gtest.h>
+#include "base/error.h"
 #include "core/detail/param_scheduler_hook.h"
 #include "core/hook.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
+#include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/trainer_runs.h"
 
@@ -129,6 +134,57 @@ TEST_P(TrainerEpochs, AnEstimateOfTheirLengthIsKept) {
   run({.until = 23, .estimates = true}, seen);  // in the third epoch of ten steps that count as eleven
   run({.epochs = 3, .estimates = true}, seen);
   EXPECT_EQ(seen.planned, 33);
+}
+
+// The perceptron. A batch that holds sample `nothing` weighs nothing, as one all of whose labels are ignored.
+class WithoutWeight : public Task {
+ public:
+  explicit WithoutWeight(int64_t nothing) : nothing_(nothing) {}
+  NamedTensors named_parameters() const override { return task_->named_parameters(); }
+  NamedTensors named_buffers() const override { return task_->named_buffers(); }
+  void train(bool on) override { task_->train(on); }
+  void to(at::Device device) override { task_->to(device); }
+  double weight(const Batch& batch) const override {
+    const bool holds = nothing_ < 0 || batch["id"].eq(nothing_).any().item<bool>();
+    return holds ? 0 : static_cast<double>(batch.size());
+  }
+  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
+
+ private:
+  std::unique_ptr<Task> task_ = testing::mlp_task().make();
+  int64_t nothing_;
+};
+
+TEST_P(TrainerEpochs, AStepWhoseDataWeighNothingIsNotMadeAndTheRunCanBeResumedFromAnyOther) {
+  constexpr int64_t kEpochs = 3, kStepsPerEpoch = kSamples / 4 - 1;
+  const auto trainer_without = [](int64_t nothing) {
+    TrainerOptions options;
+    options.optimizer = SGD{.lr = 0.05};
+    options.loop.max_epochs = kEpochs;
+    options.schedules = {Cosine{}};
+    return make_trainer(GetParam(), std::make_unique<WithoutWeight>(nothing), options);
+  };
+  const NamedTensors samples = testing::numbered_samples(testing::mlp_task(), kSamples);
+  const auto data = [&samples] { return testing::share_of(samples, 4, one_process().get()); };
+  const auto whole = trainer_without(7);
+  std::vector<StateDict> states;
+  auto save = std::make_unique<CallbackHook>("save");
+  save->on(HookPoint::kAfterTrainIter,
+           [&states](TrainContext& context) { states.push_back(copy_of(context.checkpoint_state())); });
+  whole->add_hook(std::move(save));
+  whole->train(*data());
+  EXPECT_EQ(whole->progress().step, kEpochs * kStepsPerEpoch);
+  EXPECT_EQ(whole->progress().planned_steps(), kEpochs * kStepsPerEpoch);
+  const StateDict last = whole->state_dict();
+  for (const StateDict& state : states) {
+    const auto resumed = trainer_without(7);
+    resumed->load_state_dict(state);
+    testing::stderr_of([&] { resumed->train(*data()); });
+    testing::expect_same_bits(last.part("model"), resumed->state_dict().part("model"));
+    EXPECT_EQ(resumed->progress().step, whole->progress().step);
+  }
+  expect_error<DataError>([&] { trainer_without(-1)->train(*data()); },
+                          {"no batch to learn from in epoch 0", "labels are ignored"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, TrainerEpochs, ::testing::Values("eager", "graph"),

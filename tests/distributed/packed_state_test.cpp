@@ -48,6 +48,11 @@ TEST(PackedState, RefusesWhatCannotBeAStateInWords) {
     }
   }
   expect_error<PeerError>([&] { unpack_outline(pack_outline(sample_state(3)), 8); }, {"fc.", "at most 8"});
+  StateDict bytes;
+  bytes.set("e", at::zeros({5}, at::kByte));
+  std::string outline = pack_outline(bytes);
+  outline.at(17) = static_cast<char>(at::ScalarType::QUInt4x2);  // two numbers lie in a byte
+  expect_error<PeerError>([&] { unpack_outline(outline, 100); }, {"'e' is of type QUInt4x2"});
 }
 
 // In one process alone: the ranks below are forked from here.

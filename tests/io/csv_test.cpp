@@ -44,7 +44,7 @@ TEST(Csv, NamesFileAndLineOfWhatIsWrong) {
       },
       {"t.csv", "UTF-16"});
   expect_error<DataError>([] { parsed("a,a\n"); }, {"t.csv:1", "two columns are called 'a'"});
-  expect_error<DataError>([] { parsed("a,\n"); }, {"t.csv:1", "no name"});
+  expect_error<DataError>([] { parsed("a,\n"); }, {"t.csv:1", "no name", "index=False"});
   expect_error<DataError>([] { parsed("a\n\"1\n\n2"); }, {"t.csv:2", "does not end"});
   expect_error<DataError>([] { parsed("a\n\"1\"2\n"); }, {"t.csv:2", "behind the quote"});
   expect_error<DataError>([] { parsed("first,second\n").column("secnd"); }, {"no column 'secnd'", "second"});

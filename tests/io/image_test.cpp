@@ -140,6 +140,8 @@ TEST(Mask, RefusesColoursAndDamage) {
   const TempDir dir;
   expect_error<DataError>([&] { read_mask(dir.write("rgb.png", encode_png(gradient_picture()))); },
                           {"rgb.png", "in colours"});
+  expect_error<DataError>([&] { read_mask(dir.write("mask.jpg", jpeg_bytes(gradient_picture()))); },
+                          {"mask.jpg", "found a JPEG, expected a PNG"});
   const std::string good = level_png({{0, 1, 2}}, 3, 8, PNG_COLOR_TYPE_GRAY);
   for (const std::size_t kept : {std::size_t{4}, std::size_t{30}, good.size() - 20}) {
     const std::string path = dir.write("cut.png", good.substr(0, kept));

@@ -56,6 +56,19 @@ TEST(LoggedRun, UndoesWhatARunWentBackBehind) {
   EXPECT_EQ(log.step, 2);
 }
 
+TEST(LoggedRun, KnowsWhatTheLinesOfEpochsAndAnErrorSay) {
+  const TempDir folder;
+  const LoggedRun log = read_logged_run(
+      folder.write("log.jsonl", R"({"kind":"epoch","epoch":1,"epoch_time":2.5,"train_acc":0.5,"step":4})"
+                                "\n"
+                                R"({"kind":"error","error":"a broken file","step":6})"));
+  ASSERT_NE(log.curve("train", "train_acc"), nullptr);
+  EXPECT_EQ(log.curve("train", "train_acc")->points.back().value, 0.5);
+  EXPECT_EQ(log.curve("train", "epoch_time")->points.back().value, 2.5);
+  EXPECT_EQ(log.epoch, 1);
+  EXPECT_EQ(log.step, 6);
+}
+
 // `duet list` looks into every folder that it finds: nothing there may keep it waiting.
 TEST(RunFolder, PipesAreNoFilesOfARun) {
   const TempDir folder;

@@ -1,0 +1,111 @@
+#include "cli/config/split_config.h"
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
+#include "cli/registry.h"
+
+namespace duet {
+
+namespace {
+
+// Written in whatever way.
+std::string canonical(const std::string& path) {
+  std::error_code failed;
+  const auto found = std::filesystem::weakly_canonical(path, failed);
+  return failed ? path : found.string();
+}
+
+const OptionFields* fields_of(const ConfigNode& node) {
+  const AnyOptions* options = options_of("dataset", node.child("type").text());
+  return options == nullptr ? nullptr : &options->fields();
+}
+
+// As the config or else the type's default says.
+std::string value_of(const ConfigNode& node, const std::string& key) {
+  if (node.child(key).is_set()) return node.child(key).text();
+  const AnyOptions* options = options_of("dataset", node.child("type").text());
+  const OptionField* field = options == nullptr ? nullptr : options->fields().find(key);
+  return field == nullptr || !field->get ? "" : text_of(field->get(options->data()));
+}
+
+bool are_equal(const std::string& a, const std::string& b) {
+  const std::optional<double> first = parse_number<double>(a), second = parse_number<double>(b);
+  return a == b || (first && first == second);
+}
+
+std::vector<ConfigNode> inner_datasets(const ConfigNode& node) {
+  std::vector<ConfigNode> inner = node.list("datasets");
+  if (node.child("dataset").is_set()) inner.push_back(node.child("dataset"));
+  return inner;
+}
+
+constexpr const char* kChoices[] = {"split", "val_fraction", "split_seed", "limit", "indices"};
+
+// What the samples of a dataset are taken from: the same text for the same files.
+std::string origin_of(const ConfigNode& node) {
+  std::string origin = node.child("type").text();
+  for (const char* key : {"path", "root", "manifest"}) {
+    if (node.child(key).is_set()) origin += c10::str(" ", key, " ", canonical(node.child(key).text()));
+  }
+  for (const std::string& name : node.child("arrays").keys()) {
+    origin += c10::str(" ", name, " ", canonical(node.child("arrays").child(name).text()));
+  }
+  for (const ConfigNode& inner : inner_datasets(node)) {
+    origin += " (" + origin_of(inner);
+    for (const char* key : kChoices) origin += c10::str(" ", value_of(inner, key));
+    origin += ")";
+  }
+  return origin;
+}
+
+// The datasets in `node`, itself included, that can be the train and the val part of something.
+void find_parts(const ConfigNode& node, std::vector<ConfigNode>& parts) {
+  const OptionFields* fields = fields_of(node);
+  if (fields != nullptr && fields->find("split") != nullptr && fields->find("val_fraction") != nullptr) {
+    parts.push_back(node);
+  }
+  for (const ConfigNode& inner : inner_datasets(node)) find_parts(inner, parts);
+}
+
+std::vector<ConfigNode> parts_in(const ConfigNode& node) {
+  std::vector<ConfigNode> parts;
+  find_parts(node, parts);
+  return parts;
+}
+
+bool is_part(const ConfigNode& node) { return value_of(node, "split") == "train" || value_of(node, "split") == "val"; }
+
+void share(const ConfigNode& train, ConfigNode part) {
+  if (value_of(part, "split") == "val" && value_of(train, "split") == "all" && train.child("indices").is_empty()) {
+    part.fail("split", "is val, but " + train.path() + ".split is all of the same samples, so that these are trained " +
+                           "on too, expected train; set " + train.path() + ".split: train");
+  }
+  if (!is_part(part) || !is_part(train)) return;
+  for (const std::string key : {"val_fraction", "split_seed"}) {
+    if (fields_of(part)->find(key) == nullptr) continue;
+    if (!part.child(key).is_set() && train.child(key).is_set()) {
+      part.override_with(key + "=" + train.child(key).text(), train.path());
+    }
+    const std::string here = value_of(part, key), there = value_of(train, key);
+    if (are_equal(here, there)) continue;
+    part.fail(key,
+              "is " + here + ", expected " + there + " as " + train.path() + "." + key +
+                  " is, since samples would be in both parts otherwise; set both to the same, or leave this one out");
+  }
+}
+
+}  // namespace
+
+void share_split(const DataConfig& train, const std::vector<DataConfig>& evaluated) {
+  for (const ConfigNode& of_train : parts_in(train.node)) {
+    for (const DataConfig& data : evaluated) {
+      for (const ConfigNode& part : parts_in(data.node)) {
+        if (origin_of(part) == origin_of(of_train)) share(of_train, part);
+      }
+    }
+  }
+}
+
+}  // namespace duet

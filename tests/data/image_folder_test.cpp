@@ -1,0 +1,218 @@
+#include <filesystem>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "data/detail/mask_labels.h"
+#include "data/file_dataset.h"
+#include "io/png.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+std::string grey_picture(int64_t level, int64_t height = 4, int64_t width = 6) {
+  return encode_png(at::full({height, width, 3}, level, at::kByte));
+}
+
+// Two classes: ants 10, 20; bees 100, 110, 120.
+class ImageFolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* folder : {"set/bees", "set/ants"}) std::filesystem::create_directories(dir_ / folder);
+    for (const int level : {10, 20}) dir_.write("set/ants/" + std::to_string(level) + ".png", grey_picture(level));
+    for (const int level : {100, 110, 120})
+      dir_.write("set/bees/" + std::to_string(level) + ".png", grey_picture(level));
+    dir_.write("set/bees/notes.txt", "no picture");
+  }
+  TempDir dir_;
+};
+
+TEST_F(ImageFolderTest, GivesPicturesAndTheNumbersOfTheirFolders) {
+  const ImageFolder data({.root = dir_ / "set"});
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"ants", "bees"}));
+  ASSERT_EQ(data.size(), 5);
+  EXPECT_EQ(data.max_label(), 1);
+  const Batch batch = data.get({4, 0, 1});
+  EXPECT_EQ(batch["image"].sizes(), at::IntArrayRef({3, 3, 4, 6}));
+  EXPECT_EQ(batch["image"].scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(batch["target"], at::tensor({1, 0, 0}, at::kLong)));
+  EXPECT_NEAR(batch["image"][0][0][0][0].item<double>() * 255, 120, 1e-3);
+  EXPECT_EQ(data.sample_name(4), "bees/120.png");
+  EXPECT_NEAR(ImageFolder({.root = dir_ / "set", .channels = 1}).get({1})["image"].mean().item<double>() * 255, 20,
+              1e-3);
+}
+
+TEST_F(ImageFolderTest, SaysThatAClassHasNoPicture) {
+  std::filesystem::create_directories(dir_ / "set/cats");
+  ::testing::internal::CaptureStderr();
+  const ImageFolder data({.root = dir_ / "set"});
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("set/cats' holds no .png"), std::string::npos);
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"ants", "bees", "cats"}));
+}
+
+TEST_F(ImageFolderTest, SplitsShareNoPictureAndHaveAll) {
+  const auto paths = [&](const std::string& split) {
+    const ImageFolder data({.root = dir_ / "set", .split = split, .val_fraction = 0.4, .split_seed = 3});
+    std::vector<std::string> all;
+    for (int64_t i = 0; i < data.size(); ++i) all.push_back(data.path(i));
+    return all;
+  };
+  std::vector<std::string> both = paths("train");
+  EXPECT_EQ(both.size(), 3U);
+  for (const std::string& path : paths("val")) both.push_back(path);
+  std::sort(both.begin(), both.end());
+  EXPECT_EQ(both, paths("all"));
+  EXPECT_EQ(ImageFolder({.root = dir_ / "set", .limit = 2}).size(), 2);
+}
+
+TEST_F(ImageFolderTest, ChecksThatClassesAreThoseOfTheTrainingData) {
+  std::filesystem::create_directories(dir_ / "other/bees");
+  dir_.write("other/bees/1.png", grey_picture(1));
+  const ImageFolder train({.root = dir_ / "set"}), other({.root = dir_ / "other"});
+  expect_error<ConfigError>([&] { other.check_fits(train); }, {"ants, bees", "set classes"});
+  const ImageFolder told({.root = dir_ / "other", .classes = {"ants", "bees"}});
+  told.check_fits(train);
+  EXPECT_EQ(told.get({0})["target"].item<int64_t>(), 1);
+}
+
+TEST_F(ImageFolderTest, NumbersClassesAsTheTrainingDataDoes) {
+  std::filesystem::create_directories(dir_ / "other/bees");
+  dir_.write("other/bees/1.png", grey_picture(1));
+  const ImageFolder train({.root = dir_ / "set"});
+  const ImageFolder other({.root = dir_ / "other"}, {.training = &train});
+  other.check_fits(train);
+  EXPECT_EQ(other.get({0})["target"].item<int64_t>(), 1);
+  EXPECT_EQ(other.class_names(), (std::vector<std::string>{"ants", "bees"}));
+  // The classes of a checkpoint come before those of folders that may have gone since.
+  const ImageFolder later({.root = dir_ / "other"}, {.training = &train, .classes = {"ants", "apes", "bees"}});
+  EXPECT_EQ(later.get({0})["target"].item<int64_t>(), 2);
+  std::filesystem::create_directories(dir_ / "other/cats");
+  dir_.write("other/cats/1.png", grey_picture(1));
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "other"}, {.training = &train}); },
+                          {"'cats'", "classes: ants, bees"});
+}
+
+TEST_F(ImageFolderTest, GivesPicturesWithoutTargetsToPredict) {
+  const ImageFolder train({.root = dir_ / "set"});
+  const DatasetUse use{.training = &train, .predicts = true};
+  for (const char* folder : {"new", "new/monday"}) std::filesystem::create_directories(dir_ / folder);
+  dir_.write("new/b.png", grey_picture(30));
+  dir_.write("new/monday/a.png", grey_picture(40));
+  const ImageFolder data({.root = dir_ / "new"}, use);
+  const Batch batch = data.get({0, 1});
+  EXPECT_FALSE(batch.has("target"));
+  EXPECT_EQ(batch.size(), 2);
+  EXPECT_EQ(data.sample_name(1), "monday/a.png");
+  EXPECT_EQ(data.class_names(), train.classes());
+  EXPECT_TRUE(data.labels().empty());
+  EXPECT_TRUE(ImageFolder({.root = dir_ / "set"}, use).get({0}).has("target")) << "folders of classes";
+  const std::string list = dir_.write("list.csv", "image\nb.png\n");
+  EXPECT_FALSE(ImageFolder({.root = dir_ / "new", .manifest = list}, use).get({0}).has("target"));
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "new/monday"}, {.training = &train}); },
+                          {"has no folders", "one for each class"});
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "new", .manifest = list}); }, {"no column 'target'"});
+  std::filesystem::create_directories(dir_ / "none");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "none"}, use); }, {"none", "found no .png"});
+}
+
+TEST_F(ImageFolderTest, ALimitTakesAllClassesAlike) {
+  const auto names = [&](int64_t limit) {
+    const ImageFolder data({.root = dir_ / "set", .limit = limit});
+    std::vector<std::string> all;
+    for (int64_t i = 0; i < data.size(); ++i) all.push_back(data.sample_name(i));
+    return all;
+  };
+  EXPECT_EQ(names(2), (std::vector<std::string>{"ants/10.png", "bees/100.png"}));
+  EXPECT_EQ(names(3), (std::vector<std::string>{"ants/10.png", "ants/20.png", "bees/100.png"}));
+  EXPECT_EQ(names(9).size(), 5U);
+}
+
+TEST_F(ImageFolderTest, ReadsMasksBesideThePictures) {
+  std::filesystem::create_directories(dir_ / "pictures");
+  std::filesystem::create_directories(dir_ / "masks");
+  dir_.write("pictures/a.png", grey_picture(50));
+  const ImageFolderOptions options{.root = dir_ / "pictures", .masks = dir_ / "masks"};
+  expect_error<DataError>([&] { ImageFolder{options}; }, {"pictures/a.png", "has no mask", "a.png"});
+  dir_.write("masks/a.png", grey_picture(1));
+  expect_error<DataError>([&] { ImageFolder{options}.get({0}); }, {"masks/a.png", "in colours"});
+}
+
+TEST(MaskLabels, AreTheirValuesOrThePlacesOfThem) {
+  const at::Tensor pixels = at::tensor({0, 255, 7, 0}, at::kLong).view({2, 2});
+  EXPECT_TRUE(at::equal(MaskLabels({}).classes(pixels, "m.png"), pixels));
+  EXPECT_TRUE(
+      at::equal(MaskLabels({7, 0}).classes(pixels, "m.png"), at::tensor({1, 255, 0, 1}, at::kLong).view({2, 2})));
+  EXPECT_TRUE(
+      at::equal(MaskLabels({0, 7, 255}).classes(pixels, "m.png"), at::tensor({0, 2, 1, 0}, at::kLong).view({2, 2})));
+  expect_error<DataError>([&] { MaskLabels({0, 255}).classes(pixels, "m.png"); },
+                          {"'m.png' holds 7", "mask_values: 0 255"});
+}
+
+TEST_F(ImageFolderTest, SaysHowManyFilesItLeavesOut) {
+  for (const char* name : {"set/bees/a.webp", "set/bees/b.webp", "set/stray.png"}) dir_.write(name, grey_picture(1));
+  const auto warning = [](const ImageFolderOptions& options) {
+    return testing::stderr_of([&] { ImageFolder{options}; });
+  };
+  EXPECT_THAT(warning({.root = dir_ / "set"}), ::testing::HasSubstr("4 files are left out"));  // and notes.txt
+  std::filesystem::remove(dir_ / "set/bees/notes.txt");
+  EXPECT_THAT(warning({.root = dir_ / "set"}), ::testing::HasSubstr("such as '" + (dir_ / "set/stray.png")));
+  for (const char* name : {"set/bees/a.webp", "set/bees/b.webp", "set/stray.png"}) std::filesystem::remove(dir_ / name);
+  EXPECT_THAT(warning({.root = dir_ / "set"}), ::testing::Not(::testing::HasSubstr("left out")));
+}
+
+TEST_F(ImageFolderTest, AManifestMayNameWholePaths) {
+  const std::string list =
+      dir_.write("list.csv", "image,target\n" + (dir_ / "set/ants/10.png") + ",a\nbees/100.png,b\n");
+  const ImageFolder data({.root = dir_ / "set", .manifest = list});
+  EXPECT_EQ(data.sample_name(0), "ants/10.png");
+  EXPECT_EQ(data.get({0, 1})["target"].size(0), 2);
+}
+
+TEST_F(ImageFolderTest, ReadsAManifest) {
+  dir_.write("list.csv", "image,target\nants/10.png,crawls\nbees/100.png,flies\nbees/110.png,flies\n");
+  const ImageFolder data({.root = dir_ / "set", .manifest = dir_ / "list.csv"});
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"crawls", "flies"}));
+  EXPECT_TRUE(at::equal(data.get({0, 1, 2})["target"], at::tensor({0, 1, 1}, at::kLong)));
+  dir_.write("list.csv", "image,target\nants/10.png,crawls\nants/11.png,crawls\n");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = dir_ / "list.csv"}); },
+                          {"list.csv:3", "ants/11.png"});
+}
+
+TEST_F(ImageFolderTest, SortsNumbersOfAManifestAndRefusesEmptyTargets) {
+  const std::string list = dir_.write("list.csv", "image,target\nants/10.png,10\nants/20.png,9\n");
+  EXPECT_EQ(ImageFolder({.root = dir_ / "set", .manifest = list}).classes(), (std::vector<std::string>{"9", "10"}));
+  dir_.write("list.csv", "image,target\nants/10.png,10\nants/20.png,\n");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list}); },
+                          {"list.csv:3", "found no target"});
+}
+
+TEST_F(ImageFolderTest, PassesHiddenFilesAndNamesLinksBack) {
+  std::filesystem::create_directories(dir_ / "set/ants/.cache");
+  dir_.write("set/ants/.cache/1.png", grey_picture(1));
+  dir_.write("set/ants/._10.png", "no picture");
+  std::filesystem::create_symlink(std::filesystem::path(dir_ / "set/ants/10.png"), dir_ / "set/ants/link.png");
+  const ImageFolder data({.root = dir_ / "set"});
+  EXPECT_EQ(data.size(), 6);
+  EXPECT_EQ(data.path(2), dir_ / "set/ants/link.png");
+  std::filesystem::create_directory_symlink("..", dir_ / "set/ants/up");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}); }, {"set/ants/up", "a link back to"});
+}
+
+TEST_F(ImageFolderTest, NamesWhatIsWrong) {
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "none"}); }, {"none", "folder that exists"});
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set/ants"}); }, {"has no folders"});
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .classes = {"ants"}}); },
+                          {"'bees'", "classes: ants"});
+  expect_error<ConfigError>([&] { ImageFolder({.root = dir_ / "set", .channels = 2}); }, {"channels is 2"});
+  dir_.write("set/ants/large.png", grey_picture(1, 8, 8));
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}).get({0, 2}); }, {"large.png", "Resize"});
+  dir_.write("set/ants/large.png", "torn");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}).get({2}); }, {"large.png", "neither PNG nor JPEG"});
+}
+
+}  // namespace
+}  // namespace duet
