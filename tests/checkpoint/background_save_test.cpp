@@ -202,7 +202,9 @@ TEST(ReadBack, ALoadReadsAndVerifiesInOneReading) {
   for (const auto& file : std::filesystem::directory_iterator(path)) bytes += file.file_size();
   const uint64_t before = testing::bytes_read();
   expect_same_state(state, CheckpointStore::load(folder / "c"));
-  EXPECT_EQ(testing::bytes_read() - before, bytes);
+  const uint64_t read = testing::bytes_read() - before;
+  EXPECT_GE(read, bytes);
+  EXPECT_LE(read, bytes + 4096) << "more than the headers was read twice";
 }
 
 TEST(FolderLock, SaysOnceThatAFileSystemCannotLock) {

@@ -22,6 +22,7 @@ RunIdentity sample_identity() {
   return {.config = {{"model.dropout", "0.1"}, {"train.'a.b'", "\"ü \\\"q\\\"\""}},
           .data = "Csv, 100 samples, 0123",
           .classes = {"ant", "bee"},
+          .encoding = R"({"type":"Csv"})",
           .launch = "torchrun 1234",
           .parent = "runs/a/checkpoints/step-7",
           .world_size = 4};
@@ -31,6 +32,7 @@ void expect_same_identity(const RunIdentity& a, const RunIdentity& b) {
   EXPECT_EQ(a.config, b.config);
   EXPECT_EQ(a.data, b.data);
   EXPECT_EQ(a.classes, b.classes);
+  EXPECT_EQ(a.encoding, b.encoding);
   EXPECT_EQ(a.launch, b.launch);
   EXPECT_EQ(a.parent, b.parent);
   EXPECT_EQ(a.world_size, b.world_size);

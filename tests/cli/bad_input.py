@@ -149,7 +149,7 @@ def check_values(checks):
     checks.later(CONFIG, r"model\.vocab_size is 0, .*set the size here", *run, gpt % (8, ""))
     checks.later(CONFIG, r"shape \[1, 8\], .*context = 4; set model\.context", *run, gpt % (4, ""), TEXT % "",
                  "work_dir=runs/short")  # it comes as far as a run, which would have the others wait
-    checks.later(CONFIG, r"data\.val: .*'data/other_text': found \d+ distinct characters, .*split of the same file", *run,
+    checks.later(CONFIG, r"data\.val: .*'data/other_text': found byte \d+ at position \d+, .*split of the same file", *run,
                  gpt % (8, ""), TEXT % ", val: {type: Text, path: data/other_text, context: 8}")
     checks.later(CONFIG, r"n_embd is 8, expected a multiple of n_head = 3", *run,
                  "model={type: Gpt, n_embd: 8, n_head: 3}", TEXT % "")

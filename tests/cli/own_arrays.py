@@ -68,7 +68,7 @@ def check_mistakes(program):
             ("grey.yaml", 2, "ChannelsFirst", "data.train.transforms=[]"),
             ("grey.yaml", 2, "image uint8 [8, 8]", "data.train.transforms=[{type: RandomFlip, chance: 0}]"),
             ("squares.yaml", 2, "channels come last", "data.train.transforms=[{type: RandomFlip, chance: 0}]"),
-            ("grey.yaml", 3, "rename: {pixels: image}", "data.train.arrays={pixels: x.npy, target: y.npy}",
+            ("grey.yaml", 3, "rename: {<one of these>: image}", "data.train.arrays={pixels: x.npy, target: y.npy}",
              "data.train.transforms=[]"),
             ("grey.yaml", 2, "cast: {target: int64}", "data.train.cast={target: float64}"),
             ("grey.yaml", 2, "sample_weights", "data.train.sampler=weighted"),

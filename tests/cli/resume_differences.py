@@ -105,7 +105,9 @@ def the_record_reproduces_the_run(case):
 
 def other_data(case):
     write_rows(case.folder / "other.csv", 100)
-    text = case.resume("other", "data.train.path=other.csv")
+    text = case.resume("other", "data.train.path=other.csv", code=2)
+    expect("the mean of column 'b' is 4.9, expected 4.65, as the checkpoint was trained with" in text, text)
+    text = case.resume("other", "data.train.path=other.csv", "data.train.fit_on=rows.csv")
     expect(re.search(r"training data is not what .*: Csv, 40 samples, \w+ here, Csv, 40 samples, \w+ there", text), text)
 
 

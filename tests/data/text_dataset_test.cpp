@@ -56,6 +56,21 @@ TEST_F(TextDatasetTest, SplitsShareAVocabularyAndNoCharacter) {
   EXPECT_EQ(train_data.decode(row(train_data.get({13})["target"], 0)), "c");
 }
 
+TEST_F(TextDatasetTest, NumbersAreThoseOfTheTrainingDataOrTheCheckpoint) {
+  const TextDataset train(options("cab\xFF cab", "all", 2));
+  EXPECT_EQ(TextDataset(options("bcc", "all", 1)).encode("b"), (std::vector<int64_t>{0}));
+  for (const DatasetUse& use : {DatasetUse{.training = &train}, DatasetUse{.encoding = train.encoding()}}) {
+    const TextDataset other(options("bcc", "all", 1), use);
+    other.check_fits(train);
+    EXPECT_EQ(row(other.get({0})["input"], 0), train.encode("b"));
+    expect_error<ConfigError>([&] { TextDataset(options("abx", "all", 1), use); }, {"byte 120 at position 2"});
+  }
+  const TextDataset kept({.path = dir_ / "gone"}, {.encoding = train.encoding(), .reads = false});
+  EXPECT_EQ(kept.vocabulary(), train.vocabulary());
+  expect_error<ConfigError>([&] { TextDataset(options("cabd\xFF ", "all", 2)).check_fits(kept); },
+                            {"byte 100", "the checkpoint was trained on", "load_from"});
+}
+
 TEST_F(TextDatasetTest, LastWindowEndsWithinTheText) {
   for (int64_t length = 5; length < 20; ++length) {
     for (int64_t stride = 1; stride < 6; ++stride) {
