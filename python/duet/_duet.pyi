@@ -1134,7 +1134,7 @@ class Auroc:
 Auroc(num_classes=1, target='target', prediction='prediction')
 
 num_classes: classes of the scores; 1: one score, of class 1 against 0 (an integer >= 1)
-target: tensor of the batch: class numbers [N] (a text)
+target: tensor of the batch: class numbers [N], or 0 and 1 of each class [N, classes] (a text)
 prediction: output that holds the scores [N, classes] (a text)"""
     num_classes: int
     target: str
@@ -1147,7 +1147,7 @@ class AveragePrecision:
 AveragePrecision(num_classes=1, target='target', prediction='prediction')
 
 num_classes: classes of the scores; 1: one score, of class 1 against 0 (an integer >= 1)
-target: tensor of the batch: class numbers [N] (a text)
+target: tensor of the batch: class numbers [N], or 0 and 1 of each class [N, classes] (a text)
 prediction: output that holds the scores [N, classes] (a text)"""
     num_classes: int
     target: str
