@@ -13,7 +13,7 @@ namespace {
 // Written in whatever way.
 std::string canonical(const std::string& path) {
   std::error_code failed;
-  const auto found = std::filesystem::weakly_canonical(std::filesystem::absolute(path), failed);
+  const auto found = std::filesystem::weakly_canonical(std::filesystem::absolute(path, failed), failed);
   return failed ? path : found.string();
 }
 

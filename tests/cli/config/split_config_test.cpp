@@ -47,6 +47,7 @@ TEST(SplitConfig, OtherFilesAndEqualValuesAreLeftAlone) {
   parsed("Csv, path: t.csv", "Csv, path: v.csv, split: val");
   parsed("Csv, path: t.csv, split: train", "Csv, path: t.csv, split: val, val_fraction: 0.20, split_seed: 0");
   parsed("Csv, path: t.csv", "Csv, path: t.csv");
+  parsed("Csv, path: ''", "Csv, path: ''");  // whoever reads it says what is wrong
 }
 
 }  // namespace
