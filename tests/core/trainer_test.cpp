@@ -298,7 +298,7 @@ TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {
   Names calls;
   trainer->add_hook(recorder(calls));
   Empty empty;
-  expect_error<DataError>([&] { trainer->train(empty); }, {"no batch for epoch 0"});
+  expect_error<DataError>([&] { trainer->train(empty); }, {"no batch to learn from in epoch 0"});
   EXPECT_EQ(calls.back(), "after_run");
 }
 
