@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -111,7 +112,7 @@ CheckpointStore::~CheckpointStore() = default;
 
 std::string CheckpointStore::root_of(const std::string& work_dir) { return followed(work_dir + "/checkpoints"); }
 
-std::string CheckpointStore::folder_name(int64_t step) { return c10::str("step-", step); }
+std::string CheckpointStore::folder_name(int64_t step) { return concat_text("step-", step); }
 
 // One save at a time, whoever begins them, and in their order.
 void CheckpointStore::begin_save(int64_t step) {
@@ -279,7 +280,7 @@ void CheckpointStore::set_best(const std::string& name, const std::string& file)
 }
 
 std::string CheckpointStore::best_file(const std::string& metric) {
-  std::string file = c10::str(kBestFile, "_");
+  std::string file = concat_text(kBestFile, "_");
   for (const char c : metric) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
     file += plain ? c : '_';

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/log.h"
 #include "cli/builtin_types.h"
@@ -93,7 +94,7 @@ std::unique_ptr<EMAHook> ema(ConfigNode& node, HookContext& context) {
   }
   const std::string first = options.name;
   for (int number = 2; context.hooks.find(options.name) != nullptr; ++number)
-    options.name = c10::str(first, "_", number);
+    options.name = concat_text(first, "_", number);
   options.name = node.find<std::string>("name").value_or(options.name);
   node.reject_unknown();
   return std::make_unique<EMAHook>(options);

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "data/dataset.h"
@@ -61,7 +62,7 @@ std::string data_fingerprint(const RunConfig& config, const Run& run) {
   if (run.train_data == nullptr || run.train_data->size() == 0) return "";
   const Dataset& data = *run.train_data;
   const int64_t size = data.size();
-  const std::string kind = c10::str(config.train->node.child("type").text(), ", ", size, " samples");
+  const std::string kind = concat_text(config.train->node.child("type").text(), ", ", size, " samples");
   std::string hashes;
   try {
     for (const int64_t index : std::set<int64_t>{0, size / 2, size - 1}) {
@@ -72,7 +73,7 @@ std::string data_fingerprint(const RunConfig& config, const Run& run) {
   } catch (const std::exception&) {
     return "";  // training will come to that sample, and say what is wrong with it
   }
-  return c10::str(kind, ", ", xxh3_hex(hashes.data(), hashes.size()));
+  return concat_text(kind, ", ", xxh3_hex(hashes.data(), hashes.size()));
 }
 
 std::vector<std::string> class_names_of(const Run& run) {

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -185,7 +186,7 @@ void HookList::in_step(StepView& context) {
 
 void HookList::on(HookPoint point, std::function<void(TrainContext&)> callback, std::string name, int priority) {
   for (int number = 1; name.empty(); ++number) {
-    std::string free = c10::str("on_", to_string(point), "_", number);
+    std::string free = concat_text("on_", to_string(point), "_", number);
     if (find(free) == nullptr) name = std::move(free);
   }
   auto hook = std::make_unique<CallbackHook>(std::move(name), priority);

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -324,7 +325,7 @@ void CheckpointHook::report_failures(const TrainContext& context) const {
 namespace {
 
 // The first one as where there was but one.
-std::string numbered(const char* key, std::size_t index) { return index == 0 ? key : c10::str(key, ".", index); }
+std::string numbered(const char* key, std::size_t index) { return index == 0 ? key : concat_text(key, ".", index); }
 
 // What lies below the keys.
 StateDict below(const std::vector<std::string>& keys, const StateDict& state) {
@@ -358,7 +359,7 @@ void CheckpointHook::publish(const TrainContext& context) const {
       continue;
     }
     std::filesystem::create_directories(folder);
-    const std::string path = c10::str(folder, "/", name, "-", weights_hash(weights).substr(0, 8), ".safetensors");
+    const std::string path = concat_text(folder, "/", name, "-", weights_hash(weights).substr(0, 8), ".safetensors");
     write_weights(path, weights);
     log_info("published '" + path + "'");
   }

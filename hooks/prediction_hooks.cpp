@@ -14,6 +14,7 @@
 #include <ATen/ops/softmax.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/train_context.h"
@@ -314,13 +315,13 @@ std::string VisualizationHook::name_of(const TrainContext& context, int64_t row,
   name = std::filesystem::path(name).replace_extension().string();
   std::replace(name.begin(), name.end(), '/', '-');
   if (name.empty() || name.size() > kLongest) return std::to_string(number);
-  if (!names_.insert(name).second) name += c10::str(".", number);
+  if (!names_.insert(name).second) name += concat_text(".", number);
   return name;
 }
 
 void VisualizationHook::write_file(const TrainContext& context, const std::string& name, const Painting& painting) {
   const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
-  const std::string path = (folder / c10::str(name, "_", context.progress.step, ".png")).string();
+  const std::string path = (folder / concat_text(name, "_", context.progress.step, ".png")).string();
   try {
     std::filesystem::create_directories(folder);
     write_png(path, painting.pixels, painting.legend);

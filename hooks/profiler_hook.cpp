@@ -10,6 +10,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/csrc/profiler/stubs/base.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/hook.h"
@@ -239,7 +240,7 @@ void ProfilerHook::write_trace(TrainContext& context) {
   if (last < trace->first_step) return;
   const std::string rank = rank_name(context);
   const std::string end = rank.empty() ? ".json" : "." + rank + ".json";
-  save(*result, c10::str(folder_, "/step-", trace->first_step, "-", last, end));
+  save(*result, concat_text(folder_, "/step-", trace->first_step, "-", last, end));
 }
 
 }  // namespace duet

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/strides.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
@@ -168,7 +169,7 @@ void write_pt(const std::string& path, const StateDict& state) {
   add(".storage_alignment", alignment.data(), alignment.size());
   add("byteorder", byte_order.data(), byte_order.size());
   for (size_t i = 0; i < contents.storages.size(); ++i) {
-    add(c10::str("data/", i), contents.storages[i].const_data_ptr(), contents.storages[i].nbytes());
+    add(concat_text("data/", i), contents.storages[i].const_data_ptr(), contents.storages[i].nbytes());
   }
   add("version", version.data(), version.size());
   try {

@@ -8,6 +8,7 @@
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
@@ -42,8 +43,8 @@ std::string metadata_entry(const std::map<std::string, std::string>& metadata) {
 
 std::string tensor_entry(const std::string& name, const at::Tensor& tensor, uint64_t begin) {
   const std::string shape = json(tensor.sizes().vec()).dump();
-  return c10::str(quoted(name), ":{\"dtype\":\"", safetensors_dtype(tensor.scalar_type()), "\",\"shape\":", shape,
-                  ",\"data_offsets\":[", begin, ",", begin + tensor.nbytes(), "]}");
+  return concat_text(quoted(name), ":{\"dtype\":\"", safetensors_dtype(tensor.scalar_type()), "\",\"shape\":", shape,
+                     ",\"data_offsets\":[", begin, ",", begin + tensor.nbytes(), "]}");
 }
 
 // Length prefix, then the JSON padded with spaces so that the data starts at a multiple of 8.
@@ -193,7 +194,7 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_
   const auto* const dtype = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
                                          [&](const FileType& known) { return type == known.safetensors; });
   expect_file(dtype != std::end(kFileTypes), "tensor '", name, "' has dtype ",
-              type.dump(-1, ' ', true, json::error_handler_t::replace),
+              type.is_string() ? one_line(type.get_ref<const std::string&>(), 40) : type.type_name(),
               ", expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
   entry.dtype = dtype->type;
 

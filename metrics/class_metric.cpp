@@ -16,6 +16,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/detail/class_fields.h"
@@ -162,7 +163,7 @@ Accuracy::Accuracy(AccuracyOptions options)
 std::vector<std::string> Accuracy::names() const {
   if (options_.topk == std::vector<int64_t>{1}) return {"accuracy"};
   std::vector<std::string> names;
-  for (const int64_t k : options_.topk) names.push_back(c10::str("accuracy/top", k));
+  for (const int64_t k : options_.topk) names.push_back(concat_text("accuracy/top", k));
   return names;
 }
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <system_error>
 #include <vector>
-#include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
@@ -37,7 +37,7 @@ std::vector<std::string> steps_after(const std::string& root, int64_t step) {
   return names;
 }
 
-std::string note_in(const std::string& root) { return c10::str(root, "/", kAbandonedNote); }
+std::string note_in(const std::string& root) { return concat_text(root, "/", kAbandonedNote); }
 
 }  // namespace
 
@@ -53,7 +53,7 @@ std::optional<AbandonedSteps> read_abandoned(const std::string& root) {
 bool is_abandoned(const std::optional<AbandonedSteps>& note, int64_t step) { return note && step > note->after; }
 
 void abandon_after(const std::string& root, const AbandonedSteps& note) {
-  file_io::replace_file(note_in(root), c10::str(note.after, "\n", note.folder, "\n"));
+  file_io::replace_file(note_in(root), concat_text(note.after, "\n", note.folder, "\n"));
 }
 
 void move_abandoned(const std::string& root) {
@@ -75,8 +75,8 @@ void move_abandoned(const std::string& root) {
 std::string free_place_beside(const std::string& root) {
   std::error_code ignored;
   int64_t number = 1;
-  while (fs::exists(c10::str(root, ".", number), ignored)) ++number;
-  return c10::str(root, ".", number);
+  while (fs::exists(concat_text(root, ".", number), ignored)) ++number;
+  return concat_text(root, ".", number);
 }
 
 }  // namespace duet

@@ -10,6 +10,7 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "io/bounded_json.h"
@@ -151,7 +152,7 @@ TensorPlace place_of(const std::string& tensor) {
     const std::string_view rest = name.substr(kHooksPrefix.size());
     const std::string_view hook = rest.substr(0, rest.find('.'));
     if (rest.substr(hook.size()).starts_with(kWeightsPart) && names_a_file(hook)) {
-      return {c10::str(hook, kTensorsSuffix), c10::str(kHooksPrefix, hook, kWeightsPart)};
+      return {concat_text(hook, kTensorsSuffix), concat_text(kHooksPrefix, hook, kWeightsPart)};
     }
   }
   return {kStateFile, ""};
@@ -163,7 +164,7 @@ std::optional<std::string> prefix_of(const std::string& file) {
   if (!file.ends_with(kTensorsSuffix)) return std::nullopt;
   const std::string hook = file.substr(0, file.size() - kTensorsSuffix.size());
   if (!names_a_file(hook)) return std::nullopt;
-  return c10::str(kHooksPrefix, hook, kWeightsPart);
+  return concat_text(kHooksPrefix, hook, kWeightsPart);
 }
 
 std::vector<std::string> files_for(const std::vector<std::string>& tensors) {
@@ -213,7 +214,7 @@ std::string encode_manifest(const Manifest& manifest) {
 Manifest decode_manifest(const std::string& text, const std::string& path) {
   constexpr size_t kTail = kHashKey.size() + kHexDigits + kEnd.size();
   const size_t body = text.size() < kTail ? 0 : text.size() - kTail;
-  const std::string tail = c10::str(kHashKey, xxh3_hex(text.data(), body), kEnd);
+  const std::string tail = concat_text(kHashKey, xxh3_hex(text.data(), body), kEnd);
   check(path, body > 0 && text.compare(body, kTail, tail) == 0, "the manifest does not match its own hash");
   try {
     const auto document = parse_json<json>(text, "the manifest");

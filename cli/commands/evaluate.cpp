@@ -8,6 +8,7 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -82,8 +83,8 @@ void load_weights_file(const std::string& path, Task& task) {
 std::string earlier_ones(const std::string& root) {
   std::string found;
   std::error_code ignored;
-  for (int number = 1; std::filesystem::exists(c10::str(root, ".", number), ignored); ++number) {
-    const std::string folder = c10::str(root, ".", number);
+  for (int number = 1; std::filesystem::exists(concat_text(root, ".", number), ignored); ++number) {
+    const std::string folder = concat_text(root, ".", number);
     if (!CheckpointStore(folder).list().empty()) found += (found.empty() ? " '" : ", '") + folder + "'";
   }
   return found.empty() ? "" : ", those of earlier runs are in" + found;

@@ -2,6 +2,7 @@
 #include <limits>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -143,7 +144,7 @@ void ParamSchedulerHook::follow(HyperParameters& numbers) const {
 namespace {
 
 void put_by_group(StateDict& state, const std::string& prefix, const std::vector<double>& values) {
-  for (std::size_t i = 0; i < values.size(); ++i) state.set(c10::str(prefix, ".", i), StateValue(values[i]));
+  for (std::size_t i = 0; i < values.size(); ++i) state.set(concat_text(prefix, ".", i), StateValue(values[i]));
 }
 
 // By number: what put_by_group() stored for `groups` groups.
@@ -152,7 +153,7 @@ std::map<std::string, std::vector<double>> get_by_group(const StateDict& state, 
   for (const auto& entry : state.values()) {
     const std::string number = entry.first.substr(0, entry.first.rfind('.'));
     if (values.count(number) != 0) continue;
-    for (int64_t i = 0; i < groups; ++i) values[number].push_back(state.number(c10::str(number, ".", i)));
+    for (int64_t i = 0; i < groups; ++i) values[number].push_back(state.number(concat_text(number, ".", i)));
   }
   return values;
 }
@@ -164,7 +165,7 @@ StateDict ParamSchedulerHook::state_dict() const {
   state.set("groups", StateValue(static_cast<int64_t>(initial_.empty() ? 0 : initial_.begin()->second.size())));
   for (const auto& [number, values] : initial_) put_by_group(state, "initial." + number, values);
   for (const Plateau& plateau : plateaus_) {
-    const std::string prefix = c10::str("plateau.", plateau.schedule);
+    const std::string prefix = concat_text("plateau.", plateau.schedule);
     state.put(prefix + ".watch", plateau.watch.state_dict());
     for (const auto& [number, values] : plateau.reductions)
       put_by_group(state, prefix + ".reductions." + number, values);
@@ -177,7 +178,7 @@ void ParamSchedulerHook::load_state_dict(const StateDict& state) {
   auto initial = get_by_group(state.part("initial"), groups);
   std::vector<Plateau> plateaus = plateaus_;
   for (Plateau& plateau : plateaus) {
-    const StateDict part = state.part(c10::str("plateau.", plateau.schedule));
+    const StateDict part = state.part(concat_text("plateau.", plateau.schedule));
     if (part.values().empty()) continue;  // saved before the config had it: it begins here
     plateau.watch.load_state_dict(part.part("watch"));
     plateau.reductions = get_by_group(part.part("reductions"), groups);

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
+#include "base/detail/concat_text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -175,7 +176,7 @@ StateDict unlike_main(const StateDict& own, Communicator& ranks) {
 }
 
 bool is_of_as_many(const StateDict& saved, const Communicator& ranks) {
-  const auto has = [&](int64_t rank) { return saved.has(c10::str("random_ranks.", rank, ".cpu")); };
+  const auto has = [&](int64_t rank) { return saved.has(concat_text("random_ranks.", rank, ".cpu")); };
   return has(ranks.world_size() - 1) && !has(ranks.world_size());
 }
 
@@ -198,8 +199,8 @@ void add_rank_state(StateDict& state, Task& task, Communicator& ranks) {
   own.put("buffers", unlike_main(buffers_in(state, task), ranks));
   const std::vector<StateDict> all = gather_state(ranks, own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    state.put(c10::str("random_ranks.", rank), all[rank].part("random"));
-    state.put(c10::str("buffers_ranks.", rank), all[rank].part("buffers"));
+    state.put(concat_text("random_ranks.", rank), all[rank].part("random"));
+    state.put(concat_text("buffers_ranks.", rank), all[rank].part("buffers"));
   }
 }
 
@@ -216,8 +217,8 @@ StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
     own.put("random", new_random_state(saved, ranks.rank()));
     return own;
   }
-  own.put("random", saved.part(c10::str("random_ranks.", ranks.rank())));
-  const StateDict buffers = saved.part(c10::str("buffers_ranks.", ranks.rank()));
+  own.put("random", saved.part(concat_text("random_ranks.", ranks.rank())));
+  const StateDict buffers = saved.part(concat_text("buffers_ranks.", ranks.rank()));
   for (const auto& [name, tensor] : buffers.tensors()) own.set(name, tensor);
   return own;
 }
@@ -232,7 +233,7 @@ StateDict with_numbers_of(StateDict state, const StateDict& own) {
     state.set(name, value);
     state.set("optimizer.param_groups." + rest, value);
     const std::string initial =
-        c10::str("hooks.param_scheduler.initial.", rest.substr(dot + 1), ".", rest.substr(0, dot));
+        concat_text("hooks.param_scheduler.initial.", rest.substr(dot + 1), ".", rest.substr(0, dot));
     if (state.has(initial)) state.set(initial, value);
   }
   return state;

@@ -9,6 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "distributed/detail/connect.h"
@@ -27,7 +28,7 @@ std::string accepted_key(int64_t rank) { return "accepted/" + std::to_string(ran
 
 std::string new_ticket(int64_t world_size) {
   std::random_device random;
-  return c10::str(world_size, ".", random(), ".", random());
+  return concat_text(world_size, ".", random(), ".", random());
 }
 
 // "NAME ticket-of-0 ticket-of-1 ..."
@@ -71,7 +72,7 @@ Round lead(c10d::Store& store, int64_t world_size, const std::string& own, Clock
     if (seen.empty()) continue;
     if (seen != tickets) {
       tickets = seen;
-      offer = c10::str(own, ".", ++offers, tickets);
+      offer = concat_text(own, ".", ++offers, tickets);
       set_text(store, "offer", offer);
     }
     if (!missing_ranks(store, world_size, offer).empty()) continue;
@@ -122,7 +123,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string place_of(const Launch& launch) { return c10::str(launch.master_address, ":", launch.master_port); }
+std::string place_of(const Launch& launch) { return concat_text(launch.master_address, ":", launch.master_port); }
 
 std::string late_text(const Launch& launch, const std::vector<int64_t>& missing, milliseconds timeout) {
   std::string who;
@@ -146,7 +147,7 @@ struct Hello {
   std::string world_size, kind, gpu, gpu_name;  // of a failed rank no device is known: its kind is empty
   std::string failure;
 
-  std::string text() const { return c10::str(world_size, "\n", kind, "\n", gpu, "\n", gpu_name, "\n", failure); }
+  std::string text() const { return concat_text(world_size, "\n", kind, "\n", gpu, "\n", gpu_name, "\n", failure); }
 };
 
 Hello hello_of(const Launch& launch, const Participant& self) {

@@ -5,6 +5,7 @@
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
+#include "base/detail/concat_text.h"
 #include "base/device.h"
 #include "core/task.h"
 #include "hooks/detail/shared.h"
@@ -73,7 +74,7 @@ std::string NonFiniteTrace::text(const TrainContext& context) const {
   if (context.work_dir.empty()) return text;
   const std::string rank = rank_name(context);
   const std::filesystem::path path = std::filesystem::path(output_folder("NaNGuardHook", "", context, "non_finite")) /
-                                     c10::str("step-", step_ + 1, rank.empty() ? "" : "-", rank, ".safetensors");
+                                     concat_text("step-", step_ + 1, rank.empty() ? "" : "-", rank, ".safetensors");
   NamedTensors tensors = found.tensors;
   for (const auto& [name, tensor] : micro_batches_.batches[found.micro_batch].items()) {
     tensors.emplace_back("batch." + name, tensor.detach().cpu().contiguous());

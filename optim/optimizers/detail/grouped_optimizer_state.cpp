@@ -1,5 +1,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/detail/device_hyper_parameters.h"
@@ -14,7 +15,7 @@ namespace {
 
 // "param_groups.0.lr"
 std::string number_key(const char* what, std::size_t group, const std::string& name) {
-  return c10::str(what, ".", group, ".", name);
+  return concat_text(what, ".", group, ".", name);
 }
 
 }  // namespace

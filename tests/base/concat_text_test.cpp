@@ -1,0 +1,24 @@
+#include "base/detail/concat_text.h"
+#include <new>
+#include <gtest/gtest.h>
+#include "tests/support/memory_limit.h"
+
+namespace duet {
+namespace {
+
+TEST(ConcatText, WritesTheParts) {
+  EXPECT_EQ(concat_text("step-", 12), "step-12");
+  EXPECT_EQ(concat_text("configured", '.', 0, ".", std::string("eps")), "configured.0.eps");
+}
+
+TEST(ConcatText, ThrowsWhereMemoryRunsOut) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "no limit on memory here";
+#endif
+  const std::string large(std::size_t{256} << 20, 'x');
+  const MemoryLimit limit(uint64_t{64} << 20);
+  EXPECT_THROW(concat_text(large, ".weight"), std::bad_alloc) << "a text cut short names something else";
+}
+
+}  // namespace
+}  // namespace duet
