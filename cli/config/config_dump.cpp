@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "cli/config/config_data.h"
@@ -101,7 +100,7 @@ void write_item(const std::string& head, const Data& item, const std::string& in
     write_list(item, indent + "  ", out);
   } else {
     const bool is_default = !item.fallback.empty() && item.is_unset();
-    out += c10::str(head, " ", flow(item), "  # ", is_default ? "default" : item.origin, "\n");
+    out += head + " " + flow(item) + "  # " + (is_default ? "default" : item.origin) + "\n";
   }
 }
 
