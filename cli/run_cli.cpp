@@ -12,6 +12,8 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
@@ -383,9 +385,17 @@ int run_call(int argc, char** argv) {
   return program.chosen();
 }
 
+// A file that was opened in the place of one that is closed would get what is printed.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) == -1) static_cast<void>(::open("/dev/null", O_RDWR));
+  }
+}
+
 }  // namespace
 
 int run_cli(int argc, char** argv) {
+  open_standard_streams();
   // A file that may become no longer (ulimit -f) is an error that a save reports, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
   return run_safely([&] { return run_call(argc, argv); });

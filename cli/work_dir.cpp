@@ -36,7 +36,7 @@ void write_holder(int file) {
 
 RunLock::RunLock(const std::string& work_dir, const char* what) {
   const std::string path = work_dir + "/" + what + ".lock";
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);  // it writes there
   if (file_ < 0) {
     throw ConfigError(c10::str("[duet] cannot write '", path, "' (", std::strerror(errno),
                                "), expected a writable folder; change work_dir"));

@@ -15,6 +15,7 @@
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
 #include "io/csv.h"
+#include "io/file_memory.h"
 
 namespace duet {
 
@@ -252,6 +253,16 @@ at::Tensor columns_of(const CsvTable& table, const std::vector<int64_t>& rows, c
   return numbers;
 }
 
+// Each category is a column of 0 and 1: that may be a thousand times the table.
+at::Tensor zeros_for(const CsvTable& table, int64_t rows, int64_t width) {
+  const uint64_t bytes = sizeof(float) * static_cast<uint64_t>(rows * width);
+  const uint64_t most = file_memory(table.bytes, kCsvTimes);
+  if (bytes <= most) return at::zeros({rows, width}, at::kFloat);
+  throw DataError(c10::str("[Csv] ", table.path, ": found ", rows, " rows of ", width,
+                           " values, one for each category, which take ", bytes, " bytes, expected at most ", most,
+                           "; leave columns of many categories out by features, or ", kFileMemoryWayOut));
+}
+
 }  // namespace
 
 CsvDataset::CsvDataset(CsvOptions options, const DatasetUse& use) : options_(std::move(options)) {
@@ -307,7 +318,7 @@ int64_t CsvDataset::width() const {
 }
 
 void CsvDataset::read_inputs(const CsvTable& table, const std::vector<int64_t>& rows) {
-  input_ = at::zeros({std::ssize(rows), width()}, at::kFloat);
+  input_ = zeros_for(table, std::ssize(rows), width());
   float* out = input_.mutable_data_ptr<float>();
   for (const int64_t row : rows) {
     for (const Column& column : encoding_.features) {

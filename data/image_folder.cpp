@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/StringUtil.h>
@@ -331,13 +332,22 @@ int64_t ImageFolder::label_of(const std::string& name, const std::string& where)
                   "), expected one of classes: " + join(classes_) + "; add it there, or move it away");
 }
 
+namespace {
+
+// float32 [3, H, W] in [0, 1]. In place: a file's limit knows of one copy (io/picture_size.h).
+at::Tensor floats_of(const at::Tensor& picture) {
+  const at::Tensor levels = picture.permute({2, 0, 1});
+  return at::empty(levels.sizes(), at::kFloat).copy_(levels).div_(255);
+}
+
+}  // namespace
+
 std::pair<at::Tensor, at::Tensor> ImageFolder::read(const Sample& sample) const {
-  at::Tensor pixels = read_image(sample.image).permute({2, 0, 1}).to(at::kFloat) / 255;
+  at::Tensor pixels = floats_of(read_image(sample.image));
   if (options_.channels == 1) {
     const at::Tensor weights = at::tensor({0.299F, 0.587F, 0.114F}).view({3, 1, 1});
     pixels = (pixels * weights).sum(0, /*keepdim=*/true);
   }
-  pixels = pixels.contiguous();
   if (sample.mask.empty()) return {pixels, at::scalar_tensor(sample.label, at::kLong)};
   at::Tensor mask = mask_labels_->classes(read_mask(sample.mask), sample.mask);
   if (mask.size(0) != pixels.size(1) || mask.size(1) != pixels.size(2)) {
@@ -360,7 +370,7 @@ Batch ImageFolder::get(const std::vector<int64_t>& indices) const {
     images.push_back(std::move(image));
     targets.push_back(std::move(target));
   }
-  Batch batch{{"image", at::stack(images)}};
+  Batch batch{{"image", images.size() == 1 ? images.front().unsqueeze(0) : at::stack(images)}};
   if (has_targets_) batch.set("target", at::stack(targets));
   return batch;
 }

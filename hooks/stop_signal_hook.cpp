@@ -19,6 +19,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it
 std::mutex guard;  // of what follows
 int alive = 0;
 std::array<struct sigaction, kSignals.size()> before;
+struct sigaction before_pipe;
 
 // Batch systems send several before they kill (SIGUSR1, then SIGTERM): the save goes on. Who presses Ctrl-C again means
 // it.
@@ -43,12 +44,16 @@ StopSignals::StopSignals() {
     sigaction(kSignals[i], nullptr, &before[i]);
     if (before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
   }
+  // Ctrl-C ends the `tee` that reads the log as well: the line that says so must not end this process unsaved.
+  sigaction(SIGPIPE, nullptr, &before_pipe);
+  if (before_pipe.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
 StopSignals::~StopSignals() {
   const std::lock_guard<std::mutex> lock(guard);
   if (--alive > 0) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before[i], nullptr);
+  sigaction(SIGPIPE, &before_pipe, nullptr);
 }
 
 int StopSignals::received() { return noted; }

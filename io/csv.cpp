@@ -1,7 +1,5 @@
 #include "io/csv.h"
-#include <algorithm>
-#include <set>
-#include <utility>
+#include <iterator>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -13,7 +11,7 @@ namespace duet {
 namespace {
 
 constexpr uint64_t kMaxCsvFile = uint64_t{1} << 32;
-constexpr uint64_t kCsvTimes = 24, kFieldBytes = 40, kRowBytes = 64;  // of a field and of a row without its text
+constexpr uint64_t kFieldBytes = 40, kRowBytes = 80;  // of a field and of a row without its text
 constexpr std::size_t kMaxFields = 100'000, kMaxColumnName = 1000;
 
 std::string without_spaces(std::string_view text) {
@@ -110,14 +108,15 @@ class CsvReader {
   std::size_t at_ = 0, line_ = 1, record_line_ = 1;
 };
 
-void check_columns(const CsvReader& reader, const std::vector<std::string>& columns, char separator) {
+std::map<std::string, std::size_t> places_of(const CsvReader& reader, const std::vector<std::string>& columns,
+                                             char separator) {
   const std::size_t other = columns.size() == 1 ? columns.front().find_first_of(";\t") : std::string::npos;
   if (other != std::string::npos && columns.front()[other] != separator) {
     reader.fail("found one column, '" + one_line(columns.front()) + "', expected several between '" + separator +
                 "'; write commas, or in a Csv dataset set separator: \"" +
                 (columns.front()[other] == ';' ? ";" : "\\t") + "\"");
   }
-  std::set<std::string> seen;
+  std::map<std::string, std::size_t> places;
   for (const std::string& name : columns) {
     if (name.empty()) {
       reader.fail(
@@ -127,15 +126,16 @@ void check_columns(const CsvReader& reader, const std::vector<std::string>& colu
       reader.fail("the name of a column has " + std::to_string(name.size()) +
                   " bytes, expected at most 1000; is the first "
                   "line that of the columns' names?");
-    if (!seen.insert(name).second) reader.fail("two columns are called '" + one_line(name) + "'; rename one");
+    if (!places.emplace(name, places.size()).second)
+      reader.fail("two columns are called '" + one_line(name) + "'; rename one");
   }
+  return places;
 }
 
 }  // namespace
 
 std::size_t CsvTable::column(const std::string& name) const {
-  const auto found = std::find(columns.begin(), columns.end(), name);
-  if (found != columns.end()) return static_cast<std::size_t>(found - columns.begin());
+  if (const auto found = places.find(name); found != places.end()) return found->second;
   throw DataError("[Csv] " + path + ": found no column '" + name + "'; " + known_and_nearest(name, columns));
 }
 
@@ -143,14 +143,16 @@ CsvTable parse_csv(std::string_view text, const std::string& path, char separato
   CsvReader reader(text, path, separator);
   CsvTable table;
   table.path = path;
+  table.bytes = text.size();
   require<DataError>(reader.next(table.columns), "[Csv] " + path + ": found nothing in it, expected column names");
-  check_columns(reader, table.columns, separator);
+  table.places = places_of(reader, table.columns, separator);
   for (std::vector<std::string> fields; reader.next(fields);) {
     if (fields.size() != table.columns.size()) {
       reader.fail(c10::str("found ", fields.size(), " fields, expected ", table.columns.size(),
                            " as there are columns; correct the line, or set 'separator'"));
     }
-    table.rows.push_back(std::move(fields));
+    // Not the list itself, which has room for twice as many.
+    table.rows.emplace_back(std::make_move_iterator(fields.begin()), std::make_move_iterator(fields.end()));
     table.lines.push_back(reader.line());
   }
   return table;

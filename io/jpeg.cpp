@@ -15,9 +15,8 @@ namespace duet {
 namespace {
 
 constexpr uint64_t kMaxPixels = uint64_t{1} << 28;
-// For each pixel: the picture, twice where it holds inks; the coefficients too of a progressive one.
-constexpr uint64_t kBaselineBytes = 7, kProgressiveBytes = 16;
-constexpr int kMaxScans = 500;  // of a progressive picture, each of which passes over all of it
+constexpr uint64_t kProgressiveBytes = 16;  // of a pixel: the picture, twice where it holds inks, and its coefficients
+constexpr int kMaxScans = 500;              // of a progressive picture, each of which passes over all of it
 
 // libjpeg calls error_exit() where it can go no further, and that may not return.
 struct ErrorHandler : jpeg_error_mgr {
@@ -105,7 +104,7 @@ at::Tensor rgb_of_cmyk(const at::Tensor& cmyk) {
 at::Tensor decode_jpeg(std::string_view bytes) {
   Decoder decoder;
   if (!read_header(decoder, bytes)) refuse_jpeg(decoder.handler.message);
-  const uint64_t bytes_per_pixel = decoder.progressive_mode != 0 ? kProgressiveBytes : kBaselineBytes;
+  const uint64_t bytes_per_pixel = decoder.progressive_mode != 0 ? kProgressiveBytes : kPixelBytes;
   check_picture("jpeg", {decoder.image_height, decoder.image_width, bytes_per_pixel}, bytes.size());
   if (uint64_t{decoder.image_height} * decoder.image_width > kMaxPixels) {
     throw DataError(c10::str("[jpeg] found a picture of ", decoder.image_height, " x ", decoder.image_width,

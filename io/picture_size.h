@@ -12,6 +12,9 @@ struct PictureSize {
   uint64_t height = 0, width = 0, bytes = 0;
 };
 
+// Of a pixel that is trained on: its three levels, and floats of them.
+inline constexpr uint64_t kPixelBytes = 15;
+
 // A picture of one colour takes little room in a file: 1000 pixels to a byte in PNG.
 inline constexpr uint64_t kPictureTimes = 64;
 

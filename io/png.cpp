@@ -190,7 +190,7 @@ at::Tensor decode_png(std::string_view bytes) {
   PngSource source{bytes};
   PngReader reader(source);
   if (!read_picture_header(reader)) refuse_png(source);
-  check_png_size(reader, bytes.size(), 3);
+  check_png_size(reader, bytes.size(), kPixelBytes);
   const int64_t height = png_get_image_height(reader.png, reader.info);
   const int64_t width = png_get_image_width(reader.png, reader.info);
   if (png_get_rowbytes(reader.png, reader.info) != static_cast<std::size_t>(3 * width)) refuse_png(source);
@@ -205,7 +205,7 @@ at::Tensor decode_png_levels(std::string_view bytes) {
   PngReader reader(source);
   if (!read_level_header(reader)) refuse_png(source);
   check_levels(reader);
-  check_png_size(reader, bytes.size(), 10);  // 1 or 2 as they are in the file, 8 as int64
+  check_png_size(reader, bytes.size(), 17);  // int64, once more where classes are made of them, and flags
   const int64_t height = png_get_image_height(reader.png, reader.info);
   const int64_t width = png_get_image_width(reader.png, reader.info);
   const int64_t row_bytes = static_cast<int64_t>(png_get_rowbytes(reader.png, reader.info));

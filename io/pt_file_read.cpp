@@ -143,7 +143,7 @@ class Flattener {
     }
     for (size_t i = 0; i + 1 < top.items.size(); i += 2) {
       const std::optional<std::string> key = key_of(top.items[i]);
-      if (key && tree_[top.items[i + 1]].kind == Kind::kDict) file_.groups.push_back(*key);
+      if (key && tree_[top.items[i + 1]].kind == Kind::kDict) keep_name(*key, file_.groups);
     }
     visit(tree_.root, "", 0);
   }
@@ -183,8 +183,7 @@ class Flattener {
         break;
       default: break;
     }
-    budgets_.pickle.charge(kStateValueBytes + name.size(), "its pickle");
-    file_.passed_over.push_back(name);
+    keep_name(name, file_.passed_over);
   }
 
   void visit_dict(const Value& dict, const std::string& name, int depth) {
@@ -192,9 +191,15 @@ class Flattener {
       if (const std::optional<std::string> key = key_of(dict.items[i])) {
         visit(dict.items[i + 1], below(name, *key, depth), depth + 1);
       } else {
-        file_.passed_over.push_back(below(name, "?", depth));
+        keep_name(below(name, "?", depth), file_.passed_over);
       }
     }
+  }
+
+  // A long name may stand in a pickle once and be that of many values.
+  void keep_name(const std::string& name, std::vector<std::string>& names) {
+    budgets_.pickle.charge(kStateValueBytes + name.size(), "its pickle");
+    names.push_back(name);
   }
 
   // An empty key is a key too: mmengine's and PyTorch's `_metadata` have one.

@@ -11,7 +11,7 @@ namespace duet {
 
 namespace {
 
-constexpr std::size_t kMaxText = std::size_t{16} << 20;
+constexpr std::size_t kMaxText = std::size_t{1} << 20;  // yaml-cpp takes 240 bytes for each of many open brackets
 constexpr std::size_t kMaxYamlDepth = 64, kMaxYamlValues = 100'000;
 
 // Counts what the values come to once aliases are followed: they make a small file a huge tree, or an endless one.

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 #include "base/error.h"
@@ -133,8 +134,12 @@ class JsonlSink : public LogSink {
 
  private:
   bool open() {
+    // A pipe that nobody reads would make the open below wait, through all signals.
+    const int pipe = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (pipe < 0 && errno == ENXIO) return false;
     errno = 0;
     file_.open(path_, std::ios::app);
+    if (pipe >= 0) ::close(pipe);
     return file_.is_open();
   }
 

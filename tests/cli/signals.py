@@ -126,6 +126,34 @@ def stop_by_several(program, root, mode, numbers):
         fail(f"the log does not name the first of {numbers}:\n{chain.log}")
 
 
+def outlive_the_reader_of_its_log(program, root):
+    """Ctrl-C to `duet train ... | tee log` ends tee as well: the run saves all the same."""
+    config = root / "slow.yaml"
+    config.write_text(SLOW, encoding="utf-8")
+    chain = Chain(program, root / "unread", config)
+    process = subprocess.Popen(chain.arguments("eager", "none"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while "info step 2/" not in (line := process.stdout.readline()):
+        if not line:
+            fail("the run ended before it trained")
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    code = process.wait(timeout=SECONDS)
+    if code != STOPPED or chain.newest_checkpoint() < 2:
+        fail(f"expected exit code {STOPPED} and a checkpoint where nobody reads the log, found {code}")
+
+
+def print_nowhere(program, root):
+    """What is printed where the standard streams are closed, as some daemons start programs, goes into no file of the run."""
+    config = root / "long.yaml"
+    config.write_text(RUN, encoding="utf-8")
+    chain = Chain(program, root / "closed", config)
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *chain.arguments("eager", "none"), "trainer.max_steps=4", "trainer.max_epochs=null"]
+    code = subprocess.run(closed, check=False).returncode
+    lines = (chain.work_dir / "log.jsonl").read_text(encoding="utf-8").splitlines() if code == 0 else []
+    if code != 0 or not all(line.startswith("{") for line in lines):
+        fail(f"without standard streams the run returned {code} and logged {lines}")
+
+
 class LaunchedChain(Chain):
     """Two ranks, started by `duet launch`."""
 
@@ -192,6 +220,14 @@ def refuse_second_run(program, root):
     config = root / "long.yaml"
     config.write_text(RUN.replace("max_epochs: 4", "max_steps: 100000"), encoding="utf-8")
     chain = Chain(program, root / "shared", config)
+    chain.work_dir.mkdir()
+    elsewhere, lock = root / "elsewhere", chain.work_dir / "run.lock"
+    elsewhere.write_text("of another", encoding="utf-8")
+    lock.symlink_to(elsewhere)
+    done = subprocess.run(chain.arguments("eager", "none"), capture_output=True, text=True, check=False)
+    if done.returncode != 2 or elsewhere.read_text(encoding="utf-8") != "of another":
+        fail(f"a lock that is a link returned {done.returncode} and led elsewhere:\n{done.stderr}")
+    lock.unlink()
     chain.start("eager", "none")
     if not wait_for(chain, "info step 7/"):  # its save of step 3 is through, since that of step 6 has begun
         fail(f"the first run ended early:\n{chain.log}")
@@ -253,6 +289,8 @@ def main():
         at_once = sum(stop_at_once(options.program, root, mode) for mode in ("eager", "graph") for _ in range(2))
         if at_once == 0:
             fail("no second signal came in time to end a process at once")
+        outlive_the_reader_of_its_log(options.program, root)
+        print_nowhere(options.program, root)
         stop_all_launched(options.program, root)
         for numbers in ((signal.SIGUSR1, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM, signal.SIGINT)):
             stop_by_several(options.program, root, "eager", numbers)

@@ -295,6 +295,19 @@ TEST(StopSignals, TheFirstOfSeveralCounts) {
   EXPECT_EQ(StopSignals::received(), SIGUSR1);
 }
 
+// The `tee` that a Ctrl-C has ended as well, or the other end of a connection.
+TEST(StopSignals, OutliveWhoeverReadTheLog) {
+  struct sigaction before{}, after{};
+  sigaction(SIGPIPE, nullptr, &before);
+  {
+    const StopSignals signals;
+    std::raise(SIGPIPE);
+    EXPECT_EQ(StopSignals::received(), 0);
+  }
+  sigaction(SIGPIPE, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
 TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcessAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

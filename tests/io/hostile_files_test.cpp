@@ -1,4 +1,5 @@
 #include <cstring>
+#include <filesystem>
 #include <ATen/Functions.h>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include "base/detail/bits.h"
 #include "base/error.h"
 #include "checkpoint/detail/checkpoint_format.h"
+#include "data/file_dataset.h"
 #include "io/bounded_json.h"
 #include "io/csv.h"
 #include "io/file_memory.h"
@@ -126,6 +128,10 @@ TEST(Safetensors, TakesMemoryInProportionToItsHeader) {
   }
   expect_error<DataError>([&] { read(keys + "\"z\":\"\"}}"); }, {"unfolds to more", kFileMemory});
   expect_error<DataError>([&] { read(tensors + "\"z\":{}}"); }, {"'0' has no dtype"});
+  const std::string dtype = safetensors_bytes(R"({"a":{"dtype":")" + std::string(4'000'000, '\x7f') + "\"}}");
+  const std::string path = folder.write("a.safetensors", dtype);
+  EXPECT_LT(peak_memory([&] { expect_error<DataError>([&] { read_safetensors(path); }, {"'a' has dtype"}); }),
+            uint64_t{1 << 20} + 17 * dtype.size());
 }
 
 // Time was the square of their number.
@@ -186,6 +192,19 @@ TEST(Pickle, ChargesValuesMarksAndItsMemo) {
   EXPECT_EQ(read_program(folder, numbers + "es.").state.integer("n.255"), 255);
 }
 
+// A name stands in the file once.
+TEST(PtFile, ChargesNamesForEachValueThatHasThem) {
+  const TempDir folder;
+  const ScopedVariable floor(kFileMemory, "1MiB");
+  const std::string start = "\x80\x02}", name = pickled(std::string(100'000, 'k'));
+  const std::string without_text = start + name + "}(" + repeated("NN", 1000) + "us.";
+  const std::string groups =
+      start + "(" + name + std::string("q\0}q\1", 5) + repeated(std::string("h\0h\1", 4), 1000) + "u.";
+  for (const std::string& program : {without_text, groups}) {
+    expect_error<DataError>([&] { read_program(folder, program); }, {"its pickle unfolds to more", kFileMemory});
+  }
+}
+
 TEST(ReadIdx, RefusesAFileThatUnpacksToFarMoreThanItsSize) {
   const TempDir dir;
   const ScopedVariable floor(kFileMemory, "1MiB");
@@ -223,6 +242,43 @@ TEST(Png, PassesOverPackedTexts) {
   EXPECT_LT(peak_memory([&] { EXPECT_EQ(decode_png(file).numel(), 12); }), uint64_t{64} << 20);
 }
 
+// One picture of ten kilobytes was two gigabytes of floats.
+TEST(ImageFolder, TakesTheMemoryThatItsPicturesMay) {
+  const TempDir folder;
+  constexpr int64_t kSide = 3000;
+  std::filesystem::create_directories(folder / "set/a");
+  folder.write("set/a/0.png", encode_png(at::full({kSide, kSide, 3}, 7, at::kByte)));
+  const ImageFolder data({.root = folder / "set"});
+  const uint64_t taken = peak_memory([&] { EXPECT_EQ(data.get({0})["image"].size(0), 1); });
+  EXPECT_LT(taken, uint64_t{8 << 20} + 20 * kSide * kSide);
+  const ScopedVariable floor(kFileMemory, "100MiB");
+  expect_error<DataError>([&] { data.get({0}); }, {"0.png", "3000 x 3000", kFileMemory});
+}
+
+// 20 columns of 100 texts each are 2000 columns of 0 and 1.
+TEST(CsvDataset, RefusesCategoriesThatUnfoldToFarMoreThanTheTable) {
+  const TempDir folder;
+  std::string text;
+  for (int row = -1; row < 2000; ++row) {
+    for (int column = 0; column < 20; ++column)
+      text += row < 0 ? c10::str("c", column, ",") : c10::str("k", row % 100, ",");
+    text += row < 0 ? "y\n" : "0.5\n";
+  }
+  const CsvOptions options{.path = folder.write("a.csv", text), .target = {"y"}};
+  EXPECT_EQ(CsvDataset(options).values(), 2000);
+  const ScopedVariable floor(kFileMemory, "0");
+  expect_error<DataError>([&] { CsvDataset{options}; }, {"a.csv", "2000 rows of 2000 values", kFileMemory});
+}
+
+// Time was the square of their number.
+TEST(CsvDataset, ReadsFiftyThousandColumns) {
+  const TempDir folder;
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += c10::str("column", i, ",");
+  text += "y\n" + repeated("1,", 50'000) + "2\n" + repeated("2,", 50'000) + "3\n";
+  EXPECT_EQ(CsvDataset({.path = folder.write("a.csv", text), .target = {"y"}}).values(), 50'000);
+}
+
 TEST(Csv, TakesMemoryInProportionToItsText) {
   const ScopedVariable floor(kFileMemory, "0");
   const auto parse = [](const std::string& text) { parse_csv(text, "a.csv"); };
@@ -233,6 +289,11 @@ TEST(Csv, TakesMemoryInProportionToItsText) {
   std::string header;
   for (int i = 0; i < 20; ++i) header += c10::str("column", i, ",");
   EXPECT_EQ(parse_csv(header + "y\n" + repeated(row, 100), "a.csv").rows.size(), 100U);
+  std::string wide = "y";
+  for (int i = 0; i < 16; ++i) wide += c10::str(",", i);
+  wide += repeated("\n" + std::string(16, ','), 100'000);
+  EXPECT_LT(peak_memory([&] { expect_error<DataError>([&] { parse(wide); }, {"unfolds", kFileMemory}); }),
+            kCsvTimes * wide.size());
 }
 
 TEST(Npy, RefusesShapesThatNoStridesCanHave) {

@@ -75,6 +75,9 @@ def pickles(random):
     yield b"}" + text("t") + view([2, 2], [1 << 62, -1]) + b"s"
     yield b"c_codecs\nencode\nq\0" + text("x" * 65536) + b"\x85q\1" + b"h\0h\1R" * random.choice([100, 100_000])
     yield b"\x8e" + struct.pack("<Q", 1 << random.randint(30, 63)) + b"x"
+    name = text("k" * random.choice([1000, 1_000_000]))
+    yield b"}" + name + b"}(" + b"NN" * random.choice([100, 3000]) + b"us"
+    yield b"}(" + name + b"q\0}q\1" + b"h\0h\1" * random.choice([100, 3000]) + b"u"
     yield b"cposix\nsystem\n" + text("true") + b"\x85R"
 
 
@@ -89,6 +92,7 @@ def headers(random):
     yield b"{" + b",".join(b'"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % i for i in range(many // 20)) + b',"0":{}}'
     yield json.dumps({"a": {**four, "shape": [1 << random.randint(20, 62)] * random.randint(1, 4)}}).encode()
     yield b'{"\\u001b[2J' + b"x" * many + b'":1}'
+    yield b'{"a":{"dtype":"' + b"\x7f" * many + b'"}}'
 
 
 def csv(random):
@@ -98,6 +102,7 @@ def csv(random):
     yield b"a\n\"" + b"x" * many
     yield b"a\n" + b"\n1" * many
     yield b"x" * many + b"\n1\n"
+    yield b",".join(b"%d" % i for i in range(17)) + (b"\n" + b"," * 16) * (many // 10)
 
 
 def logs(random):
@@ -145,7 +150,7 @@ def one(random):
     if what == 4:
         return random.choice(["yaml", "saved_config"]), random.choice(
             [laughs(random), b"a: &a [*a]\n", b"a: " + nested(random, b"[", b"]", 20_000), b"a: " + nested(random, b"{b: ", b"}", 20_000),
-             b"- " * random.choice([100, 10_000]) + b"a\n", b"a: [" + b"0," * 200_000 + b"0]\n",
+             b"- " * random.choice([100, 10_000]) + b"a\n", random.choice([b"[", b"{"]) * random.choice([1_000_000, 8_000_000]), b"a: [" + b"0," * 200_000 + b"0]\n",
              b"a: &a " + b"x" * 1_000_000 + b"\nb: [" + b"*a," * 10_000 + b"*a]\n"])
     if what == 5:
         shape = [random.choice([0, 1, 28, 1 << 16, 1 << 31, (1 << 32) - 1]) for _ in range(random.randint(1, 16))]
