@@ -1,5 +1,6 @@
 #include "cli/builtin_types.h"
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "cli/config/optim_config.h"
 #include "cli/registry.h"
 #include "cli/zoo/classifiers.h"
@@ -25,13 +26,39 @@ namespace duet {
 
 namespace {
 
+// Whether labels are places in a list of names, and no numbers themselves.
+bool are_places(const std::vector<std::string>& classes) {
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    if (classes[i] != std::to_string(i)) return true;
+  }
+  return false;
+}
+
+// One number per sample would be fitted to the places of classes in their list, which mean nothing. (Two names are 0
+// and 1 of bce.)
+void check_numbers(const ConfigNode& node, const LossOptions& options, const Dataset& data) {
+  if (options.loss == "bce" || !are_places(data.class_names())) return;
+  node.fail("loss", "is " + options.loss + ", of numbers, but the targets of data.train are classes (" +
+                        join(data.class_names()) + "); set loss: cross_entropy, or at the data task: regression");
+}
+
 // What every classifier checks once its keys are read. A label without an output would end the training in its middle,
 // on a GPU without naming the cause.
 template <Described Options>
 Options classifier_options(const ConfigNode& node, const ModelContext& context, const char* background = "") {
   const auto options = read_all_options<Options>(node);
   const std::string& loss = options.loss.loss;
-  if (loss != "cross_entropy" && loss != "focal" && loss != "dice") return options;  // numbers, not classes
+  if (loss != "cross_entropy" && loss != "focal" && loss != "dice") {  // numbers, not classes
+    if (options.num_classes == 1 && context.train_data != nullptr)
+      check_numbers(node, options.loss, *context.train_data);
+    return options;
+  }
+  if (options.num_classes == 1) {
+    const bool is_segmentation = *background != 0;
+    const std::string more =
+        is_segmentation ? background : "; for one logit of two classes set loss: bce, for a number mse";
+    node.fail("num_classes", "is 1, of which the loss " + loss + " learns nothing, expected at least 2" + more);
+  }
   const int64_t max_label = context.train_data == nullptr ? -1 : context.train_data->max_label();
   if (max_label < options.num_classes) return options;
   node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ", max_label,

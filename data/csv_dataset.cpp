@@ -225,6 +225,9 @@ class CsvDataset::Fit {
     column.mean = sum / static_cast<double>(given.size());
     for (const std::string& text : given) squares += std::pow(*finite_number(text) - column.mean, 2);
     column.deviation = std::sqrt(squares / static_cast<double>(given.size()));
+    require<DataError>(std::isfinite(column.deviation),
+                       "[Csv] " + table_.path + ": column '" + name + "': found numbers so large that their standard " +
+                           "deviation overflows, expected some of at most 1e150; correct them, or scale the column");
     // Of a constant column rounding leaves a little, which must not become 1.
     const bool constant = std::all_of(given.begin(), given.end(), [&](const auto& v) { return v == given.front(); });
     if (constant) column.mean = *finite_number(given.front());

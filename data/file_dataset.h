@@ -15,13 +15,14 @@ struct CsvTable;
 class MaskLabels;
 
 struct ImageFolderOptions {
-  std::string root;                  // a folder for each class; with masks or a manifest the pictures themselves
-  std::string masks;                 // PNG masks called like the pictures below root; empty: classes
-  std::string manifest;              // CSV with the columns image and target (a class, or a mask's path); from root
-  std::vector<std::string> classes;  // in the order of their numbers; empty: the folders' names, sorted
-  std::vector<int64_t> mask_values;  // of class 0, 1, ... in masks; empty: each value is its class
-  int64_t channels = 3;              // 3: RGB, 1: grey
-  std::string split = "all";         // or "train", "val": parts drawn by split_seed
+  std::string root;                     // a folder for each class; with masks or a manifest the pictures themselves
+  std::string masks;                    // PNG masks called like the pictures below root; empty: classes
+  std::string manifest;                 // CSV with the columns image and target (a class, or a mask's path); from root
+  std::vector<std::string> classes;     // in the order of their numbers; empty: the folders' names, sorted
+  std::vector<int64_t> mask_values;     // of class 0, 1, ... in masks; empty: each value is its class
+  std::string task = "classification";  // or "regression": the targets of a manifest are numbers
+  int64_t channels = 3;                 // 3: RGB, 1: grey
+  std::string split = "all";            // or "train", "val": parts drawn by split_seed
   double val_fraction = 0.2;
   int64_t split_seed = 0;
   int64_t limit = 0;  // only so many samples, of all classes alike; 0: all
@@ -30,11 +31,10 @@ struct ImageFolderOptions {
 };
 
 // Pictures (PNG, JPEG) in a folder per class, or with a mask each. Read from disk as they are asked for.
-// Yields "image" float32 [N, channels, H, W] in [0, 1], and "target": int64 [N], or the mask int64 [N, H, W], whose
-// label 255 is ignored unless mask_values name it. Pictures lie as they are stored: an orientation in EXIF is not
-// applied. Pictures of a batch have one size: resize them by a transform where files differ.
-// To predict (DatasetUse::predicts), pictures may lie in any folders, and a manifest needs no targets: then there is no
-// "target".
+// Yields "image" float32 [N, channels, H, W] in [0, 1], and "target": int64 [N], numbers float32 [N], or the mask int64
+// [N, H, W], whose label 255 is ignored unless mask_values name it. Pictures lie as they are stored: an orientation in
+// EXIF is not applied. Pictures of a batch have one size: resize them by a transform where files differ. To predict
+// (DatasetUse::predicts), pictures may lie in any folders, and a manifest needs no targets: then there is no "target".
 class ImageFolder : public Dataset {
  public:
   // Lists the files. Throws ConfigError for bad options; DataError for a folder without pictures or classes, a picture
@@ -57,6 +57,7 @@ class ImageFolder : public Dataset {
   struct Sample {
     std::string image, mask;
     int64_t label = 0;
+    float number = 0;  // to predict
   };
   void list_samples(bool predicts);
   void check_masks() const;
@@ -66,6 +67,7 @@ class ImageFolder : public Dataset {
   void list_unlabelled();
   void choose_samples();
   bool has_class_folders() const;
+  bool has_numbers() const { return options_.task == "regression"; }
   int64_t label_of(const std::string& name, const std::string& where) const;
   std::pair<at::Tensor, at::Tensor> read(const Sample& sample) const;
 

@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/detail/class_order.h"
+#include "data/detail/csv_values.h"
 #include "data/detail/mask_labels.h"
+#include "data/detail/picture_list.h"
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
 #include "io/csv.h"
@@ -25,96 +27,10 @@ namespace fs = std::filesystem;
 
 constexpr Range kShares = {.low = 0, .high = 1};
 
-[[noreturn]] void fail_listing(const fs::path& folder, const std::string& why) {
-  throw DataError("[ImageFolder] '" + folder.string() + "' cannot be listed (" + why +
-                  "), expected a folder that may be read; correct its permissions or links");
-}
-
-// Without those that are hidden, sorted by name.
-std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
-  std::vector<fs::directory_entry> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().front() != '.') found.push_back(*entry);
-  }
-  if (error) fail_listing(folder, error.message());
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-bool is_folder(const fs::directory_entry& entry) {
-  std::error_code ignored;
-  return entry.is_directory(ignored);
-}
-
-// A folder that is being listed. Links are followed: `real` tells a way back up.
-struct Listed {
-  fs::path path, within, real;
-  const Listed* above = nullptr;
-};
-
-// The pictures that a dataset lists, and what it leaves out.
-class PictureList {
- public:
-  // Every picture below the folder, sorted by its path within it.
-  std::vector<std::string> below(const std::string& folder) {
-    std::vector<std::string> found;
-    list({folder, {}, {}, nullptr}, found);
-    std::sort(found.begin(), found.end());
-    return found;
-  }
-  void leave_out(const fs::path& path) {
-    if (left_out_++ == 0) example_ = path.string();
-  }
-  void warn() const {
-    if (left_out_ == 0) return;
-    log_warning(c10::str(
-        "[ImageFolder] ", left_out_, left_out_ == 1 ? " file is" : " files are", " left out, such as '", example_,
-        "', expected .png, .jpg or .jpeg in the folders that are read; convert or move them ", "if they are pictures"));
-  }
-
- private:
-  void list(Listed folder, std::vector<std::string>& found);
-
-  int64_t left_out_ = 0;
-  std::string example_;
-};
-
-void PictureList::list(Listed folder, std::vector<std::string>& found) {
-  std::error_code error;
-  folder.real = fs::canonical(folder.path, error);
-  if (error) fail_listing(folder.path, error.message());
-  for (const Listed* above = folder.above; above != nullptr; above = above->above) {
-    if (above->real == folder.real) fail_listing(folder.path, "a link back to '" + above->path.string() + "'");
-  }
-  for (const fs::directory_entry& entry : entries_of(folder.path)) {
-    const fs::path within = folder.within / entry.path().filename();
-    if (is_folder(entry)) {
-      list({entry.path(), within, {}, &folder}, found);
-    } else if (entry.is_regular_file(error) && is_image_name(within.string())) {
-      found.push_back(within.string());
-    } else {
-      leave_out(entry.path());
-    }
-  }
-}
-
 void require_folder(const std::string& folder, const char* option) {
   std::error_code ignored;
   require<DataError>(fs::is_directory(folder, ignored), std::string("[ImageFolder] ") + option + " is '" + folder +
                                                             "', expected a folder that exists; correct the path");
-}
-
-std::vector<std::string> folders_in(const std::string& root, PictureList& pictures) {
-  std::vector<std::string> names;
-  for (const auto& entry : entries_of(root)) {
-    if (is_folder(entry)) {
-      names.push_back(entry.path().filename().string());
-    } else if (is_image_name(entry.path().string())) {
-      pictures.leave_out(entry.path());
-    }
-  }
-  return names;
 }
 
 // Numbers of `limit` samples, ascending: every class gives one before one gives a second.
@@ -139,14 +55,23 @@ bool has_all_targets(const CsvTable& manifest) {
              manifest.rows.begin(), manifest.rows.end(), [target](const auto& row) { return row[target].empty(); });
 }
 
-// Whether all targets of a manifest are pictures; throws DataError for an empty one.
+std::size_t manifest_column(const CsvTable& manifest, const std::string& name) {
+  const auto found = std::find(manifest.columns.begin(), manifest.columns.end(), name);
+  if (found != manifest.columns.end()) return static_cast<std::size_t>(found - manifest.columns.begin());
+  throw DataError("[ImageFolder] " + manifest.path + ": found no column '" + name + "' but " + join(manifest.columns) +
+                  ", expected image and target in the first line; name the columns so");
+}
+
+// Whether the targets of a manifest are pictures, all or none.
 bool names_masks(const CsvTable& table, std::size_t target) {
-  bool masks = !table.rows.empty();
+  const bool masks = !table.rows.empty() && is_image_name(table.rows.front()[target]);
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const std::string& name = table.rows[i][target];
-    require<DataError>(!name.empty(), c10::str("[ImageFolder] ", table.path, ":", table.lines[i],
-                                               ": found no target, expected a class or a mask's path; fill it in"));
-    masks = masks && is_image_name(name);
+    const std::string where = c10::str("[ImageFolder] ", table.path, ":", table.lines[i]);
+    require<DataError>(!name.empty(), where + ": found no target, expected a class or a mask's path; fill it in");
+    require<DataError>(is_image_name(name) == masks, where + ": found the target '" + name + "', expected " +
+                                                         (masks ? "a mask's path" : "a class") +
+                                                         " as in the lines before; correct it");
   }
   return masks;
 }
@@ -168,15 +93,17 @@ const OptionFields& ImageFolderOptions::fields() {
   using O = ImageFolderOptions;
   return described<O>("ImageFolder", [](const auto& add) {
     add.about(
-        "Pictures of a folder: gives image float32 [N, channels, H, W] in [0, 1], target int64 [N], with masks int64 "
-        "[N, H, W].");
+        "Pictures of a folder: gives image float32 [N, channels, H, W] in [0, 1], target int64 [N] (classes), with "
+        "masks int64 [N, H, W], with task: regression float32 [N].");
     add("root", &O::root, "a folder for each class; with masks or a manifest the pictures themselves").needed();
     add("masks", &O::masks, "folder of PNG masks called like the pictures");
-    add("manifest", &O::manifest, "CSV with the columns image and target (a class, or a mask's path)");
+    add("manifest", &O::manifest, "CSV with the columns image and target (a class, a mask's path, or a number)");
     add("classes", &O::classes, "in the order of their numbers; empty: the folders' names, sorted");
     add("mask_values", &O::mask_values,
         "values of class 0, 1, ... in masks; empty: each is its class; else 255 is ignored")
         .in({.low = 0, .high = 65535});
+    add("task", &O::task, "what the targets of a manifest are: classes, or numbers to predict")
+        .one_of({"classification", "regression"});
     add("channels", &O::channels, "3: RGB, 1: grey").in(between(1, 3));
     add("split", &O::split, "all, or a part drawn by split_seed").one_of({"all", "train", "val"});
     add("val_fraction", &O::val_fraction, "share of the samples that is val").in(kShares);
@@ -187,6 +114,9 @@ const OptionFields& ImageFolderOptions::fields() {
       require<ConfigError>(o.masks.empty() || o.manifest.empty(),
                            "[ImageFolder] found masks beside a manifest, expected one of them; name the masks in the "
                            "manifest's column target");
+      require<ConfigError>(o.task == "classification" || (!o.manifest.empty() && o.classes.empty()),
+                           "[ImageFolder] task is regression, expected a manifest whose column target holds numbers, "
+                           "and no classes; set manifest and leave classes out");
       const std::set<int64_t> values(o.mask_values.begin(), o.mask_values.end());
       require<ConfigError>(values.size() == o.mask_values.size(),
                            "[ImageFolder] mask_values hold a value twice, expected one for each class; correct them");
@@ -260,7 +190,7 @@ void ImageFolder::list_unlabelled() {
 
 void ImageFolder::list_class_folders() {
   PictureList list;
-  const std::vector<std::string> folders = folders_in(options_.root, list);
+  const std::vector<std::string> folders = list.folders_in(options_.root);
   require<DataError>(!folders.empty(), "[ImageFolder] '" + options_.root +
                                            "' has no folders, expected one for each class with its pictures in it; "
                                            "sort the pictures into folders, or set masks or manifest");
@@ -300,9 +230,10 @@ void ImageFolder::list_masks() {
 void ImageFolder::list_manifest(bool predicts) {
   const CsvTable table = read_csv(options_.manifest);
   has_targets_ = !predicts || has_all_targets(table);
-  const std::size_t image = table.column("image"), target = has_targets_ ? table.column("target") : image;
-  const bool masks = has_targets_ && names_masks(table, target);
-  if (classes_.empty() && has_targets_ && !masks) {
+  const std::size_t image = manifest_column(table, "image");
+  const std::size_t target = has_targets_ ? manifest_column(table, "target") : image;
+  const bool numbers = has_targets_ && has_numbers(), masks = has_targets_ && !numbers && names_masks(table, target);
+  if (classes_.empty() && has_targets_ && !numbers && !masks) {
     ClassNames names;
     for (const auto& row : table.rows) names.insert(row[target]);
     classes_.assign(names.begin(), names.end());
@@ -310,7 +241,10 @@ void ImageFolder::list_manifest(bool predicts) {
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const std::string where = c10::str(options_.manifest, ":", table.lines[i]);
     Sample sample{path_from(options_.root, table.rows[i][image]), "", 0};
-    if (masks) {
+    if (numbers) {
+      const auto row = static_cast<int64_t>(i);
+      sample.number = float_in(number_in(table, row, target), table, row, target);
+    } else if (masks) {
       sample.mask = path_from(options_.root, table.rows[i][target]);
     } else if (has_targets_) {
       sample.label = label_of(table.rows[i][target], where);
@@ -348,11 +282,13 @@ std::pair<at::Tensor, at::Tensor> ImageFolder::read(const Sample& sample) const 
     const at::Tensor weights = at::tensor({0.299F, 0.587F, 0.114F}).view({3, 1, 1});
     pixels = (pixels * weights).sum(0, /*keepdim=*/true);
   }
+  if (has_numbers()) return {pixels, at::scalar_tensor(sample.number, at::kFloat)};
   if (sample.mask.empty()) return {pixels, at::scalar_tensor(sample.label, at::kLong)};
   at::Tensor mask = mask_labels_->classes(read_mask(sample.mask), sample.mask);
   if (mask.size(0) != pixels.size(1) || mask.size(1) != pixels.size(2)) {
     throw DataError(c10::str("[ImageFolder] mask '", sample.mask, "' has ", mask.size(0), " x ", mask.size(1),
-                             " pixels, expected ", pixels.size(1), " x ", pixels.size(2), " as its picture has"));
+                             " pixels, expected ", pixels.size(1), " x ", pixels.size(2),
+                             " as its picture has; make it as large, without new values between its classes"));
   }
   return {pixels, mask};
 }
@@ -389,7 +325,11 @@ std::vector<int64_t> ImageFolder::labels() const {
 
 void ImageFolder::check_fits(const Dataset& training) const {
   const auto* other = dynamic_cast<const ImageFolder*>(&training.source());
-  if (other == nullptr || other->classes_ == classes_) return;
+  if (other == nullptr) return;
+  require<ConfigError>(other->options_.task == options_.task, "[ImageFolder] '" + options_.root + "': task is " +
+                                                                  options_.task + ", that of the training " + "data " +
+                                                                  other->options_.task + "; set task to that in both");
+  if (other->classes_ == classes_) return;
   throw ConfigError("[ImageFolder] '" + options_.root + "' has the classes " + join(classes_) + ", those of the " +
                     "training data are " + join(other->classes_) + "; set classes to these in both");
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <numbers>
@@ -59,6 +60,7 @@ class Normalize : public Transform {
       const at::Tensor values = tensor.scalar_type() == at::kByte ? tensor.to(at::kFloat) / 255 : tensor;
       check_channels(name, tensor.size(1));
       check_range(name, values);
+      check_scale(name, values, tensor.scalar_type() == at::kByte);
       sample.set(name, (values - row(options_.mean, values)) / row(options_.std, values));
     }
   }
@@ -96,7 +98,22 @@ class Normalize : public Transform {
                              "divided by 255, or give mean and std of these values"));
   }
 
+  // Of values in [0, 1] those of bytes would leave a constant. The first picture that is not black tells which they
+  // are: a later one may be nearly black.
+  void check_scale(const std::string& name, const at::Tensor& values, bool is_unit) const {
+    constexpr double kLeastOfBytes = 16;
+    const double greatest = std::max(*std::max_element(options_.mean.begin(), options_.mean.end()),
+                                     *std::max_element(options_.std.begin(), options_.std.end()));
+    if (greatest < kLeastOfBytes || is_told_ || values.numel() == 0) return;
+    const auto most = values.max().item<double>();
+    is_told_ = most > 0;
+    if (!is_told_ || (!is_unit && most > 1)) return;
+    throw ConfigError(c10::str("[Normalize] found values up to ", most, " in '", name, "' with a mean or std of ",
+                               greatest, ", expected mean and std of values in [0, 1]; divide both by 255"));
+  }
+
   NormalizeOptions options_;
+  mutable std::atomic<bool> is_told_{false};  // the scale of the pictures, by one
 };
 
 at::Tensor grey_of(const at::Tensor& picture) {

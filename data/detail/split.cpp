@@ -16,7 +16,8 @@ std::vector<int64_t> samples_of_split(int64_t size, const SplitRule& rule, const
   if (rule.split == "train") order.erase(order.begin(), order.begin() + val_size);
   if (order.empty()) {
     throw DataError(c10::str(what, ": found no sample in split '", rule.split, "' of ", size, " with val_fraction ",
-                             rule.val_fraction, "; set val_fraction between 0 and 1"));
+                             rule.val_fraction, ", expected at least 1; ", rule.split == "val" ? "raise" : "lower",
+                             " val_fraction, or give more samples"));
   }
   std::sort(order.begin(), order.end());
   return order;

@@ -160,6 +160,37 @@ evaluator: [{{type: Accuracy}}]
 """)
 
 
+def brightness(folder, numbers):
+    """Pictures whose brightness is a number to predict."""
+    rows = []
+    for i in range(80):
+        level = numbers.randrange(200)
+        write(folder, f"levels/{i:02}.png", png(4, 4, bytes(level + numbers.randrange(9) for _ in range(48))))
+        rows.append(f"{i:02}.png,{level / 100 - 1}\n")
+    write(folder, "levels.csv", "image,target\n" + "".join(rows))
+    data = "{type: ImageFolder, root: levels, manifest: levels.csv, task: regression, batch_size: 16, split: %s}"
+    write(folder, "levels.yaml", f"""
+model: {{type: Mlp, in_features: 48, hidden: [16], num_classes: 1, loss: mse}}
+data: {{train: {data % 'train'}, val: {data % 'val'}}}
+trainer: {{max_epochs: 20}}
+optim_wrapper: {{optimizer: {{type: AdamW, lr: 0.01}}}}
+evaluator: [{{type: R2Score}}]
+""")
+
+
+def check_numbers_and_classes(program):
+    """A loss of numbers is not fitted to the places of classes in their list."""
+    wrong = "work_dir=runs/wrong"
+    told = [f"data.{part}.task=classification" for part in ("train", "val")]
+    text = program.run("train", "levels.yaml", *told, wrong, code=2)
+    assert "model.loss is mse, of numbers, but the targets of data.train are classes" in text, text
+    assert "task: regression" in text, text
+    text = program.run("train", "levels.yaml", "model.loss=cross_entropy", wrong, code=2)
+    assert "model.num_classes is 1, of which the loss cross_entropy learns nothing, expected at least 2; " in text, text
+    text = program.run("train", "masks.yaml", "model.num_classes=1", wrong, code=2)
+    assert "expected at least 2 (0 is the background)" in text, text
+
+
 def check_parts_and_samplers(program):
     """Datasets of datasets, samplers, frozen modules: in both modes."""
     arrays = "{type: Npy, arrays: {image: x.npy, target: y.npy}, cast: {target: int64}}"
@@ -320,7 +351,7 @@ def main():
         folder = pathlib.Path(name)
         program = TrainProgram(sys.argv[1], folder)
         numbers = random.Random(1)
-        for make in (pictures, masks, tables, arrays):
+        for make in (pictures, masks, tables, arrays, brightness):
             make(folder, numbers)
         result = program.trains_alike("pictures.yaml")
         assert result["accuracy"] >= 0.9, result
@@ -330,6 +361,8 @@ def main():
         assert result["r2"] >= 0.98, result
         result = program.trains_alike("classification.yaml")
         assert result["accuracy"] >= 0.9, result
+        result = program.trains_alike("levels.yaml")
+        assert result["r2"] >= 0.9, result
         result = program.trains_alike("arrays.yaml")
         assert result["accuracy"] >= 0.95, result
         assert "ImageFolder" in program.run("help", "dataset") + program.run("help", "ImageFolder")
@@ -340,6 +373,7 @@ def main():
         check_tables(program)
         check_parts_and_samplers(program)
         check_mistakes(program)
+        check_numbers_and_classes(program)
     print("own data trains alike in both modes")
 
 

@@ -110,6 +110,7 @@ TEST_F(CsvDatasetTest, NumbersOfAnotherSpellingAreNoCategories) {
   EXPECT_FLOAT_EQ(first("x,y\n+5,0.5\n3,1.5\n", {.standardize = false}).item<float>(), 5);
   expect_error<DataError>([&] { first("x,y\n1e39,0.5\n2,1.5\n", {.standardize = false}); },
                           {"t.csv:2", "column 'x'", "float32"});
+  expect_error<DataError>([&] { first("x,y\n1e300,0.5\n2,1.5\n"); }, {"column 'x'", "deviation overflows"});
   expect_error<DataError>([&] { first("x,y\n1,1e39\n2,1.5\n"); }, {"t.csv:2", "column 'y'", "float32"});
 }
 

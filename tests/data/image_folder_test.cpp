@@ -190,6 +190,38 @@ TEST_F(ImageFolderTest, SortsNumbersOfAManifestAndRefusesEmptyTargets) {
                           {"list.csv:3", "found no target"});
 }
 
+TEST_F(ImageFolderTest, TakesNumbersOfAManifestForThePredictionOfNumbers) {
+  const std::string list = dir_.write("list.csv", "image,target\nants/10.png,-0.5\nants/20.png,9\nbees/100.png,9\n");
+  const ImageFolderOptions options{.root = dir_ / "set", .manifest = list, .task = "regression"};
+  const ImageFolder data(options);
+  EXPECT_TRUE(at::equal(data.get({0, 1, 2})["target"], at::tensor({-0.5F, 9.0F, 9.0F})));
+  EXPECT_TRUE(data.class_names().empty() && data.labels().empty());
+  EXPECT_EQ(data.max_label(), -1);
+  EXPECT_TRUE(at::equal(ImageFolder(options, {.training = &data}).get({1})["target"], at::tensor({9.0F})));
+  const ImageFolder classes({.root = dir_ / "set", .manifest = list}, {.training = &data});
+  expect_error<ConfigError>([&] { classes.check_fits(data); }, {"task is classification", "regression"});
+  dir_.write("list.csv", "image,target\nants/10.png,-0.5\nants/20.png,red\n");
+  expect_error<DataError>([&] { ImageFolder{options}; }, {"list.csv:3", "'target'", "'red'", "a number"});
+  expect_error<ConfigError>([&] { ImageFolder({.root = dir_ / "set", .task = "regression"}); }, {"set manifest"});
+}
+
+TEST_F(ImageFolderTest, RefusesAManifestOfMasksAndClasses) {
+  const std::string list = dir_.write("list.csv", "image,target\nants/10.png,ants/20.png\nants/20.png,cat\n");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list}); },
+                          {"list.csv:3", "'cat'", "expected a mask's path"});
+  dir_.write("list.csv", "file,label\nants/10.png,cat\n");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list}); },
+                          {"no column 'image' but file, label", "expected image and target"});
+}
+
+TEST_F(ImageFolderTest, SaysHowAnEmptyPartGetsSamples) {
+  const auto part = [&](const std::string& split, double share) {
+    ImageFolder({.root = dir_ / "set", .split = split, .val_fraction = share});
+  };
+  expect_error<DataError>([&] { part("val", 0.05); }, {"split 'val' of 5", "raise val_fraction"});
+  expect_error<DataError>([&] { part("train", 0.95); }, {"split 'train' of 5", "lower val_fraction"});
+}
+
 TEST_F(ImageFolderTest, PassesHiddenFilesAndNamesLinksBack) {
   std::filesystem::create_directories(dir_ / "set/ants/.cache");
   dir_.write("set/ants/.cache/1.png", grey_picture(1));

@@ -1,0 +1,94 @@
+#include "data/detail/picture_list.h"
+#include <algorithm>
+#include <system_error>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "io/image.h"
+
+namespace duet {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void fail_listing(const fs::path& folder, const std::string& why) {
+  throw DataError("[ImageFolder] '" + folder.string() + "' cannot be listed (" + why +
+                  "), expected a folder that may be read; correct its permissions or links");
+}
+
+}  // namespace
+
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().front() != '.') found.push_back(*entry);
+  }
+  if (error) fail_listing(folder, error.message());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool is_folder(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.is_directory(ignored);
+}
+
+// A folder that is being listed. Links are followed: `real` tells a way back up.
+struct PictureList::Listed {
+  fs::path path, within, real;
+  const Listed* above = nullptr;
+};
+
+std::vector<std::string> PictureList::below(const std::string& folder) {
+  std::vector<std::string> found;
+  list({folder, {}, {}, nullptr}, found);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::string> PictureList::folders_in(const std::string& root) {
+  std::vector<std::string> names;
+  for (const auto& entry : entries_of(root)) {
+    if (is_folder(entry)) {
+      names.push_back(entry.path().filename().string());
+    } else if (is_image_name(entry.path().string())) {
+      leave_out(entry.path());
+    }
+  }
+  return names;
+}
+
+void PictureList::list(Listed folder, std::vector<std::string>& found) {
+  std::error_code error;
+  folder.real = fs::canonical(folder.path, error);
+  if (error) fail_listing(folder.path, error.message());
+  for (const Listed* above = folder.above; above != nullptr; above = above->above) {
+    if (above->real == folder.real) fail_listing(folder.path, "a link back to '" + above->path.string() + "'");
+  }
+  for (const fs::directory_entry& entry : entries_of(folder.path)) {
+    const fs::path within = folder.within / entry.path().filename();
+    if (is_folder(entry)) {
+      list({entry.path(), within, {}, &folder}, found);
+    } else if (entry.is_regular_file(error) && is_image_name(within.string())) {
+      found.push_back(within.string());
+    } else {
+      leave_out(entry.path());
+    }
+  }
+}
+
+void PictureList::leave_out(const fs::path& path) {
+  if (left_out_++ == 0) example_ = path.string();
+}
+
+void PictureList::warn() const {
+  if (left_out_ == 0) return;
+  log_warning(c10::str("[ImageFolder] ", left_out_, left_out_ == 1 ? " file is" : " files are", " left out, such as '",
+                       example_,
+                       "', expected .png, .jpg or .jpeg in the folders that are read; convert or move them if they are "
+                       "pictures"));
+}
+
+}  // namespace duet
