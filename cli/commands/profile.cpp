@@ -116,7 +116,7 @@ int64_t bytes_of(const NamedTensors& tensors) {
 
 struct Profile {
   Measured eager, graph;
-  PhaseTimes phases;  // seconds of all steps, with the clock's own
+  PhaseTimes phases;  // seconds of all steps
   std::vector<OpTime> ops;
   std::vector<std::pair<std::string, int64_t>> memory;  // bytes
   int64_t steps = 0;
@@ -154,6 +154,16 @@ void time_ops(const RunConfig& original, int64_t steps, Profile& profile) {
   read_memory(run, *clock, profile);
 }
 
+// The clock costs time of its own: what it measured is a share of what a step takes without it.
+void scale_to_steps(Profile& profile) {
+  PhaseTimes& phases = profile.phases;
+  const double measured = phases.forward + phases.backward + phases.optimizer + phases.hooks;
+  if (measured <= 0) return;
+  const double scale = profile.eager.step_us * 1e-6 * static_cast<double>(profile.steps) / measured;
+  for (double* seconds : {&phases.forward, &phases.backward, &phases.optimizer, &phases.hooks}) *seconds *= scale;
+  for (OpTime& op : profile.ops) op.seconds *= scale;
+}
+
 std::string text_of(double value, const char* format = "%.3f") {
   char text[32];
   std::snprintf(text, sizeof text, format, value);
@@ -175,14 +185,18 @@ void print_graph(const Measured& graph, double eager_us) {
 
 void print(const Profile& profile, int64_t shown) {
   const auto& [forward, backward, optimizer, hooks] = profile.phases;
-  const double all = forward + backward + optimizer + hooks;
-  // The clock costs time of its own; the shares are applied to what a step takes without it.
   const double step_ms = profile.eager.step_us / 1e3;
+  const auto steps = static_cast<double>(profile.steps);
+  const auto with_share = [&](double seconds) {
+    const double ms = seconds * 1e3 / steps;
+    return std::pair{text_of(ms), text_of(100 * ms / step_ms, "%.1f")};
+  };
   std::vector<std::vector<std::string>> rows = {{"eager mode", "ms per step", "%"}};
   rows.push_back({"data", text_of(profile.eager.data_us / 1e3), ""});
   for (const auto& [name, seconds] :
        {std::pair{"forward", forward}, {"backward", backward}, {"optimizer", optimizer}, {"hooks", hooks}}) {
-    rows.push_back({name, text_of(step_ms * seconds / all), text_of(100 * seconds / all, "%.1f")});
+    const auto [ms, share] = with_share(seconds);
+    rows.push_back({name, ms, share});
   }
   rows.push_back({"step", text_of(step_ms), ""});
   std::cout << text_columns(rows) << "\n";
@@ -191,11 +205,10 @@ void print(const Profile& profile, int64_t shown) {
   for (const auto& [name, bytes] : profile.memory) rows.push_back({name, readable_bytes(bytes)});
   std::cout << text_columns(rows) << "\n";
   rows = {{"ms per step", "%", "calls", "op", "module"}};
-  const auto steps = static_cast<double>(profile.steps);
   for (const OpTime& op : profile.ops) {
     if (std::ssize(rows) > shown) break;
-    rows.push_back({text_of(op.seconds * 1e3 / steps), text_of(100 * op.seconds / all, "%.1f"),
-                    text_of(static_cast<double>(op.calls) / steps, "%.4g"), op.op,
+    const auto [ms, share] = with_share(op.seconds);
+    rows.push_back({ms, share, text_of(static_cast<double>(op.calls) / steps, "%.4g"), op.op,
                     op.module.empty() ? "-" : op.module});
   }
   std::cout << text_columns(rows) << std::flush;
@@ -235,6 +248,7 @@ int profile_command(const Arguments& arguments) {
   profile.eager = measure(config, "eager", profile.steps);
   if (config.mode == "graph") profile.graph = measure(config, "graph", profile.steps);
   time_ops(config, profile.steps, profile);
+  scale_to_steps(profile);
   write_json(arguments.json, json_of(profile));
   constexpr int64_t kShown = 25;
   print(profile, kShown);

@@ -41,6 +41,9 @@ def main():
             for phase in ("forward", "backward", "optimizer", "hooks"):
                 assert result[f"{phase}_us"] > 0, result
                 assert phase in text, text
+            phases = sum(result[f"{phase}_us"] for phase in ("forward", "backward", "optimizer", "hooks"))
+            assert abs(phases / result["eager_us"] - 1) < 1e-6, result
+            assert sum(op["us"] for op in result["ops"]) < result["eager_us"], result
             assert result["eager_us"] > 0 and result["graph_us"] > 0 and "captured" in text, text
             # Its first replays are all checked.
             assert 0 < result["checks_us"] < result["graph_us"] and "\nchecks " in text, text
