@@ -1,9 +1,11 @@
 #include "cli/config/split_config.h"
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
+#include "base/log.h"
 #include "cli/registry.h"
 
 namespace duet {
@@ -60,19 +62,42 @@ std::string origin_of(const ConfigNode& node) {
   return origin;
 }
 
+enum class Parts : std::uint8_t { kOutermost, kAll };  // kAll: also those that a part is taken from
+
 // The datasets in `node`, itself included, that can be the train and the val part of something.
-void find_parts(const ConfigNode& node, std::vector<ConfigNode>& parts) {
+void find_parts(const ConfigNode& node, Parts wanted, std::vector<ConfigNode>& parts) {
   const OptionFields* fields = fields_of(node);
   if (fields != nullptr && fields->find("split") != nullptr && fields->find("val_fraction") != nullptr) {
     parts.push_back(node);
+    if (wanted == Parts::kOutermost) return;
   }
-  for (const ConfigNode& inner : inner_datasets(node)) find_parts(inner, parts);
+  for (const ConfigNode& inner : inner_datasets(node)) find_parts(inner, wanted, parts);
 }
 
-std::vector<ConfigNode> parts_in(const ConfigNode& node) {
+std::vector<ConfigNode> parts_in(const ConfigNode& node, Parts wanted) {
   std::vector<ConfigNode> parts;
-  find_parts(node, parts);
+  find_parts(node, wanted, parts);
   return parts;
+}
+
+// Calls action(part of train, part of data) for those of the same files.
+template <class Action>
+void for_shared_files(const DataConfig& train, const DataConfig& data, Parts wanted, Action action) {
+  for (const ConfigNode& of_train : parts_in(train.node, wanted)) {
+    for (const ConfigNode& part : parts_in(data.node, wanted)) {
+      if (origin_of(part) == origin_of(of_train)) action(of_train, part);
+    }
+  }
+}
+
+// Nothing is wrong with an evaluation on training data that is meant to be one.
+void warn_of_overlap(const ConfigNode& train, const ConfigNode& part) {
+  const std::string here = value_of(part, "split"), there = value_of(train, "split");
+  const bool is_chosen = !train.child("indices").is_empty() || !part.child("indices").is_empty();
+  if (is_chosen || (here != there && here != "all" && there != "all")) return;
+  log_warning(part.path() + " reads samples that are trained on (split: " + here + "; " + train.path() + ".split: " +
+              there + "): its results say nothing of new ones. Set split: val there, and split: train in " +
+              train.path() + ", unless that is meant");
 }
 
 bool is_part(const ConfigNode& node) { return value_of(node, "split") == "train" || value_of(node, "split") == "val"; }
@@ -99,12 +124,9 @@ void share(const ConfigNode& train, ConfigNode part) {
 }  // namespace
 
 void share_split(const DataConfig& train, const std::vector<DataConfig>& evaluated) {
-  for (const ConfigNode& of_train : parts_in(train.node)) {
-    for (const DataConfig& data : evaluated) {
-      for (const ConfigNode& part : parts_in(data.node)) {
-        if (origin_of(part) == origin_of(of_train)) share(of_train, part);
-      }
-    }
+  for (const DataConfig& data : evaluated) {
+    for_shared_files(train, data, Parts::kAll, share);
+    for_shared_files(train, data, Parts::kOutermost, warn_of_overlap);
   }
 }
 

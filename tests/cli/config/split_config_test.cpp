@@ -1,7 +1,9 @@
 #include "cli/config/split_config.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
 
 // Parts of the same files that are trained on and evaluated.
 
@@ -39,6 +41,23 @@ TEST(SplitConfig, ADifferenceIsAnErrorThatNamesBothKeys) {
         {"data.val.split is val", "data.train.split is all", "set data.train.split: train"});
   fails("Repeat, times: 2, dataset: {type: Csv, path: t.csv}", "Csv, path: t.csv, split: val",
         {"data.val.split", "data.train.dataset.split"});
+}
+
+TEST(SplitConfig, AnEvaluationOnTrainingDataIsWarnedOf) {
+  const auto warning = [](const std::string& train, const std::string& val) {
+    return testing::stderr_of([&] { parsed(train, val); });
+  };
+  for (const char* data : {"Csv, path: t.csv", "Csv, path: t.csv, split: train"}) {
+    EXPECT_THAT(warning(data, "Csv, path: t.csv"), ::testing::HasSubstr("data.val reads samples that are trained on"));
+  }
+  EXPECT_THAT(warning("Text, path: t", "Text, path: t"), ::testing::HasSubstr("Set split: val"));
+  EXPECT_EQ(warning("Csv, path: t.csv, split: train", "Csv, path: t.csv, split: val"), "");
+  EXPECT_EQ(warning("Csv, path: t.csv", "Csv, path: v.csv"), "");
+  const std::string half = "Subset, dataset: {type: Csv, path: t.csv}, split: ";
+  EXPECT_EQ(warning(half + "train", half + "val"), "");
+  EXPECT_THAT(warning(half + "train", half + "all"), ::testing::HasSubstr("trained on"));
+  const std::string some = "Subset, dataset: {type: Npy, arrays: {x: t.npy}}, indices: ";
+  EXPECT_EQ(warning(some + "[0, 1]", some + "[2]"), "");
 }
 
 TEST(SplitConfig, OtherFilesAndEqualValuesAreLeftAlone) {
