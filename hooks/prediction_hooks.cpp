@@ -96,6 +96,19 @@ void put_text(nlohmann::ordered_json& line, const char* key, const std::string& 
   if (!text.empty()) line[key] = text;
 }
 
+void put_class(nlohmann::ordered_json& line, int64_t number, const std::vector<std::string>& names) {
+  line["class"] = number;
+  if (number < std::ssize(names)) put_text(line, "class_name", names[static_cast<std::size_t>(number)]);
+}
+
+// Of a regression, or of labels that do not exclude each other: the largest of them says nothing.
+void put_numbers(nlohmann::ordered_json& line, at::ArrayRef<double> numbers) {
+  if (numbers.size() == 1) line["value"] = json_number(numbers[0]);
+  for (const double number : numbers) {
+    if (numbers.size() > 1) line["values"].push_back(json_number(number));
+  }
+}
+
 // Whether the batches of one output can stand below each other.
 bool joins(const at::Tensor& first, const at::Tensor& other) {
   if (first.dim() != other.dim() || first.scalar_type() != other.scalar_type()) return false;
@@ -108,11 +121,13 @@ const OptionFields& PredictionWriterHookOptions::fields() {
   using O = PredictionWriterHookOptions;
   return described<O>("PredictionWriterHook", [](const auto& add) {
     add("folder", &O::folder, "where files go; default <work_dir>/predictions");
-    add("format", &O::format, "tensors, arg-max classes, or both").one_of({"safetensors", "jsonl", "both"});
+    add("format", &O::format, "tensors, a line of class or numbers per sample, or both")
+        .one_of({"safetensors", "jsonl", "both"});
     add("per_batch", &O::per_batch, "a file for each batch, not one for the pass");
     add("keys", &O::keys, "outputs to write; empty: all");
     add("with_inputs", &O::with_inputs, "the tensors of the batch too");
-    add("class_key", &O::class_key, "jsonl: the output whose largest element is the class, [samples, classes]");
+    add("class_key", &O::class_key,
+        "jsonl: the output [samples, classes] whose largest element is the class, or [samples, values]");
     add.rule([](const O& o) {
       if (!o.per_batch || o.format != "jsonl") return;
       throw ConfigError(
@@ -198,21 +213,23 @@ void PredictionWriterHook::add_classes(const TrainContext& context) {
   }
   at::Tensor host = scores.to(at::kCPU, at::kDouble);
   const bool classifies = is_classification(context);
-  const bool is_number = scores.size(1) == 1 && !classifies;
   if (scores.size(1) == 1 && classifies) host = at::cat({at::zeros_like(host), host}, 1);  // the logit of class 1 alone
+  host = host.contiguous();
   const auto [largest, classes] = at::max(host, 1);
   const at::Tensor probability = classifies ? at::amax(probabilities_of(host), {1}) : at::Tensor();
   const DataSource* data = context.evaluation.data;
   const std::vector<int64_t>& ids = context.evaluation.batch->sample_ids();
   const std::vector<std::string> names = class_names(context);
-  for (int64_t i = 0; i < classes.numel(); ++i) {
-    const auto number = static_cast<std::size_t>(classes.const_data_ptr<int64_t>()[i]);
+  for (int64_t i = 0; i < host.size(0); ++i) {
     nlohmann::ordered_json line = {{"index", samples_++}};
     if (data != nullptr && i < std::ssize(ids)) put_text(line, "name", data->sample_name(ids[i]));
-    if (!is_number) line["class"] = number;
-    if (!is_number && number < names.size()) put_text(line, "class_name", names[number]);
-    line[is_number ? "value" : "score"] = json_number(largest.const_data_ptr<double>()[i]);
-    if (probability.defined()) line["probability"] = json_number(probability.const_data_ptr<double>()[i]);
+    if (classifies) {
+      put_class(line, classes.const_data_ptr<int64_t>()[i], names);
+      line["score"] = json_number(largest.const_data_ptr<double>()[i]);
+      line["probability"] = json_number(probability.const_data_ptr<double>()[i]);
+    } else {
+      put_numbers(line, {host.const_data_ptr<double>() + i * host.size(1), static_cast<std::size_t>(host.size(1))});
+    }
     lines_ += json_text(line) + "\n";
   }
 }

@@ -15,11 +15,11 @@ namespace duet {
 
 struct PredictionWriterHookOptions {
   std::string folder = "";               // empty: <work_dir>/predictions
-  std::string format = "safetensors";    // "safetensors": tensors; "jsonl": arg-max classes; "both"
+  std::string format = "safetensors";    // "safetensors": tensors; "jsonl": a line per sample; "both"
   bool per_batch = false;                // safetensors: a file for each batch, not one for the pass
   std::vector<std::string> keys = {};    // outputs to write; empty: all
   bool with_inputs = false;              // the tensors of the batch too, as "input.<name>"
-  std::string class_key = "prediction";  // jsonl: the output of shape [samples, classes]
+  std::string class_key = "prediction";  // jsonl: the output of shape [samples, classes or values]
 
   static const OptionFields& fields();
 };
@@ -29,10 +29,11 @@ struct PredictionWriterHookOptions {
 //   predictions.safetensors   outputs of the whole pass, batches joined along their first dimension
 //   batch-000017.safetensors  per_batch: outputs of that batch, numbered from 0
 //   predictions.jsonl         {"index": 5, "name": "b/7.png", "class": 1, "class_name": "cat", "score": 2.2,
-//                             "probability": 0.9} per sample: its largest output, where it is, and the softmax there
+//                             "probability": 0.9} per sample: its largest output, where it is, and the softmax there;
+//                             where numbers are predicted {"index": 5, "values": [2.2, 0.1]}, or "value": 2.2
 //
-// A sample's and a class's name are there if the data knows them (DataSource), the probability where numbers stand for
-// classes: the data names them, or has whole numbers as targets. Outputs that sum to 1 are probabilities themselves.
+// A sample's and a class's name are there if the data knows them (DataSource). Outputs are scores of classes where the
+// data names these, or has whole numbers as targets. Outputs that sum to 1 are probabilities themselves.
 // A file is there as a whole or not at all; files of the whole pass replace those of an earlier one at its end, files
 // of batches at its start. A pass that fails leaves what it wrote. Without per_batch the outputs stay in memory until
 // the end. Several ranks write what they saw each to a folder of its own, rank-0, rank-1, ... below the folder, and

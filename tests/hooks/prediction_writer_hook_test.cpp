@@ -232,15 +232,19 @@ TEST_F(Lines, OfARegressionHaveItsValue) {
   EXPECT_FALSE(found[0].contains("class"));
 }
 
-TEST_F(Lines, HaveNoProbabilitiesOfLabelsThatDoNotExcludeEachOther) {
-  const Batch samples{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2}, at::kLong)}};
-  EXPECT_FALSE(lines(scores_, samples, nullptr)[0].contains("probability"));
+TEST_F(Lines, HaveTheNumbersWhereTheLargestIsNoClass) {
+  const Batch labels{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2}, at::kLong)}};
+  const Batch numbers{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2})}};
+  const Batch unknown{{"input", at::zeros({2, 1})}};
+  for (const Batch& samples : {labels, numbers, unknown}) {
+    const auto found = lines(scores_, samples, nullptr);
+    EXPECT_EQ(found[0].at("values"), nlohmann::json({1.0, 3.0}));
+    EXPECT_FALSE(found[0].contains("class") || found[0].contains("score") || found[0].contains("probability"));
+  }
 }
 
-TEST_F(Lines, HaveProbabilitiesOfClassesAlone) {
-  const Batch numbers{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2})}};
+TEST_F(Lines, HaveProbabilitiesOfClasses) {
   const Batch classes{{"input", at::zeros({2, 1})}, {"target", at::zeros({2}, at::kLong)}};
-  EXPECT_FALSE(lines(scores_, numbers, nullptr)[0].contains("probability"));
   EXPECT_TRUE(lines(scores_, classes, nullptr)[0].contains("probability"));
   const at::Tensor shares = at::tensor({0.25, 0.75, 0.5, 0.5}).view({2, 2});
   EXPECT_EQ(lines(shares, classes, nullptr)[0].at("probability"), 0.75) << "they are probabilities already";
