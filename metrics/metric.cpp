@@ -21,8 +21,10 @@ const at::Tensor& metric_output(const std::string& who, const NamedTensors& outp
     if (key == name && tensor.defined()) return tensor;
     known += (known.empty() ? "" : ", ") + key;
   }
-  throw DataError(c10::str("[", who, "] found outputs ", known.empty() ? "none" : known, ", expected '", name,
-                           "' among them; return it from Task::validation_step"));
+  throw DataError(c10::str(
+      "[", who, "] found outputs ", known.empty() ? "none" : known, ", expected '", name,
+      "' among them; return it from Task::validation_step, or give make_task a forward pass beside its loss (in Python "
+      "forward=)"));
 }
 
 std::vector<at::Tensor> Metric::sums(at::Device /*device*/) {

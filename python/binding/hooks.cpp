@@ -162,6 +162,7 @@ std::unique_ptr<Hook> to_hook(const py::handle& object) {
   for (const MakeHook make : hook_makers) {
     if (auto hook = make(object)) return hook;
   }
+  refuse_class("Hook", object);
   check_methods(object);
   return std::make_unique<PythonHook>(py::reinterpret_borrow<py::object>(object));
 }

@@ -109,6 +109,7 @@ std::unique_ptr<Metric> to_metric(const py::handle& object) {
   for (const MakeMetric make : metric_makers) {
     if (auto metric = make(object)) return metric;
   }
+  refuse_class("Metric", object);
   for (const char* method : {"names", "reset", "add", "compute"}) {
     require<ConfigError>(py::hasattr(object, method), "[Metric] " + py::cast<std::string>(py::repr(object)) +
                                                           " has no " + method + "(), expected names(), reset(), " +

@@ -80,7 +80,10 @@ OptionValue to_option(const std::string& struct_name, const OptionField& field, 
   const bool fits = !is_list || field.count == 0 || py::len(object) == field.count;
   const auto given = py::reinterpret_borrow<py::object>(object);
   const py::object one_or_all = field.or_one && !is_list ? py::make_tuple(given) : given;
-  if (auto value = value_of(field.kind, one_or_all); value && fits) return *std::move(value);
+  if (auto value = value_of(field.kind, one_or_all); value && fits) {
+    check_option(struct_name, field, *value);
+    return *std::move(value);
+  }
   throw ConfigError("[" + struct_name + "] " + field.name + " is " + py::cast<std::string>(py::repr(object)) +
                     ", expected " + expected_of(field));
 }
@@ -102,7 +105,7 @@ void set_fields(const OptionFields& fields, void* options, const py::dict& argum
       for (const OptionField& known : fields) {
         if (known.set) names.push_back(known.name);
       }
-      throw ConfigError("[" + fields.name() + "] there is no option '" + name + "'" + did_you_mean(name, names));
+      throw ConfigError("[" + fields.name() + "] there is no option '" + name + "'; " + known_and_nearest(name, names));
     }
     field->set(options, to_option(fields.name(), *field, object));
   }

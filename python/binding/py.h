@@ -25,6 +25,13 @@ inline std::string type_name(const py::handle& object) {
   return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
 }
 
+inline void refuse_class(const char* who, const py::handle& object) {
+  if (!PyType_Check(object.ptr())) return;
+  const auto name = py::cast<std::string>(object.attr("__name__"));
+  throw ConfigError(std::string("[") + who + "] found the class " + name + ", expected an object of it; write " + name +
+                    "()");
+}
+
 // The attribute, or nothing where it is missing or None.
 inline py::object optional_attribute(const py::handle& object, const char* name) {
   const py::object found = py::getattr(object, name, py::none());

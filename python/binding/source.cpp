@@ -66,12 +66,25 @@ bool PythonSource::is_stateful() const {
   return py::hasattr(*iterable_, "state_dict") && py::hasattr(*iterable_, "load_state_dict");
 }
 
+// A generator gives its batches once.
+void PythonSource::end_pass() {
+  const bool is_iterator = iterator_->is(*iterable_);
+  if (is_iterator && is_used_up_ && given_ == 0) {
+    throw DataError("[Trainer] found a " + type_name(*iterable_) + " that has no batches left in epoch " +
+                    std::to_string(epoch_) +
+                    ", expected a loader that can be iterated over once per epoch; give a list or a DataLoader, or set "
+                    "max_epochs=1");
+  }
+  is_used_up_ = is_iterator;
+}
+
 // Null at the end.
 py::object PythonSource::next_object() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
   if (!iterator_) return {};
   auto object = py::reinterpret_steal<py::object>(PyIter_Next(iterator_->ptr()));
   if (!object) {
+    if (PyErr_Occurred() == nullptr) end_pass();
     iterator_.reset();
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
     return {};

@@ -29,10 +29,12 @@ class PythonSource : public DataSource {
   void iterate();
   bool is_stateful() const;
   py::object next_object();
+  void end_pass();
   void add_sampler(StateDict& state) const;
 
   SharedObject iterable_;
   SharedObject iterator_;
+  bool is_used_up_ = false;  // the iterable is an iterator, whose end was reached
   int64_t epoch_ = 0;
   int64_t given_ = 0;    // batches of this epoch
   int64_t samples_ = 0;  // in them

@@ -256,7 +256,10 @@ NamedTensors PythonTask::validation_step(const Batch& batch) {
 }
 
 NamedTensors PythonTask::predict(const Batch& batch) {
-  if (!functions_.predict && !functions_.forward) return Task::predict(batch);
+  require<ConfigError>(
+      functions_.predict || functions_.forward,
+      "[Task] found neither forward nor predict_step, expected one of them to predict with; give the "
+      "trainer forward=lambda model, batch: ..., and a loss of what it returns: loss(prediction, batch)");
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
   return in_step(

@@ -239,7 +239,7 @@ TrainerArguments read_arguments(const py::kwargs& arguments) {
     if (set_field(LoopOptions::fields(), &sorted.options.loop, name, value)) continue;
     if (set_field(GraphOptions::fields(), &sorted.graph, name, value)) continue;
     if (set_field(DistributedOptions::fields(), &sorted.options.distributed, name, value)) continue;
-    throw ConfigError("[Trainer] there is no option '" + name + "'" + did_you_mean(name, known_names(*by_name)));
+    throw ConfigError("[Trainer] there is no option '" + name + "'; " + known_and_nearest(name, known_names(*by_name)));
   }
   return sorted;
 }

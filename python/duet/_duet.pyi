@@ -932,11 +932,11 @@ class PredictionWriterHook:
 PredictionWriterHook(folder='', format='safetensors', per_batch=False, keys=[], with_inputs=False, class_key='prediction')
 
 folder: where files go; default <work_dir>/predictions (a text)
-format: tensors, arg-max classes, or both (safetensors, jsonl, both)
+format: tensors, a line of class or numbers per sample, or both (safetensors, jsonl, both)
 per_batch: a file for each batch, not one for the pass (True or False)
 keys: outputs to write; empty: all (a list of texts)
 with_inputs: the tensors of the batch too (True or False)
-class_key: jsonl: the output whose largest element is the class, [samples, classes] (a text)"""
+class_key: jsonl: the output [samples, classes] whose largest element is the class, or [samples, values] (a text)"""
     folder: str
     format: str
     per_batch: bool

@@ -220,6 +220,20 @@ def test_mistakes_are_named(mode):
         make(mode, hooks=[Typo()])
     with pytest.raises(duet.ConfigError, match="no option 'optimiser'.*optimizer"):
         make(mode, optimiser=duet.SGD())
+    with pytest.raises(duet.ConfigError, match="no option 'save_best'; known: .*max_epochs"):
+        make(mode, save_best="accuracy")
+    with pytest.raises(duet.ConfigError, match="check is 'never', expected every, budget, off"):
+        make(mode, check="never")
+    with pytest.raises(duet.ConfigError, match=r"found the class Halving, expected an object of it; write Halving\(\)"):
+        make(mode, hooks=[type("Halving", (duet.Hook,), {"after_train_iter": lambda self, run: None})])
+    with pytest.raises(duet.ConfigError, match=r"found the class Accuracy, .*write Accuracy\(\)"):
+        make(mode, metrics=[duet.Accuracy])
+    with pytest.raises(duet.ConfigError, match="neither forward nor predict_step.*forward=lambda"):
+        duet.make_trainer(mode, toy.model(), toy.loss).predict(toy.batches(1)[0])
+    with pytest.raises(duet.DataError, match="'prediction' among them.*forward="):
+        duet.make_trainer(mode, toy.model(), toy.loss, metrics=[duet.Accuracy()]).validate(toy.batches(1))
+    with pytest.raises(duet.DataError, match="generator that has no batches left in epoch 1, .*DataLoader"):
+        make(mode, max_epochs=2).fit(batch for batch in toy.batches(3))
     with pytest.raises(duet.ConfigError, match="lr is -1.0|lr is -1"):
         duet.AdamW(lr=-1.0)
     with pytest.raises(duet.ConfigError, match="no option 'learning_rate'"):
