@@ -1,4 +1,5 @@
 #include "base/device.h"
+#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -71,9 +72,18 @@ at::Tensor state_of(at::Generator& generator) {
   return generator.get_state();
 }
 
+bool has_seed_of(at::Generator& generator, const at::Tensor& state) {
+  return std::memcmp(state_of(generator).const_data_ptr(), state.const_data_ptr(), sizeof(uint64_t)) == 0;
+}
+
+// set_state() of a GPU's generator has cuDNN's RNNs draw the state of their dropout anew in the next step, by a value
+// read to the host, while captured steps know the old one. Where only the position changes, as in a comparison that
+// puts it back, it is set through a second handle, and they keep theirs.
 void set_state_of(at::Generator& generator, const at::Tensor& state) {
+  const bool moves = !generator.device().is_cpu() && has_seed_of(generator, state);
+  at::Generator handle = moves ? generator.graphsafe_get_state() : generator;
   const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
+  handle.set_state(state);
 }
 
 }  // namespace

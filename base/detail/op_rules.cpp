@@ -55,6 +55,7 @@ bool writes(const c10::Argument& argument) {
 
 std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
+  if (name == "aten::_cudnn_rnn") return {op.schema().arguments().size() - 1};  // the state of its dropout
   const bool norm =
       name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
   return norm ? std::vector<std::size_t>{3, 4} : std::vector<std::size_t>{};  // running mean and variance

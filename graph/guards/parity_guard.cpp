@@ -56,7 +56,7 @@ class Comparison {
     NamedTensors at_split;
     FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
                              [&](const StepView& view) { at_split = copy_of(all_at(view)); });
-    run_replay(without_hooks, result.differing);
+    run_replay(without_hooks, result);
     if (may_blame_kernels()) before_ = copy_of(live_);
     FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled, [&](const StepView& view) {
       if (may_blame_kernels()) expected_ = copy_of(all_at(view));
@@ -229,7 +229,7 @@ class Comparison {
   }
 
   // Leaves the state as it was and its own in saved_.
-  void run_replay(StepObserver& observer, std::vector<std::string>& differing) {
+  void run_replay(StepObserver& observer, ParityResult& result) {
     try {
       replay_ = captured_.replay(step_, micro_batches_, observer);
       replayed_ = beside_state(replay_);
@@ -239,7 +239,8 @@ class Comparison {
     } catch (const PeerError&) {
       throw;
     } catch (const std::exception& error) {
-      differing = {"an op that failed (" + first_line(error) + ")"};
+      result.replay_error = first_line(error);
+      result.differing = {"all that its replay gives"};
       restore(saved_, live_);
     }
   }

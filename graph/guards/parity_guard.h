@@ -13,6 +13,7 @@ struct ParityResult {
   bool short_of_memory = false;        // for the eager run: then it is the replay's, and nothing was compared
   bool same_host_code = true;          // as recorded; if not, CapturedStep::difference() says what was different
   std::vector<std::string> differing;  // names of the tensors that differ
+  std::string replay_error;            // of the replay, which failed where the eager run did not; empty: it did not
   // They follow from ops that give other bits from one run op by op to the next: the first such op and its place.
   // Empty: they do not.
   std::string unstable_op;

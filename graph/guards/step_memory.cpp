@@ -4,6 +4,7 @@
 #include "base/detail/bits.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/kept_tensors.h"
+#include "graph/record/obstacle.h"
 
 namespace duet {
 
@@ -83,6 +84,16 @@ bool StepMemory::bind(int storage, const c10::Storage& memory) {
   }
   bound_.push_back({storage, memory});
   return true;
+}
+
+bool StepMemory::is_view_by_other_means(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  const at::Tensor tensor = laid_over_memory(op, stack);
+  if (!tensor.defined()) return false;
+  const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    if (seen_[s]._unsafe_get_target() == memory) return !table_.storages()[s].external;
+  }
+  return false;
 }
 
 // Made below the dispatcher in each step; what counts is what it holds.

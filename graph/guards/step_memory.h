@@ -4,6 +4,7 @@
 #include <memory>
 #include <unordered_set>
 #include <vector>
+#include <ATen/core/stack.h>
 #include "graph/record/step_program.h"
 
 namespace duet {
@@ -36,6 +37,8 @@ class StepMemory {
   void release();
   // Whether the tensor's memory holds what it holds in a step that runs.
   bool is_there(const at::Tensor& tensor) const;
+  // Whether the op lays an empty tensor of the step over other memory (laid_over_memory), which is not recorded.
+  bool is_view_by_other_means(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
 
   // Whether a tensor that was accepted for what it holds still lives: then it is no number of the step alone.
   bool local_outlives_step() const;

@@ -153,7 +153,7 @@ void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::fu
 
 void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   const auto run = [&] { op.redispatchBoxed(below, stack); };
-  if (paused_) return run();
+  if (paused_ || memory_.is_view_by_other_means(op, *stack)) return run();
   if (state_ == State::kByOp || !matches(op, *stack)) return run_op_ ? run_op_(op, *stack, run) : run();
   const std::size_t index = cursor_++;
   const Op& recorded = recording_->ops[index];

@@ -61,6 +61,13 @@ Obstacle host_read_obstacle(const std::string& name) {
           "keep it a tensor (item(), bool(tensor) and printing are what cause this)"};
 }
 
+at::Tensor laid_over_memory(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const std::size_t arguments = op.schema().arguments().size();
+  if (op.schema().name() != "aten::set_" || arguments < 2) return {};
+  const at::Tensor& tensor = stack[stack.size() - arguments].toTensor();
+  return tensor.numel() == 0 ? tensor : at::Tensor();
+}
+
 std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const std::string name = full_name(op);
   if (equal_by_layout(op, stack)) return std::nullopt;

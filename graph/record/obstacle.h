@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -15,6 +16,10 @@ struct Obstacle {
 bool is_host_read(const c10::OperatorHandle& op);
 
 Obstacle host_read_obstacle(const std::string& op);
+
+// The tensor without elements that the op lays over the memory of another one; undefined: it does something else. That
+// makes a view by other means: cuDNN's RNNs see all of their weights as one tensor so.
+at::Tensor laid_over_memory(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 

@@ -6,6 +6,7 @@
 #include <c10/util/ScopeExit.h>
 #include "base/detail/op_rules.h"
 #include "base/error.h"
+#include "graph/record/obstacle.h"
 
 namespace duet {
 
@@ -37,6 +38,7 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
               "leave that out of the step, which graph mode replays without Python anyway");
     return op.redispatchBoxed(below, stack);
   }
+  if (is_view_by_other_means(op, *stack)) return op.redispatchBoxed(below, stack);
   note_addresses();
   note_host_work(op, *stack);
   Call call = before(op, *stack);
@@ -52,6 +54,14 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   for (const at::Tensor& tensor : used) {
     if (is_left_to_ops(tensor)) addresses_.guard(tensor);
   }
+}
+
+// Places in memory are what is recorded, however a tensor came to lie there. Not so one from outside the step, which
+// would not be moved at a replay.
+bool OpRecorder::is_view_by_other_means(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  const at::Tensor tensor = laid_over_memory(op, stack);
+  const int index = tensor.defined() ? program().table.find_storage(tensor) : -1;
+  return index >= 0 && !program().table.storages()[index].external;
 }
 
 // Not made by the step out of numbers, which are the same at each step (TraceCheck).

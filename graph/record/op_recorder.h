@@ -36,6 +36,7 @@ class OpRecorder : public ProgramWriter, private OpListener {
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
 
   void note_addresses();
+  bool is_view_by_other_means(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool is_from_outside(const at::Tensor& tensor) const;
   void note_host_work(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);

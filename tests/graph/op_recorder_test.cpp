@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include "base/detail/op_rules.h"
 #include "base/error.h"
 #include "core/task.h"
 #include "graph/replay/cpu_program.h"
@@ -116,6 +117,22 @@ TEST(OpRecorder, AnExceptionOfTheTaskLeavesTheTrainerUsable) {
     EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
   }
   expect_same_bits(states[0], states[1]);
+}
+
+// A tensor of the model's own that is laid over other memory is not moved at a replay.
+TEST(OpRecorder, RefusesToMoveATensorFromOutside) {
+  const Tensor outside = torch::empty({0});
+  OpRecorder recorder({});
+  recorder.record([&] { outside.set_(torch::ones({3}).storage()); });
+  recorder.pause();
+  EXPECT_THAT(recorder.failure(), HasSubstr("set_"));
+}
+
+TEST(OpRecorder, KnowsThatCudnnsRnnsChangeTheStateOfTheirDropout) {
+  const auto rnn = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cudnn_rnn", "");
+  const std::vector<std::size_t> written = hidden_writes(rnn);
+  ASSERT_EQ(written.size(), 1U);
+  EXPECT_EQ(rnn.schema().arguments()[written[0]].name(), "dropout_state");
 }
 
 TEST(OpRecorder, AnotherThreadMayReplayWhatThisOneRecorded) {

@@ -3,9 +3,13 @@
 #include <string>
 #include <thread>
 #include <vector>
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
+#include "tests/cuda_stand_in/stand_in.h"
 #include "tests/graph/cuda/device_run.h"
 #include "tests/graph/cuda/zero_memory.h"
 #include "tests/support/fake_communicator.h"
@@ -46,6 +50,34 @@ TEST(DeviceComparison, RanksRunOpByOpAgainTogether) {
   ranks->finds_a_difference = true;
   EXPECT_EQ(sums_of_a_step(), 4 * of_eager_run);
   EXPECT_EQ(run.latest().nondeterministic, 0);
+}
+
+// Or they would draw it anew in the next step, which eager mode does not.
+TEST(DeviceComparison, LeavesTheStateOfTheDropoutOfRnnsAlone) {
+  seed_all(1);
+  auto* const generator =
+      at::check_generator<at::CUDAGeneratorImpl>(at::globalContext().defaultGenerator(testing::kDevice));
+  generator->reset_rnn_state();  // as their first step does after a seed
+  DeviceRun run(testing::with_zeros({}), {.check = Check::kOff, .verify_interval = 1});
+  testing::zero_memory();
+  run.steps(kEagerSteps + 4);
+  EXPECT_GT(generator->get_offset(), 0U);
+  EXPECT_GT(run.latest().check_seconds, 0) << "nothing was compared";
+  EXPECT_FALSE(generator->reset_rnn_state());
+  seed_all(2);
+  EXPECT_TRUE(generator->reset_rnn_state());
+}
+
+TEST(DeviceComparison, SaysThatTheReplayFailed) {
+  seed_all(1);
+  DeviceRun run(testing::with_zeros({}), {.check = Check::kOff, .verify_interval = 1});
+  testing::zero_memory();
+  run.steps(kEagerSteps + 4);
+  testing::cuda::fail("cudaGraphLaunch", 1, /*cudaErrorUnknown=*/999);
+  run.step_at(8);
+  EXPECT_EQ(run.latest().state, "eager");
+  EXPECT_THAT(run.latest().reason, ::testing::StartsWith("its replay failed (CUDA error: "));
+  EXPECT_THAT(run.latest().reason, ::testing::Not(::testing::HasSubstr("report it")));
 }
 
 // All draw from the device's one generator, whose state a comparison puts back.
