@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAEvent.h>
@@ -83,12 +85,7 @@ class OwnStream {
 // graph and after its last one: LibTorch refuses to capture into a pool whose last graph has gone.
 class Pool {
  public:
-  explicit Pool(c10::DeviceIndex device) : device_(device), id_(at::cuda::graph_pool_handle()) {
-    if (!is_native_) return;
-    allocator::createOrIncrefPool(device_, id_);
-    host().begin_allocate_to_pool(id_, [](c10::Stream) { return false; });
-    host().end_allocate_to_pool(id_);
-  }
+  explicit Pool(c10::DeviceIndex device) : device_(device) { hold(); }
   ~Pool() {
     if (is_native_) release();
   }
@@ -103,16 +100,31 @@ class Pool {
     quietly([this] { host().end_allocate_to_pool(id_); });
     if (is_native_ && uses() > uses_before) release();
   }
+  // Another one takes its place once it has no graph: eager steps may use its memory then.
+  void let_go_if_empty() noexcept {
+    quietly([this] {
+      if (!is_native_ || uses() != 1) return;
+      release();
+      hold();
+    });
+  }
 
  private:
   static at::HostAllocator& host() { return *at::getHostAllocator(at::kCUDA); }
+  void hold() {
+    id_ = at::cuda::graph_pool_handle();
+    if (!is_native_) return;
+    allocator::createOrIncrefPool(device_, id_);
+    host().begin_allocate_to_pool(id_, [](c10::Stream) { return false; });
+    host().end_allocate_to_pool(id_);
+  }
   void release() {
     quietly([this] { allocator::releasePool(device_, id_); });
     quietly([this] { host().release_pool(id_); });
   }
 
   c10::DeviceIndex device_;
-  at::cuda::MempoolId_t id_;
+  at::cuda::MempoolId_t id_{};
   bool is_native_ = allocator::get()->name() == "native";  // cudaMallocAsync has pools of its own
 };
 
@@ -127,6 +139,37 @@ bool is_stuck(const at::Generator& generator) {
     return true;
   }
 }
+
+// Graphs read seed and offset of the device's generator from one place in its memory, which each replay writes to. So
+// those of several trainers, whose streams do not wait for each other, take turns.
+class ReplayTurn {
+ public:
+  ReplayTurn(at::Generator generator, const CUDAStream& stream)
+      : generator_(std::move(generator)), lock_(generator_.mutex()) {
+    Latest& latest = latest_on(stream.device_index());
+    if (latest.stream && *latest.stream != stream) {
+      latest.event.record(*latest.stream);
+      latest.event.block(stream);
+    }
+    latest.stream = stream;
+  }
+
+ private:
+  struct Latest {
+    std::optional<CUDAStream> stream{};
+    at::cuda::CUDAEvent event{};
+  };
+  // Never destroyed, like the streams.
+  static Latest& latest_on(c10::DeviceIndex device) {
+    static auto* const mutex = new std::mutex;
+    static auto* const latest = new std::map<c10::DeviceIndex, Latest>;
+    const std::lock_guard lock(*mutex);
+    return (*latest)[device];
+  }
+
+  at::Generator generator_;
+  std::unique_lock<std::mutex> lock_;  // for the offset, too, which the host counts on
+};
 
 // What the backends of one device share.
 struct Shared {
@@ -145,6 +188,7 @@ class CudaBackend : public CaptureBackend {
   // Graphs go before the pool they share and before any communicator whose collectives they hold.
   ~CudaBackend() override {
     for (auto& graph : graphs_) graph->reset();
+    shared_->pool.let_go_if_empty();
   }
 
   void begin(const std::vector<at::Generator>& generators) override {
@@ -192,6 +236,7 @@ class CudaBackend : public CaptureBackend {
     is_open_ = false;
     cudaGetLastError();  // a failed capture leaves its error behind for the next call
     graphs_.clear();
+    shared_->pool.let_go_if_empty();
     bytes_ = 0;
     alone_.reset();
   }
@@ -206,6 +251,7 @@ class CudaBackend : public CaptureBackend {
     require<GraphError>(!shared_->lost_generator,
                         "[GraphTrainer] a capture failed in a way that cannot be undone (the device's random generator "
                         "had to be replaced); resume from a checkpoint, with graph.fallback eager");
+    const ReplayTurn turn(generators_.front(), stream());
     graphs_[graph]->replay();
   }
   int64_t bytes() const override { return bytes_; }

@@ -65,6 +65,14 @@ class CudaStep : public CapturedStep {
     return is_captured_;
   }
 
+  // The allocator is, or the driver, which takes memory for a graph beside it.
+  static bool is_short_of_memory(const std::exception& error) {
+    constexpr int32_t kCudaErrorMemoryAllocation = 2;
+    const auto* of_device = dynamic_cast<const c10::AcceleratorError*>(&error);
+    return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+           (of_device != nullptr && of_device->get_error_code() == kCudaErrorMemoryAllocation);
+  }
+
   bool try_capture(StepCode& step, StepObserver& observer, bool& short_of_memory) {
     step.zero_grad();  // backward allocates gradients in the pool
     std::string op;    // that runs
@@ -80,7 +88,7 @@ class CudaStep : public CapturedStep {
       require<GraphError>(capturing.graphs() == segments(), "hooks act at other places than when it was recorded");
       return true;
     } catch (const std::exception& error) {
-      short_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+      short_of_memory = is_short_of_memory(error);
       failure_ = "the device refused the capture " + (op.empty() ? "" : "of " + op + place_of_host_code() + " ") + "(" +
                  first_line(error) + ")";
     }

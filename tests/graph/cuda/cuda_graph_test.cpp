@@ -39,6 +39,7 @@ using testing::kinds;
 using testing::mlp_with;
 
 constexpr int kUnknownError = 999;  // cudaErrorUnknown
+constexpr int kOutOfMemory = 2;     // cudaErrorMemoryAllocation
 
 class CudaGraph : public ::testing::Test {
  protected:
@@ -264,6 +265,55 @@ TEST_F(CudaGraph, ShortOfMemoryItGivesBackWhatNobodyUsesAndTriesAgain) {
   EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
   EXPECT_EQ(run.latest().replays, 3);
   EXPECT_LT(cuda::used_memory(), limit);
+}
+
+// The driver keeps a graph in memory that the allocator must leave to it.
+TEST_F(CudaGraph, WhereTheDriverIsShortOfMemoryUnusedMemoryIsGivenBackToo) {
+  DeviceRun run;
+  run.warm_up();
+  at::empty({64 << 20}, at::TensorOptions(kDevice).dtype(at::kByte));  // cached from here on, used by nobody
+  const int64_t used = cuda::used_memory();
+  cuda::fail("cudaGraphInstantiate", 1, kOutOfMemory);
+  run.steps(3);
+  EXPECT_EQ(cuda::failed_call(), "cudaGraphInstantiate");
+  EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+  EXPECT_EQ(run.latest().replays, 3);
+  EXPECT_LT(cuda::used_memory(), used);
+}
+
+// Else an eager step that fits alone would not fit beside it.
+TEST_F(CudaGraph, ARefusedCaptureKeepsNoMemory) {
+  DeviceRun run;
+  run.warm_up();
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  const int64_t before = cuda::used_memory();
+  cuda::fail("cudaGraphInstantiate", 1, kUnknownError);
+  run.step_at(8);
+  EXPECT_EQ(run.latest().state, "eager");
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  EXPECT_LE(cuda::used_memory(), before);
+  expect_all_works();
+}
+
+// They read seed and offset from one place in memory, which each of them writes to.
+TEST_F(CudaGraph, ReplaysOfTrainersInSeveralThreadsFollowEachOther) {
+  DeviceRun first, second;
+  first.steps(kEagerSteps + 3);
+  second.steps(kEagerSteps + 3);
+  const auto waits_in_a_loop = [](DeviceRun& run, int64_t steps) {
+    int64_t waits = 0;
+    run.executor().on_stream([&] {
+      const int64_t before = cuda::count("cudaStreamWaitEvent");
+      run.steps(steps);
+      waits = cuda::count("cudaStreamWaitEvent") - before;
+    });
+    return waits;
+  };
+  EXPECT_EQ(waits_in_a_loop(first, 3), 1) << "for the second one's last replay";
+  int64_t waits = 0;
+  std::thread([&] { waits = waits_in_a_loop(second, 3); }).join();
+  EXPECT_EQ(waits, 1) << "for the first one's";
+  EXPECT_EQ(waits_in_a_loop(second, 3), 0);
 }
 
 }  // namespace
