@@ -62,10 +62,11 @@ Ran run(const std::vector<std::string>& command, const std::vector<std::string>&
   register_host_reader();
   const TempDir folder;
   const std::string json = folder / "out.json";
-  const std::string config = folder.write("c.yaml",
-                                          "model: {type: HostReader}\ntrainer: {max_steps: 3}\nmode: graph\n"
-                                          "data: {train: {type: Threes, batch_size: 2}}\nwork_dir: " +
-                                              (folder / "run") + "\n");
+  const std::string config =
+      folder.write("c.yaml",
+                   "model: {type: HostReader}\ntrainer: {max_steps: 3}\nmode: graph\ndevice: cpu\n"
+                   "data: {train: {type: Threes, batch_size: 2}}\nwork_dir: " +
+                       (folder / "run") + "\n");
   std::vector<std::string> words = {"duet"};
   words.insert(words.end(), command.begin(), command.end());
   words.push_back(config);

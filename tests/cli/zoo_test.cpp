@@ -88,7 +88,7 @@ TEST_P(Zoo, TrainsAlikeInBothModesAndPredicts) {
   std::vector<double> losses;
   for (const Mode mode : {Mode::kEager, Mode::kGraph}) {
     seed_all(3);
-    const auto trainer = make_trainer(mode, GetParam().make(), {.optimizer = AdamW{.lr = 0.01}});
+    const auto trainer = make_trainer(mode, GetParam().make(), {.optimizer = AdamW{.lr = 0.01}, .device = "cpu"});
     const Batch batch = GetParam().batch();
     for (int step = 0; step < 8; ++step) losses.push_back(trainer->step(batch).loss.item<double>());
     for (const auto& [name, tensor] : trainer->predict(batch).items()) {

@@ -39,7 +39,7 @@ def free_port():
 
 
 def run_ranks(command, count):
-    """All ranks of a training on this machine, as a launcher starts them."""
+    """What rank 0 of a training on this machine writes, whose ranks start as a launcher starts them."""
     shared = {**os.environ, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": str(free_port())}
     ranks = [subprocess.Popen(command, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, text=True, errors="replace",
@@ -48,6 +48,7 @@ def run_ranks(command, count):
     for number, (rank, output) in enumerate(zip(ranks, outputs)):
         if rank.returncode != 0:
             sys.exit(f"{output}\nrank {number} of {count} ended with {rank.returncode}: {tail(output)}")
+    return outputs[0]
 
 
 def trained(options, mode, name):
@@ -57,12 +58,9 @@ def trained(options, mode, name):
     if os.environ.get("DUET_REHEARSAL"):
         words += ["graph.verify_interval=0", "graph.check=off"]
     command = [*options.program, "train", options.config, *words]
-    if options.ranks:
-        run_ranks(command, options.ranks)
-    else:
-        output = run(command)
-        if mode == "graph" and not re.search(r"\([1-9]\d* replayed", output):
-            sys.exit(f"no step was replayed: {tail(output)}")
+    output = run_ranks(command, options.ranks) if options.ranks else run(command)
+    if mode == "graph" and not re.search(r"\([1-9]\d* replayed", output):
+        sys.exit(f"no step was replayed: {tail(output)}")
     saved = sorted(work.glob("**/step-*/model.safetensors"), key=lambda path: int(path.parent.name.split("-")[1]))
     if not saved:
         sys.exit(f"{mode} mode ended well and left no checkpoint in {work}")

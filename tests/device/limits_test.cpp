@@ -12,7 +12,7 @@
 #include "tests/device/on_device.h"
 #include "tests/device/waits.h"
 #include "tests/support/changed_loss.h"
-#include "tests/support/trainer_runs.h"
+#include "tests/support/toy_tasks.h"
 
 // What a device refuses: too much memory, and steps that no graph can hold. Changing shapes, too.
 
@@ -20,6 +20,7 @@ namespace duet {
 namespace {
 
 using testing::checked;
+using testing::expect_same_weights;
 using ::testing::HasSubstr;
 using testing::is_rehearsal;
 using testing::kWarmUp;
@@ -59,10 +60,6 @@ GraphTrainer& graph(const std::unique_ptr<BaseTrainer>& trainer) { return dynami
 // One step for each size, the same batches for all trainers.
 void steps(BaseTrainer& trainer, const ToyTask& task, const std::vector<int64_t>& sizes) {
   for (std::size_t n = 0; n < sizes.size(); ++n) trainer.step(task.batch(sizes[n], n));
-}
-
-void expect_same_weights(const BaseTrainer& a, const BaseTrainer& b) {
-  if (!is_rehearsal()) testing::expect_same_bits(a.state_dict(), b.state_dict());
 }
 
 // Made and trained in one go: what is drawn begins with the seed of its making.

@@ -2,9 +2,13 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <utility>
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
+#include "base/detail/bits.h"
+#include "base/state_dict.h"
+#include "core/trainer.h"
 #include "graph/graph_options.h"
 
 namespace duet::testing {
@@ -26,6 +30,18 @@ class OnDevice : public Base {
     at::globalContext().setUserEnabledCuDNN(!is_rehearsal());
   }
 };
+
+// Looks at the weights in a rehearsal, too, where they mean nothing.
+inline void expect_same_weights(const BaseTrainer& a, const BaseTrainer& b) {
+  const StateDict left = a.state_dict(), right = b.state_dict();
+  const auto named = [](const StateDict& state) {
+    return NamedTensors(state.tensors().begin(), state.tensors().end());
+  };
+  const std::string different = first_difference(named(left), named(right));
+  if (!is_rehearsal()) {
+    EXPECT_EQ(different, "");
+  }
+}
 
 // Replays alone.
 inline GraphOptions unchecked() {

@@ -11,7 +11,8 @@ from parts import Part
 HERE = pathlib.Path(__file__).resolve().parent
 SETTINGS = {  # of Device.GraphGivesTheBitsOfEager
     "AdamW": "AdamW", "SgdMomentum": "SGD with momentum, clipping", "Accumulate3": "three micro-batches", "Bf16": "bf16",
-    "Fp16": "fp16, loss scaling", "Ema": "EMA", "Splits": "hooks between graphs"}
+    "Fp16": "fp16, loss scaling", "Ema": "EMA", "Splits": "hooks between graphs",
+    "Scheduled": "numbers that follow schedules", "Dampened": "SGD with dampening, fp16"}
 MODELS = ["MLP 64-64-10, batch 8", "CNN 28x28, batch 64", "GPT d128 L4, 16x64", "GPT d384 L6, 16x256",
           "GPT-2 124 M, 8x1024, bf16", "ResNet-50 (TorchScript), 32x224x224"]
 QUICK_MODELS = [MODELS[0], MODELS[1], MODELS[2], MODELS[4]]
@@ -45,14 +46,20 @@ class Machine:
         self.python = str(venv) if venv.exists() else sys.executable
         self.files = {name: pathlib.Path(folder, name) for folder, _, names in os.walk(self.build) for name in names
                       if "CMakeFiles" not in folder}
+        self.pack = self.build / "run"  # what scripts/pack has put together is run by it
+        if self.pack.exists():
+            where = ask(self.python, "-c", "import os, torch; print(os.path.dirname(torch.__file__))").strip()
+            os.environ["DUET_TORCH"] = os.environ.get("DUET_TORCH") or where
         self.torch = [] if self.stand_in else self.ask_torch()
-        self.gpus = 0 if self.stand_in else self.count_gpus()
+        lines = [line.split(None, 1) for line in ask(*self.program("duet"), "doctor").splitlines()]
+        self.doctor = {line[0]: line[1] for line in lines if len(line) == 2}
+        # Those that a process sees: CUDA_VISIBLE_DEVICES may hide some, and of MIG's parts it gets one.
+        self.gpus = 0 if self.stand_in else int(self.doctor.get("cuda_devices", 0))
 
     def program(self, name):
         """The command that runs it; one that fails and names it where there is none."""
-        run = self.build / "run"  # of scripts/pack
-        if run.exists():
-            return [str(run), name]
+        if self.pack.exists():
+            return [str(self.pack), name]
         return [str(self.files.get(name, self.build / name))]
 
     def stand_in_library(self):
@@ -69,9 +76,20 @@ class Machine:
         """Version of PyTorch and its CUDA, empty where Python has none."""
         return ask(self.python, "-c", "import torch; print(torch.__version__, torch.version.cuda)").split()
 
-    @staticmethod
-    def count_gpus():
-        return sum(line.startswith("GPU ") for line in ask("nvidia-smi", "-L").splitlines())
+    def problem(self):
+        """Why no part can pass here; empty: it may."""
+        if self.stand_in:
+            return ""
+        if self.doctor.get("cuda_devices") == "0":
+            driver = ", ".join(dict.fromkeys(ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()))
+            return (f"LibTorch {self.doctor.get('libtorch', '')} sees no GPU (driver {driver or 'unknown'}, CUDA_VISIBLE_DEVICES="
+                    f"{os.environ.get('CUDA_VISIBLE_DEVICES', '')}), expected one; install a driver as new as the CUDA of LibTorch"
+                    " asks for, or show this shell a GPU")
+        modes = ask("nvidia-smi", "--query-gpu=compute_mode", "--format=csv,noheader").splitlines()
+        if any(mode.strip() in ("Exclusive_Process", "Prohibited") for mode in modes):
+            return (f"found GPUs in compute mode {', '.join(dict.fromkeys(modes))}, expected Default: parts run beside each other;"
+                    " sudo nvidia-smi -c DEFAULT, or show this shell another GPU (CUDA_VISIBLE_DEVICES)")
+        return ""
 
     def describe(self):
         """What the figures depend on."""
@@ -81,8 +99,7 @@ class Machine:
             found["GPU, driver, memory"] = f"{'; '.join(dict.fromkeys(kinds))} (x {self.gpus})"
         cpu = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         found["CPU"] = next((line.split(":")[1].strip() for line in cpu if line.startswith("model name")), "unknown")
-        lines = [line.split(None, 1) for line in ask(*self.program("duet"), "doctor").splitlines()]
-        found |= {line[0]: line[1] for line in lines if len(line) == 2 and line[0] in ("duet", "libtorch")}
+        found |= {name: self.doctor[name] for name in ("duet", "libtorch") if name in self.doctor}
         if self.torch:
             found["PyTorch, CUDA of the wheel"] = ", ".join(self.torch)
         return found

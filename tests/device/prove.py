@@ -74,6 +74,8 @@ def main():
             return
         for part in todo:
             part.limit = min(part.limit, options.limit or part.limit)
+        if problem := machine.problem():
+            sys.exit(f"gpu: {problem}")
         deadline = time.monotonic() + 60 * (QUICK_MINUTES if options.quick else MINUTES)
         results = run_all(todo, machine.environment(), root, deadline)
         found = {"machine": machine.describe(), "quick": options.quick, "parts": [dataclasses.asdict(each) for each in results]}

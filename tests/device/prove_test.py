@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import plan  # noqa: E402
 
 NVIDIA_SMI = """#!/bin/sh
 case "$1" in
-  -L) printf 'GPU 0: stub\\nGPU 1: stub\\n' ;;
+  *compute_mode*) echo "${DUET_COMPUTE_MODE:-Default}" ;;
+  *driver_version) echo 470.1 ;;
   *) printf 'stub, 1.0, 1 MiB\\nstub, 1.0, 1 MiB\\n' ;;
 esac
 """
@@ -104,6 +106,32 @@ class Proof(unittest.TestCase):
         (self.build / "duet_device_tests").unlink()
         self.expect_failure("out of memory", "cannot run .*duet_device_tests")
 
+    def test_a_pack_runs_with_the_libtorch_of_the_python_beside_the_sources(self):
+        self.write(self.root / ".venv/bin/python", "#!/bin/sh\necho /opt/torch\n")
+        self.write(self.build / "run", f'#!/bin/sh\n[ "$DUET_TORCH" = /opt/torch ] && exec "{self.build}/$@"\n')
+        code, output, found = self.prove("--only", "changing shapes")
+        self.assertEqual((code, found), (0, {"changing shapes": ("PASS", "")}), output)
+
+    def test_all_settings_of_the_parity_test_are_parts(self):
+        source = (ROOT / "tests/parity/device_test.cpp").read_text(encoding="utf-8")
+        table = source[source.index("settings() {"):source.index("return all;")]
+        self.assertEqual(set(plan.SETTINGS), set(re.findall(r'^ *\{(?:\.name = )?"(\w+)"', table, re.MULTILINE)))
+
+    def test_as_many_gpus_as_a_process_sees(self):
+        _, _, found = self.prove("--only", "all GPUs", sabotage="one_gpu")
+        self.assertEqual(found["NCCL: all GPUs"], ("SKIPPED", "this machine has one GPU"))
+
+    def test_what_no_part_can_pass_with_is_said_at_once(self):
+        code, output, _ = self.prove(sabotage="no_gpu")
+        self.assertEqual(code, 1)
+        self.assertRegex(output, r"^gpu: LibTorch .*sees no GPU \(driver 470\.1, CUDA_VISIBLE_DEVICES=.*expected one")
+        os.environ["DUET_COMPUTE_MODE"] = "Exclusive_Process"
+        self.addCleanup(os.environ.pop, "DUET_COMPUTE_MODE")
+        code, output, found = self.prove()
+        self.assertEqual(code, 1)
+        self.assertIn("compute mode Exclusive_Process, expected Default", output)
+        self.assertEqual(found, {})
+
     def test_no_test_is_no_proof(self):
         for part in ("both modes bit by bit", "waits for nothing", "changing shapes", "out of memory", "refused", "error at every",
                      "with a communicator", "tests of optim"):
@@ -122,6 +150,7 @@ class Proof(unittest.TestCase):
         self.expect_failure("example char_gpt", "no checkpoint", sabotage="no_checkpoint")
         self.expect_failure("all GPUs", "no checkpoint", sabotage="no_checkpoint")
         self.expect_failure("example char_gpt", "no step was replayed", sabotage="falls_back")
+        self.expect_failure("all GPUs", "no step was replayed", sabotage="falls_back")
 
     def test_a_kill_that_costs_something_fails(self):
         self.expect_failure("killed", "the killed run ended with", sabotage="lost_by_a_kill")

@@ -57,7 +57,8 @@ def time_steps():
 
 def main():
     if WORDS == ["doctor"]:
-        print("versions\n  duet            0.1.0")
+        gpus = {"no_gpu": 0, "one_gpu": 1}.get(SABOTAGE, 2)
+        print(f"versions\n  duet            0.1.0\nmachine\n  cuda_devices    {gpus}")
         return
     if SABOTAGE == "fails":
         sys.exit(f"{NAME} fails")

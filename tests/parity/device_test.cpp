@@ -11,7 +11,6 @@
 #include "tests/device/on_device.h"
 #include "tests/device/waits.h"
 #include "tests/support/toy_tasks.h"
-#include "tests/support/trainer_runs.h"
 
 // Both modes on a GPU. scripts/gpu runs it there; without one it is skipped.
 
@@ -19,6 +18,7 @@ namespace duet {
 namespace {
 
 using testing::checked;
+using testing::expect_same_weights;
 using testing::is_rehearsal;
 using testing::kWarmUp;
 using testing::OnDevice;
@@ -132,8 +132,8 @@ TEST_P(Device, GraphGivesTheBitsOfEager) {
 
   if (!is_rehearsal()) {
     EXPECT_EQ(eager_run.losses, graph_run.losses);
-    testing::expect_same_bits(eager->state_dict(), graph->state_dict());
   }
+  expect_same_weights(*eager, *graph);
   EXPECT_GE(graph->replays(), steps() - 3 * kWarmUp);
   int64_t bytes = 0;
   for (const SignatureReport& report : graph->report()) {
