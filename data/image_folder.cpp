@@ -326,9 +326,9 @@ std::vector<int64_t> ImageFolder::labels() const {
 void ImageFolder::check_fits(const Dataset& training) const {
   const auto* other = dynamic_cast<const ImageFolder*>(&training.source());
   if (other == nullptr) return;
-  require<ConfigError>(other->options_.task == options_.task, "[ImageFolder] '" + options_.root + "': task is " +
-                                                                  options_.task + ", that of the training " + "data " +
-                                                                  other->options_.task + "; set task to that in both");
+  require<ConfigError>(!has_targets_ || other->options_.task == options_.task,
+                       "[ImageFolder] '" + options_.root + "': task is " + options_.task + ", that of the training " +
+                           "data " + other->options_.task + "; set task to that in both");
   if (other->classes_ == classes_) return;
   throw ConfigError("[ImageFolder] '" + options_.root + "' has the classes " + join(classes_) + ", those of the " +
                     "training data are " + join(other->classes_) + "; set classes to these in both");

@@ -20,6 +20,8 @@ namespace duet {
 
 namespace {
 
+constexpr double kRounding = 1e-3;  // by which Resize and others may lead outside of [0, 1]
+
 std::vector<int64_t> both(const std::vector<int64_t>& size) {
   return size.size() == 1 ? std::vector<int64_t>{size[0], size[0]} : size;
 }
@@ -98,22 +100,22 @@ class Normalize : public Transform {
                              "divided by 255, or give mean and std of these values"));
   }
 
-  // Of values in [0, 1] those of bytes would leave a constant. The first picture that is not black tells which they
-  // are: a later one may be nearly black.
+  // Of values in [0, 1] those of bytes would leave a constant. A picture above 1 tells that they are not: a later one
+  // may be nearly black.
   void check_scale(const std::string& name, const at::Tensor& values, bool is_unit) const {
     constexpr double kLeastOfBytes = 16;
     const double greatest = std::max(*std::max_element(options_.mean.begin(), options_.mean.end()),
                                      *std::max_element(options_.std.begin(), options_.std.end()));
     if (greatest < kLeastOfBytes || is_told_ || values.numel() == 0) return;
     const auto most = values.max().item<double>();
-    is_told_ = most > 0;
-    if (!is_told_ || (!is_unit && most > 1)) return;
+    is_told_ = !is_unit && most > 1 + kRounding;
+    if (is_told_ || most == 0) return;
     throw ConfigError(c10::str("[Normalize] found values up to ", most, " in '", name, "' with a mean or std of ",
                                greatest, ", expected mean and std of values in [0, 1]; divide both by 255"));
   }
 
   NormalizeOptions options_;
-  mutable std::atomic<bool> is_told_{false};  // the scale of the pictures, by one
+  mutable std::atomic<bool> is_told_{false};  // that pictures are those of bytes
 };
 
 at::Tensor grey_of(const at::Tensor& picture) {
@@ -198,11 +200,10 @@ at::Tensor with_channels_first(const std::string& name, const at::Tensor& pictur
                            is_so ? "; leave ChannelsFirst out" : "; name another tensor"));
 }
 
-// Rounding, as by Resize, may lead a little outside.
 void check_jitter_range(const std::string& name, const at::Tensor& picture) {
   if (picture.numel() == 0) return;
   const double low = picture.min().item<double>(), high = picture.max().item<double>();
-  if (low >= -1e-3 && high <= 1 + 1e-3) return;
+  if (low >= -kRounding && high <= 1 + kRounding) return;
   throw DataError(c10::str("[ColorJitter] found values from ", low, " to ", high, " in '", name,
                            "', expected uint8 or numbers in [0, 1]; put ColorJitter before Normalize"));
 }

@@ -200,6 +200,9 @@ TEST_F(ImageFolderTest, TakesNumbersOfAManifestForThePredictionOfNumbers) {
   EXPECT_TRUE(at::equal(ImageFolder(options, {.training = &data}).get({1})["target"], at::tensor({9.0F})));
   const ImageFolder classes({.root = dir_ / "set", .manifest = list}, {.training = &data});
   expect_error<ConfigError>([&] { classes.check_fits(data); }, {"task is classification", "regression"});
+  const ImageFolder unlabelled({.root = dir_ / "set"}, {.training = &data, .predicts = true});
+  unlabelled.check_fits(data);
+  EXPECT_FALSE(unlabelled.get({0}).has("target"));
   dir_.write("list.csv", "image,target\nants/10.png,-0.5\nants/20.png,red\n");
   expect_error<DataError>([&] { ImageFolder{options}; }, {"list.csv:3", "'target'", "'red'", "a number"});
   expect_error<ConfigError>([&] { ImageFolder({.root = dir_ / "set", .task = "regression"}); }, {"set manifest"});
