@@ -230,7 +230,7 @@ void check_limits(const RunConfig& config) {
   if (loop.max_steps != 0 || (loop.max_epochs != 0 && !config.train->infinite)) return;
   config.root.child("trainer").fail("max_steps", config.train->infinite
                                                      ? "is missing; add it, since an infinite sampler has no epochs"
-                                                     : "and max_epochs are both missing; add one of them");
+                                                     : "and max_epochs are both missing or 0; set one of them");
 }
 
 // Unless the config has one.

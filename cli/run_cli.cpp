@@ -160,7 +160,7 @@ void add_other_runs(Program& program) {
 
 void add_generate(Program& program) {
   GenerateOptions& options = program.arguments.generate;
-  CLI::App* generate = add_command(program, "generate", "Let a trained Gpt go on with a text", generate_command);
+  CLI::App* generate = add_command(program, "generate", "Let a Gpt or Lstm go on with a text", generate_command);
   add_config(generate, program.arguments);
   add_mode(generate, program.arguments);
   add_checkpoint(generate, program.arguments);
@@ -182,9 +182,7 @@ void add_generate(Program& program) {
 
 void add_profile(Program& program) {
   Arguments& arguments = program.arguments;
-  CLI::App* profile =
-      add_command(program, "profile",
-                  "Show where the time and the memory of a step go: phases, ops by layer, both modes", profile_command);
+  CLI::App* profile = add_command(program, "profile", "Show where a step's time and memory go", profile_command);
   add_config(profile, arguments);
   add_mode(profile, arguments);
   profile->add_option("--steps", arguments.profile_steps, "that are timed (default 20)")
@@ -343,9 +341,8 @@ int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
     const int code = app.exit(error) == 0 ? 0 : 2;
     const bool has_extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
     for (int i = 2; has_extras && i < argc; ++i) {
-      const bool is_extra = std::string_view(error.what()).find(argv[i]) != std::string_view::npos;
-      const std::string hint = is_extra ? hint_for_flag(argv[i]) : "";
-      if (!hint.empty()) std::cerr << argv[i] << hint << std::endl;
+      if (std::string_view(error.what()).find(argv[i]) == std::string_view::npos) continue;
+      if (const std::string hint = hint_for_flag(argv[i]); !hint.empty()) std::cerr << argv[i] << hint << std::endl;
     }
     return code;
   }
@@ -359,10 +356,9 @@ int run_call(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 done, 1 failed, 2 bad config or usage, or a model that cannot take its batch, 3 bad data, 4 no "
-      "usable checkpoint, 5 diverged (numbers "
-      "that are not finite), 6 another process of the run was lost (a restart goes on from the last checkpoint), 75 "
-      "stopped by a "
-      "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
+      "usable checkpoint, 5 diverged (numbers that are not finite), 6 another process of the run was lost (a restart "
+      "goes on from the last checkpoint), 75 stopped by a signal with state saved, 128 + N by signal N with nothing to "
+      "save (130: Ctrl-C).");
   add_train(program);
   add_other_runs(program);
   add_generate(program);

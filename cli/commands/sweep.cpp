@@ -214,7 +214,11 @@ void show(const std::vector<RunFolder>& runs, const std::string& root, const std
     if (!none) json.back()["best"] = {{"metric", best.name}, {"value", best.best}, {"step", best.best_step}};
   }
   write_json(json_file, json);
-  std::cout << "\n" << text_columns(rows) << "\nto look at them: duet report " << root << "/*/" << std::endl;
+  std::cout << "\n" << text_columns(rows) << "\nto look at them: duet report " << root << "/*/\n";
+  if (has_result(best_metric_of(runs.front()))) {
+    std::cout << "to use the best one: duet predict '" << runs.front().path << "/config.yaml'\n";
+  }
+  std::cout << std::flush;
 }
 
 const std::string& made_folder(const std::string& path) {

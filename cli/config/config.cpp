@@ -22,6 +22,11 @@ bool is_number_or_bool(const std::string& text) {
   return text.size() <= kLongest && std::regex_match(text, kTyped);
 }
 
+// Names of types begin with a capital letter.
+bool names_type(const Data& data) {
+  return !data.text.empty() && std::isupper(static_cast<unsigned char>(data.text.front())) != 0;
+}
+
 }  // namespace
 
 std::string describe(const Data& data) {
@@ -55,10 +60,8 @@ bool ConfigNode::is_empty() const {
 
 void ConfigNode::require_map() const {
   if (data_->kind == Kind::kValue || data_->kind == Kind::kList) {
-    // Names of types begin with a capital letter.
-    const bool is_type = !data_->text.empty() && std::isupper(static_cast<unsigned char>(data_->text.front())) != 0;
     fail_at(*data_, c10::str("is ", describe(*data_), ", expected a map of 'key: value'",
-                             is_type ? "; write {type: " + data_->text + "}" : ""));
+                             names_type(*data_) ? "; write {type: " + data_->text + "}" : ""));
   }
 }
 
@@ -91,7 +94,10 @@ std::vector<ConfigNode> ConfigNode::list(const std::string& key) const {
   const ConfigNode node = child(key);
   std::vector<ConfigNode> nodes;
   if (node.data_->is_unset()) return nodes;
-  if (node.kind() != Kind::kList) fail_at(*node.data_, c10::str("is ", describe(*node.data_), ", expected a list"));
+  if (node.kind() != Kind::kList) {
+    const std::string list = names_type(*node.data_) ? "; write [{type: " + node.text() + "}]" : "";
+    fail_at(*node.data_, c10::str("is ", describe(*node.data_), ", expected a list", list));
+  }
   for (const auto& item : node.data_->items) nodes.push_back(ConfigNode(item.second));
   return nodes;
 }

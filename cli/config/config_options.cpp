@@ -88,10 +88,10 @@ std::string example_number(const OptionField& field) {
   return number_text((range.low + range.high) / 2);
 }
 
-// A value that a config may have: the default, or one of the field's type.
+// A value that a config may have: the default, or one of the field's type. A default of 0 often stands for none.
 std::string example_of(const OptionField& field, const void* options) {
   const std::string text = default_text(field, options);
-  if (!text.empty() && text != "[]") return text;
+  if (!text.empty() && text != "[]" && text != "0") return text;
   const std::vector<std::string> words = words_of(field);
   const std::string word = words.empty() ? "name" : words.front();
   switch (field.kind) {

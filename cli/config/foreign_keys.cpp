@@ -31,6 +31,11 @@ constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
     {"accelerator", "device"},
     {"default_root_dir", "work_dir"},
     {"seed_everything", "seed"},
+    // PyTorch's scripts
+    {"lr", "optim_wrapper.optimizer.lr"},
+    {"epochs", "trainer.max_epochs"},
+    {"batch_size", "data.train.batch_size"},
+    {"num_workers", "data.train.num_workers"},
     // duet itself, before the first release
     {"max_updates", "trainer.max_steps"},
     // mmengine's Runner

@@ -140,6 +140,8 @@ void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options) {
   read_fields(node, optim_wrapper_fields(), &options);
   options.amp = read_amp(node);
   options.optimizer = make_optimizer(node.child("optimizer"));
+  if (node.child("clip_grad").kind() == ConfigNode::Kind::kValue)
+    node.fail_value("clip_grad", "a map of 'key: value', such as {max_norm: 1.0}");
   options.clip_grad = read_clip_grad(node.child("clip_grad"));
   options.loss_scale = read_loss_scale(node, options.amp);
   options.param_groups = make_param_groups(node);

@@ -30,6 +30,7 @@ OVERRIDES = [
     ("default_hooks.logger.priority=50.5", CONFIG, r"logger\.priority is 50\.5"),
     ("default_hooks.logger.priority=[10]", CONFIG, r"logger\.priority is a list of 1, expected text"),
     ("custom_hooks=3", CONFIG, r"custom_hooks is 3, expected a list"),
+    ("custom_hooks=EMAHook", CONFIG, r"custom_hooks is 'EMAHook', expected a list; write \[\{type: EMAHook\}\]"),
     ("custom_hooks={type: EMAHook}", CONFIG, r"custom_hooks is a map, expected a list"),
     ("custom_hooks=[EMAHook]", CONFIG, r"custom_hooks\.0 is 'EMAHook', expected a map"),
     ("custom_hooks=[[]]", CONFIG, r"custom_hooks\.0 is a list of 0, expected a map"),

@@ -6,6 +6,7 @@ usage: sweep.py PROGRAM
 import json
 import pathlib
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,9 +46,11 @@ def check_ranking(program):
     assert swept["best"]["value"] == max(line["r2"] for line in last), (swept, last)
     assert "\n1  lr=0.1" in text and {run["state"] for run in runs} == {"finished"}, text
     # What it says shows all of them, though the folder holds more than runs.
-    command = text.split("to look at them: duet ")[1].strip()
+    command = text.split("to look at them: duet ")[1].splitlines()[0]
     subprocess.run(f"{program.path} {command} --output runs.html", cwd=program.folder, shell=True, check=True, capture_output=True)
     assert (program.folder / "runs.html").exists()
+    command = text.split("to use the best one: duet ")[1].splitlines()[0]
+    assert runs[0]["run"] in program.run(*shlex.split(command)), command
     again, same = program.sweep(f"{LR}=0.1,1e-6,0.01", "data.train.batch_size=8,32", "seed=3")
     assert again.count("done before") == 6 and same == runs, again
 
