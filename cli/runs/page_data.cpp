@@ -114,8 +114,11 @@ Json config_json_of(const SavedConfig& config) {
   return list;
 }
 
-Json pictures_json(const std::string& folder, std::size_t bytes) {
-  const RunPictures pictures = read_run_pictures(folder, bytes);
+Json pictures_json(const RunFolder& run, std::size_t bytes) {
+  constexpr double kClockSkew = 2;  // seconds: a file server has a clock of its own
+  const bool is_first = run.log.earlier_runs == 0;
+  const RunPictures pictures =
+      read_run_pictures(run.path, bytes, is_first ? 0 : seconds_of_time(run.log.began) - kClockSkew);
   Json shown = Json::array();
   for (const RunPicture& picture : pictures.shown) {
     shown.push_back({{"pass", picture.pass},
@@ -213,7 +216,7 @@ Json page_data(const std::vector<RunFolder>& runs) {
   const std::size_t rest = json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace).size();
   const std::size_t room = std::max(kFewestPictureBytes, (kPage - std::min(kPage, rest)) / 4 * 3);  // as base64
   const std::size_t bytes = room / static_cast<std::size_t>(std::max<std::ptrdiff_t>(with_pictures, 1));
-  for (std::size_t i = 0; i < runs.size(); ++i) json["runs"][i]["pictures"] = pictures_json(runs[i].path, bytes);
+  for (std::size_t i = 0; i < runs.size(); ++i) json["runs"][i]["pictures"] = pictures_json(runs[i], bytes);
   return json;
 }
 

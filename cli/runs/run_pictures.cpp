@@ -1,7 +1,9 @@
 #include "cli/runs/run_pictures.h"
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 #include <regex>
@@ -41,12 +43,22 @@ std::tuple<std::string, bool, std::size_t, std::string> place_of(const RunPictur
   return {picture.pass, !is_number, is_number ? picture.sample.size() : 0, picture.sample};
 }
 
-std::vector<PictureFile> picture_files(const std::string& folder) {
+// Seconds since 1970; infinite for a file that is gone meanwhile.
+double written_at(const std::filesystem::path& path) {
+  std::error_code failed;
+  const auto time = std::filesystem::last_write_time(path, failed);
+  if (failed) return std::numeric_limits<double>::infinity();
+  using Seconds = std::chrono::duration<double>;
+  return Seconds(decltype(time)::clock::to_sys(time).time_since_epoch()).count();
+}
+
+std::vector<PictureFile> picture_files(const std::string& folder, double began) {
   std::vector<PictureFile> files;
   std::error_code failed;
   std::filesystem::directory_iterator entry(folder + "/vis_data", failed);
   for (const std::filesystem::directory_iterator end; !failed && entry != end; entry.increment(failed)) {
-    if (auto file = named(entry->path())) files.push_back(std::move(*file));
+    auto file = named(entry->path());
+    if (file && (began <= 0 || written_at(file->path) >= began)) files.push_back(std::move(*file));
   }
   return files;
 }
@@ -110,9 +122,9 @@ bool read_picture(PictureFile& file, std::size_t bytes) try {
 
 }  // namespace
 
-RunPictures read_run_pictures(const std::string& folder, std::size_t bytes) {
+RunPictures read_run_pictures(const std::string& folder, std::size_t bytes, double began) {
   RunPictures pictures;
-  std::vector<PictureFile> files = picture_files(folder);
+  std::vector<PictureFile> files = picture_files(folder, began);
   pictures.found = files.size();
   files = by_worth(std::move(files));
   const auto is_newest = [](const PictureFile& file) { return file.age == 0; };

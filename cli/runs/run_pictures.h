@@ -24,8 +24,9 @@ struct RunPictures {
 };
 
 // Of the samples spread over those of each pass the newest pictures, then earlier ones of the same samples, as many as
-// `bytes` have room for. All of the newest get the same room, and a picture that is larger is scaled down.
-RunPictures read_run_pictures(const std::string& folder, std::size_t bytes);
+// `bytes` have room for. All of the newest get the same room, and a picture that is larger is scaled down. Those
+// written before `began` (seconds since 1970) are of an earlier run in the same folder and left out.
+RunPictures read_run_pictures(const std::string& folder, std::size_t bytes, double began);
 
 // Base64 of RFC 4648.
 std::string base64(const std::string& bytes);

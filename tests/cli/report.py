@@ -113,6 +113,18 @@ def size_of_png(text):
     return int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
 
 
+def check_pictures_of_an_earlier_run(program):
+    """A run that began anew in the same folder: what the one before it drew, and it did not yet, is none of its pictures."""
+    run = run_folders.write_run(program.folder / "anew", [*run_folders.log_lines(20), *run_folders.log_lines(10)])
+    (run / "vis_data").mkdir()
+    for step, age in ((10, 0), (20, 10 * 365 * 86400)):
+        file = run / "vis_data" / f"val_0_{step}.png"
+        file.write_bytes(own_data.png(28, 28, bytes(28 * 28 * 3)))
+        os.utime(file, (time.time() - age,) * 2)
+    (data,) = program.page(run)["runs"]
+    assert data["earlier_runs"] == 1 and [picture["step"] for picture in data["pictures"]["shown"]] == [10], data["pictures"]
+
+
 def check_large_pictures(program):
     """Photographs, as noise is: none of them fits into the page, all of the newest are shown smaller, none is lost silently."""
     run = run_folders.write_run(program.folder / "photos", run_folders.log_lines(20))
@@ -232,7 +244,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         program = ReportProgram(sys.argv[1], pathlib.Path(name))
         for check in (check_fashion, check_segmentation, check_list, check_diff, check_failed, check_diverged,
-                      check_large_pictures, check_broken_logs, check_long_log, check_hostile_names, check_no_runs):
+                      check_pictures_of_an_earlier_run, check_large_pictures, check_broken_logs, check_long_log, check_hostile_names, check_no_runs):
             check(program)
             print(f"{check.__name__}: passed", flush=True)
 
