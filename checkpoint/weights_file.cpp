@@ -132,6 +132,8 @@ std::string replacement_of(const std::string& text) {
 
 StateDict revised(const WeightsSource& source, StateDict weights, const std::vector<NameRule>& rules) {
   for (const auto& [pattern, replacement] : rules) {
+    require<ConfigError>(pattern.size() <= kMaxName, c10::str("[weights] revise_keys has a pattern of ", pattern.size(),
+                                                              " characters, expected at most 1000; shorten it"));
     std::regex expression;
     try {
       expression.assign(pattern);

@@ -171,6 +171,11 @@ CheckpointHook::Bests CheckpointHook::take_improved(const TrainContext& context)
   Bests improved, now;
   for (const std::string& metric : metrics_of(context)) {
     const double score = context.evaluation.metrics.at(metric);
+    if (!std::isfinite(score) && context.is_main) {
+      log_warning(
+          c10::str("[CheckpointHook] found ", metric, " ", score, " after step ", context.progress.step,
+                   ", expected a finite number: this step is not the best; look at the data of the validation"));
+    }
     if (improves(metric, score)) {
       improved.push_back({metric, score, CheckpointStore::folder_name(context.progress.step)});
       now.push_back(improved.back());

@@ -37,6 +37,10 @@ void require_name(const char* field, const std::string& value) {
 }
 
 void check_window(const LogWindowOptions& window) {
+  constexpr std::size_t kLongest = 1000;  // std::regex recurses once per character
+  require<ConfigError>(window.mean_pattern.size() <= kLongest, "[LoggerHook] found a mean_pattern of " +
+                                                                   std::to_string(window.mean_pattern.size()) +
+                                                                   " characters, expected at most 1000; shorten it");
   try {
     const std::regex pattern(window.mean_pattern);
   } catch (const std::regex_error& error) {

@@ -15,6 +15,8 @@ char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned 
 
 // Fewest insertions, deletions, changes and swaps of neighbours, the usual slips, that turn a into b.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
+  constexpr std::size_t kLongest = 256;  // nobody mistypes more, and two long names of a file would take hours
+  if (std::max(a.size(), b.size()) > kLongest) return std::max(a.size(), b.size());
   std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);  // rows i-2, i-1 and i of the table
   std::iota(last.begin(), last.end(), std::size_t{0});
   const auto same = [&](std::size_t i, std::size_t j) { return lower(a[i]) == lower(b[j]); };

@@ -117,14 +117,17 @@ class Filler {
 
 // mmengine's variables, {{ fileDirname }}, {{ $NAME:default }} and {{ _base_.key }}, would be taken literally.
 void refuse_variables(const Data& data) {
-  if (data.text.find("{{") == std::string::npos) return;
+  constexpr std::size_t kLongest = 200;  // std::regex recurses once per character
   static const std::regex kVariable(
       R"(\{\{\s*(file(Dirname|Basename|BasenameNoExtension|Extname)|_base_\.[^{}]*|\$[^{}]*)\s*\}\})");
-  std::smatch found;
-  if (!std::regex_search(data.text, found, kVariable)) return;
-  fail_at(data, c10::str("has '", found.str(),
-                         "', which is not filled in, expected ${env:NAME} or ${env:NAME,default} for what "
-                         "differs between machines; a base's values are inherited with _base_: FILE"));
+  for (std::size_t at = data.text.find("{{"); at != std::string::npos; at = data.text.find("{{", at + 1)) {
+    const std::string rest = data.text.substr(at, kLongest);
+    std::smatch found;
+    if (!std::regex_search(rest, found, kVariable, std::regex_constants::match_continuous)) continue;
+    fail_at(data, c10::str("has '", found.str(),
+                           "', which is not filled in, expected ${env:NAME} or ${env:NAME,default} for what "
+                           "differs between machines; a base's values are inherited with _base_: FILE"));
+  }
 }
 
 std::string trimmed(const std::string& text) {

@@ -116,6 +116,8 @@ TEST(ReadWeights, RevisesNamesAndTakesThoseUnderAPrefix) {
   EXPECT_TRUE(revised.has("backbone.bias"));
   source.revise_keys = std::vector<NameRule>{{"weight|bias", "x"}};
   expect_error<CheckpointError>([&] { read_weights(source); }, {"both become 'module.backbone.x'"});
+  source.revise_keys = std::vector<NameRule>{{std::string(400'000, '('), ""}};
+  expect_error<ConfigError>([&] { read_weights(source); }, {"400000 characters", "at most 1000"});
   source.revise_keys = std::vector<NameRule>{{"(", ""}};
   expect_error<ConfigError>([&] { read_weights(source); }, {"'('", "regular expression"});
   source.revise_keys.reset();

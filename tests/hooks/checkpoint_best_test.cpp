@@ -23,7 +23,10 @@ TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
   const std::vector<double> accuracies = {0.5, 0.7, 0.7, std::nan(""), std::numeric_limits<double>::infinity(), 0.6};
   for (const double accuracy : accuracies) {
     train(hook, 1);
-    run.validation(hook, {{"accuracy", accuracy}, {"loss", -accuracy}});
+    const std::string said =
+        testing::stderr_of([&] { run.validation(hook, {{"accuracy", accuracy}, {"loss", -accuracy}}); });
+    EXPECT_EQ(said.find("expected a finite number: this step is not the best") != std::string::npos,
+              !std::isfinite(accuracy));
   }
   EXPECT_EQ(saved(), (FileNames{"step-2", "step-5", "step-6"}));  // ties are no improvement
   EXPECT_EQ(best(), "step-2");

@@ -112,6 +112,15 @@ TEST(ConfigFile, IsARegularFileOfAMegabyteAtMost) {
   }
 }
 
+// A regular expression would need a stack as deep as the text is long.
+TEST(ConfigFile, LooksForVariablesInLongTexts) {
+  const std::string many(900'000, 'a'), spaces(900'000, ' ');
+  const auto parse = [](const std::string& text) { ConfigNode::parse_text("a: \"" + text + "\"\n", "c.yaml"); };
+  for (const std::string& text : {"{{ $" + many, "{{" + spaces, "{{ _base_." + many, repeated("{{", 300'000)})
+    parse(text);
+  expect_error<ConfigError>([&] { parse(many + "{{ {{ fileDirname }}"); }, {"c.yaml:1", "has '{{ fileDirname }}'"});
+}
+
 // Two files that each name the next twice would be read a thousand times.
 TEST(ConfigFile, HasNoEndlessBases) {
   const TempDir folder;

@@ -273,6 +273,7 @@ TEST(Nearest, FindsTheClosestWord) {
   EXPECT_EQ(nearest("lrr", {"lr"}), "lr");
   EXPECT_EQ(nearest("Halfs", {"Halves"}), "Halves");
   EXPECT_EQ(nearest("fast", {"last"}), "last");
+  EXPECT_EQ(nearest(std::string(1'000'000, 'a'), {"last", std::string(1'000'000, 'b')}), "");
   EXPECT_EQ(nearest("fast", {"lost"}), "");
 }
 
