@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cli/config/config_options.h"
 #include "cli/config/duration.h"
+#include "cli/config/normalize_config.h"
 #include "cli/config/split_config.h"
 #include "cli/registry.h"
 
@@ -278,6 +279,14 @@ void check_names_of_metrics(const RunConfig& config) {
   check_builtin_hooks(config.hooks, names);
 }
 
+void compare_with_training(const RunConfig& config) {
+  for (const auto* evaluated : {&config.val, &config.test}) {
+    share_split(*config.train, *evaluated);
+    for (const DataConfig& data : *evaluated) compare_normalize(*config.train, data);
+  }
+  if (config.predict) compare_normalize(*config.train, *config.predict);
+}
+
 }  // namespace
 
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
@@ -300,9 +309,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.val = read_datasets(data.child("val"));
   config.test = read_datasets(data.child("test"));
   config.predict = read_data(data.child("predict"), false);
-  for (const auto* evaluated : {&config.val, &config.test}) {
-    if (config.train) share_split(*config.train, *evaluated);
-  }
+  if (config.train) compare_with_training(config);
 
   read_loop(root.child("trainer"), config);
   config.trainer.work_dir = config.work_dir;

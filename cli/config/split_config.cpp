@@ -10,6 +10,12 @@
 
 namespace duet {
 
+std::vector<ConfigNode> inner_datasets(const ConfigNode& node) {
+  std::vector<ConfigNode> inner = node.list("datasets");
+  if (node.child("dataset").is_set()) inner.push_back(node.child("dataset"));
+  return inner;
+}
+
 namespace {
 
 // Written in whatever way.
@@ -35,12 +41,6 @@ std::string value_of(const ConfigNode& node, const std::string& key) {
 bool are_equal(const std::string& a, const std::string& b) {
   const std::optional<double> first = parse_number<double>(a), second = parse_number<double>(b);
   return a == b || (first && first == second);
-}
-
-std::vector<ConfigNode> inner_datasets(const ConfigNode& node) {
-  std::vector<ConfigNode> inner = node.list("datasets");
-  if (node.child("dataset").is_set()) inner.push_back(node.child("dataset"));
-  return inner;
 }
 
 constexpr const char* kChoices[] = {"split", "val_fraction", "split_seed", "limit", "indices"};

@@ -6,6 +6,9 @@
 
 namespace duet {
 
+// The datasets that a Concat, Subset or Repeat reads.
+std::vector<ConfigNode> inner_datasets(const ConfigNode& node);
+
 // Keeps the samples of an evaluation out of those that are trained on, where both are parts of the same files: such a
 // part takes val_fraction and split_seed of the training data if it has none. Throws ConfigError that names both keys
 // if it has others, and if the training data has no split at all. Warns of an evaluation on samples that are trained
