@@ -151,9 +151,11 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   return fill(stream, to, value, bytes);
 }
 
+// One, unless an empty CUDA_VISIBLE_DEVICES hides it.
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  *count = visible != nullptr && *visible == '\0' ? 0 : 1;
+  return *count > 0 ? cudaSuccess : State::get().error(cudaErrorNoDevice);
 }
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;

@@ -1,7 +1,11 @@
-import pytest
-import torch
+import os
 
-import duet
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # their loops in PyTorch run on the CPU; a trainer would take a GPU that is there
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+import duet  # noqa: E402
 
 torch.set_num_threads(1)
 duet.set_log_level("warning")

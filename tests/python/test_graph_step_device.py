@@ -29,13 +29,23 @@ for report in step.report():
 """
 
 
-def run(optimizer, before="pass"):
-    """(reports, warnings) of 16 steps."""
+def run_on_device(*words):
     if not STAND_IN.exists():
         pytest.skip(f"{STAND_IN} is not built")
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "LD_PRELOAD": str(STAND_IN), "CUDA_VISIBLE_DEVICES": "0"})
+
+
+def test_these_tests_take_no_gpu_that_is_there():
+    tests = pathlib.Path(__file__).with_name("test_trainers.py")
+    done = run_on_device("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), "-k", "parameter_groups and eager")
+    assert done.returncode == 0, done.stdout
+
+
+def run(optimizer, before="pass"):
+    """(reports, warnings) of 16 steps."""
     code = textwrap.dedent(CODE).format(optimizer=optimizer, before=before)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "LD_PRELOAD": str(STAND_IN)})
+    done = run_on_device("-c", code)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr
 
