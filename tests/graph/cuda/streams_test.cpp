@@ -1,6 +1,9 @@
 #include <memory>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <vector>
+#include <ATen/Functions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,6 +54,28 @@ TEST(CudaStreams, AGraphStepRunsOnOneStreamInBothModes) {
   EXPECT_EQ(current_stream(), callers);
   EXPECT_EQ(step.report().back().state, "captured") << step.report().back().reason;
   EXPECT_THAT(cuda::take_violations(), IsEmpty());
+}
+
+// Steps run on a stream of their own, and neither they nor the caller's work see what the other has not finished.
+TEST(CudaStreams, AStepAndItsCallerWaitForEachOther) {
+  seed_all(1);
+  DeviceRun run;
+  for (const bool fails : {false, true}) {
+    cuda::write_log(true);
+    try {
+      run.executor().on_stream([fails] {
+        at::ones({4}, kDevice);
+        if (fails) throw std::runtime_error("the step fails");
+      });
+    } catch (const std::runtime_error&) {
+    }
+    const std::vector<std::string> calls = cuda::take_log();
+    cuda::write_log(false);
+    const std::vector<std::string> handshake = {"cudaEventRecord", "cudaStreamWaitEvent"};
+    ASSERT_GE(calls.size(), 5U);
+    EXPECT_EQ(std::vector<std::string>(calls.begin(), calls.begin() + 2), handshake);
+    EXPECT_EQ(std::vector<std::string>(calls.end() - 2, calls.end()), handshake);
+  }
 }
 
 // With other ranks, functions wait at the parameters for their gradients, from the first step on.
