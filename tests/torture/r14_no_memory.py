@@ -16,11 +16,14 @@ SMALL = 1        # the bookkeeping around them
 
 
 def one_case(torture, small, n, least, count, more):
+    """Its exit code; nothing where this run made fewer allocations, as their number differs a little from run to run."""
     name, state = small.copy(), torture.folder / "state"
     state.unlink(missing_ok=True)
     signals = (signal.SIGABRT,) if least == SMALL else ()
     done = torture.run(*small.words(name), *more, signals=signals, TORTURE_STATE=state, TORTURE_ALLOC=f"{n}:{least}:{count}")
-    torture.require(state_of(state)[1] > 0, f"there was no allocation {n}", done)
+    if state_of(state)[1] == 0:
+        torture.require(done.code == 0, f"there was no allocation {n}, and yet it failed", done)
+        return small.drop(name)
     if done.code >= 0:
         small.check_message(done)
     torture.require(done.code == 0 or re.search("memory|alloc|terminate", done.text), "does not speak of memory", done)
@@ -51,8 +54,9 @@ def run(torture):
                 count = torture.random.choice((1, 1, 1, 4))
                 torture.case = f"{count} failed from allocation {n} of {calls} of at least {least} bytes on, {' '.join(more)}"
                 code = one_case(torture, small, n, least, count, more)
-                codes[code] = codes.get(code, 0) + 1
-                made[least] += 1
+                if code is not None:
+                    codes[code] = codes.get(code, 0) + 1
+                    made[least] += 1
     aborted = codes.pop(-signal.SIGABRT, 0)
     ends = ", ".join(f"{count} ended with {code}" for code, count in sorted(codes.items()))
     return (f"{made[LARGE]} failures among {among[LARGE]} large allocations and {made[SMALL]} among {among[SMALL]} of any size: {ends}, {aborted} of the latter were aborted by libraries, "
