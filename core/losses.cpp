@@ -97,7 +97,7 @@ void check_distributions(const LossOptions& options, const at::Tensor& target) {
   throw ConfigError(c10::str("[Loss] ", options.loss, " got 'target' ", target.scalar_type(), target.sizes(),
                              " with rows that add up to ", least, " to ", greatest, " and numbers from ", share,
                              " on, expected shares of the classes, from 0 on, that add up to 1; set model.loss to bce "
-                             "for several classes per sample"));
+                             "for several classes per sample, or to mse, l1 or huber for numbers"));
 }
 
 std::string sample_text(int64_t row, at::IntArrayRef sample_ids) {

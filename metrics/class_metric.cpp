@@ -53,7 +53,8 @@ void check_dtype(const std::string& who, const ClassOptions& input, const at::Te
   if (at::isIntegralType(target.scalar_type(), /*includeBool=*/false)) return;
   if (may_be_float && target.is_floating_point()) return;
   throw DataError(c10::str("[", who, "] found '", input.target, "' ", target.scalar_type(), " ", target.sizes(),
-                           ", expected class numbers, int64 [N, ...]; convert it in the dataset"));
+                           ", expected class numbers, int64 [N, ...]; convert it in the dataset (in a config by "
+                           "cast: {target: int64}), or take MeanAbsoluteError or R2Score for numbers"));
 }
 
 void check_shape(const std::string& who, const ClassOptions& input, const at::Tensor& target,

@@ -64,7 +64,7 @@ TEST(Loss, TakesRowsThatAreDistributions) {
   const at::Tensor negative = at::tensor({1.5F, -0.5F, 0.F}).view({1, 3});
   for (const char* name : {"cross_entropy", "focal"}) {
     expect_error<ConfigError>([&] { loss_weight({.loss = name}, several); },
-                              {name, "[2, 3]", "add up to 1 to 2", "model.loss to bce"});
+                              {name, "[2, 3]", "add up to 1 to 2", "model.loss to bce", "or to mse, l1 or huber"});
     expect_error<ConfigError>([&] { loss_weight({.loss = name}, negative); }, {name, "-0.5"});
     EXPECT_EQ(loss_weight({.loss = name}, at::full({4, 3}, 1.0003F / 3)), 4) << "rounded";
     for (const at::ScalarType type : {at::kByte, at::kLong}) {

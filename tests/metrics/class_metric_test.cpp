@@ -209,6 +209,9 @@ TEST(ClassMetric, ReportsTargetsThatAreNoClassAtTheEnd) {
 
 TEST(ClassMetric, RefusesWhatDoesNotFit) {
   F1 metric({.num_classes = 3});
+  expect_error<DataError>(
+      [&] { metric.add({{"target", at::zeros({2, 2})}}, {{"prediction", at::ones({2, 2})}}, 1); },
+      {"[F1] found 'target' Float [2, 2], expected class numbers", "or take MeanAbsoluteError or R2Score"});
   expect_error<DataError>([&] { add(metric, 4, {0}, {0}); }, {"[F1]", "[1, 4]", "set num_classes: 4"});
   expect_error<DataError>(
       [&] { metric.add({{"target", at::zeros({2}, at::kLong)}}, {{"prediction", at::ones({2})}}, 1); },
