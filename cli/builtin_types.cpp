@@ -1,6 +1,5 @@
 #include "cli/builtin_types.h"
 #include <c10/util/StringUtil.h>
-#include "base/detail/text.h"
 #include "cli/config/optim_config.h"
 #include "cli/registry.h"
 #include "cli/zoo/classifiers.h"
@@ -37,9 +36,10 @@ bool are_places(const std::vector<std::string>& classes) {
 // One number per sample would be fitted to the places of classes in their list, which mean nothing. (Two names are 0
 // and 1 of bce.)
 void check_numbers(const ConfigNode& node, const LossOptions& options, const Dataset& data) {
-  if (options.loss == "bce" || !are_places(data.class_names())) return;
-  node.fail("loss", "is " + options.loss + ", of numbers, but the targets of data.train are classes (" +
-                        join(data.class_names()) + "); set loss: cross_entropy, or at the data task: regression");
+  const std::vector<std::string> classes = data.class_names();
+  if (options.loss == "bce" || !are_places(classes)) return;
+  node.fail("loss", "is " + options.loss + ", of numbers, but the targets of data.train are classes such as '" +
+                        classes.front() + "'; set loss: cross_entropy, or at the data task: regression");
 }
 
 // What every classifier checks once its keys are read. A label without an output would end the training in its middle,
