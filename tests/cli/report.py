@@ -122,7 +122,8 @@ def check_pictures_of_an_earlier_run(program):
         file.write_bytes(own_data.png(28, 28, bytes(28 * 28 * 3)))
         os.utime(file, (time.time() - age,) * 2)
     (data,) = program.page(run)["runs"]
-    assert data["earlier_runs"] == 1 and [picture["step"] for picture in data["pictures"]["shown"]] == [10], data["pictures"]
+    steps = [picture["step"] for picture in data["pictures"]["shown"]]
+    assert data["earlier_runs"] == 1 and steps == [10], data["pictures"]
 
 
 def check_large_pictures(program):
@@ -244,7 +245,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         program = ReportProgram(sys.argv[1], pathlib.Path(name))
         for check in (check_fashion, check_segmentation, check_list, check_diff, check_failed, check_diverged,
-                      check_pictures_of_an_earlier_run, check_large_pictures, check_broken_logs, check_long_log, check_hostile_names, check_no_runs):
+                      check_pictures_of_an_earlier_run, check_large_pictures, check_broken_logs, check_long_log,
+                      check_hostile_names, check_no_runs):
             check(program)
             print(f"{check.__name__}: passed", flush=True)
 
