@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -276,22 +275,6 @@ TEST_F(Logger, TrainsOnWhenTheDiskIsFullAndSaysSoOnce) {
   ASSERT_NE(text.find(said), std::string::npos) << text;
   EXPECT_EQ(text.find(said), text.rfind(said));
   EXPECT_NE(text.find("step 5/25"), std::string::npos) << "the terminal goes on:\n" << text;
-}
-
-TEST_F(Logger, DoesNotWaitForWhoeverReadsAPipe) {
-  const std::string pipe = folder / "pipe";
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  LoggerHook hook({.interval = 1, .file = pipe});
-  expect_error<ConfigError>([&] { hook.before_train(run.context); }, {pipe, "cannot be written", "work_dir"});
-  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
-  LoggerHook read({.interval = 1, .file = pipe});
-  read.before_train(run.context);
-  run.step(read);
-  read.after_train(run.context);
-  char text[15] = {};
-  EXPECT_EQ(::read(reader, text, sizeof text - 1), static_cast<ssize_t>(sizeof text - 1));
-  ::close(reader);
-  EXPECT_STREQ(text, "{\"kind\":\"start");
 }
 
 TEST_F(Logger, WritesAnErrorWhateverItsBytes) {

@@ -4,9 +4,14 @@
 #include <set>
 #include <stdexcept>
 #include <ATen/ops/zeros.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/error.h"
 #include "hooks/loggers/sinks.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/temp_dir.h"
@@ -184,6 +189,19 @@ TEST_P(FullDiskOf, LeavesTheFileAsIfItHadNeverBeenFull) {
   if (GetParam().name != std::string("tensorboard")) {  // its header has the time
     EXPECT_EQ(found, expected);
   }
+}
+
+TEST(JsonlSink, DoesNotWaitForWhoeverReadsAPipe) {
+  const TempDir folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_error<ConfigError>([&] { jsonl_sink(pipe); }, {pipe, "cannot be written", "work_dir"});
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  jsonl_sink(pipe)->write({.kind = "train", .step = 3});
+  char text[15] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text - 1), static_cast<ssize_t>(sizeof text - 1));
+  ::close(reader);
+  EXPECT_STREQ(text, "{\"kind\":\"train");
 }
 
 INSTANTIATE_TEST_SUITE_P(
