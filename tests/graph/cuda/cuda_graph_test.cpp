@@ -8,8 +8,10 @@
 #include <ATen/Functions.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 #include "base/device.h"
 #include "base/error.h"
 #include "core/detail/eager_executor.h"
@@ -40,6 +42,16 @@ using testing::mlp_with;
 
 constexpr int kUnknownError = 999;  // cudaErrorUnknown
 constexpr int kOutOfMemory = 2;     // cudaErrorMemoryAllocation
+
+// Waits for the device and swallows the error that a capture makes of that.
+at::Tensor wait_quietly(const at::Tensor& tensor) {
+  cudaDeviceSynchronize();
+  cudaGetLastError();
+  return at::empty_like(tensor);
+}
+
+TORCH_LIBRARY(duet_cuda_test, library) { library.def("wait_quietly(Tensor tensor) -> Tensor"); }
+TORCH_LIBRARY_IMPL(duet_cuda_test, CUDA, library) { library.impl("wait_quietly", wait_quietly); }
 
 class CudaGraph : public ::testing::Test {
  protected:
@@ -136,6 +148,18 @@ TEST_F(CudaGraph, NamesWhatTheHostDoesInTheStep) {
   DeviceRun constant(mlp_with([](const at::Tensor& loss) { return at::mul(loss, at::full({}, 2.0)); }));
   constant.steps(kEagerSteps + 2);
   EXPECT_EQ(constant.latest().state, "captured") << constant.latest().reason;
+}
+
+// Not the op after it, which the runtime refuses.
+TEST_F(CudaGraph, NamesTheOpThatSpoilsACaptureWithoutAnError) {
+  static const auto wait = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("duet_cuda_test::wait_quietly", "")
+                               .typed<at::Tensor(const at::Tensor&)>();
+  DeviceRun run(mlp_with([](const at::Tensor& loss) { return at::mul(loss, wait.call(loss.detach())); }));
+  run.steps(kEagerSteps + 2);
+  EXPECT_EQ(run.latest().state, "eager");
+  EXPECT_THAT(run.latest().reason, HasSubstr("refused the capture of duet_cuda_test::wait_quietly"));
+  expect_all_works();
 }
 
 TEST_F(CudaGraph, ThePoolOutlivesItsSteps) {
