@@ -32,13 +32,23 @@ std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& da
   return data ? build_dataset(*data, use) : nullptr;
 }
 
+// The names of a dataset's classes are those of the training data, in the same order, or none.
+void check_same_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained) {
+  require<ConfigError>(classes.empty() || trained.empty() || classes == trained,
+                       "[duet] found the classes " + join(classes) + ", expected " + join(trained) +
+                           " as in the training data; leave classes out, which are then those");
+}
+
 // Throws ConfigError for one whose numbers mean something else than those of the training data.
 std::vector<std::shared_ptr<const Dataset>> build_datasets(const std::vector<DataConfig>& data, const DatasetUse& use) {
   std::vector<std::shared_ptr<const Dataset>> built;
   for (const DataConfig& one : data) {
     built.push_back(build_dataset(one, use));
     if (use.training == nullptr || built.back() == nullptr) continue;
-    one.node.located([&] { built.back()->check_fits(*use.training); });
+    one.node.located([&] {
+      check_same_classes(built.back()->class_names(), use.training->class_names());
+      built.back()->check_fits(*use.training);
+    });
   }
   return built;
 }

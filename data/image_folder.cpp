@@ -285,6 +285,7 @@ std::pair<at::Tensor, at::Tensor> ImageFolder::read(const Sample& sample) const 
   if (has_numbers()) return {pixels, at::scalar_tensor(sample.number, at::kFloat)};
   if (sample.mask.empty()) return {pixels, at::scalar_tensor(sample.label, at::kLong)};
   at::Tensor mask = mask_labels_->classes(read_mask(sample.mask), sample.mask);
+  if (!classes_.empty()) check_classes(mask, sample.mask, classes_);
   if (mask.size(0) != pixels.size(1) || mask.size(1) != pixels.size(2)) {
     throw DataError(c10::str("[ImageFolder] mask '", sample.mask, "' has ", mask.size(0), " x ", mask.size(1),
                              " pixels, expected ", pixels.size(1), " x ", pixels.size(2),

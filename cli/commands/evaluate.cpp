@@ -8,7 +8,6 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -81,10 +80,19 @@ void load_weights_file(const std::string& path, Task& task) {
 
 // ", those of earlier runs are in 'w/checkpoints.1'"; empty if there are none.
 std::string earlier_ones(const std::string& root) {
-  std::string found;
+  const std::filesystem::path checkpoints(root);
+  const std::string before = checkpoints.filename().string() + ".";
+  std::set<int> numbers;  // some between them may be gone
   std::error_code ignored;
-  for (int number = 1; std::filesystem::exists(concat_text(root, ".", number), ignored); ++number) {
-    const std::string folder = concat_text(root, ".", number);
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints.parent_path(), ignored)) {
+    const std::string name = entry.path().filename().string();
+    const auto number =
+        name.starts_with(before) ? parse_number<int>(std::string_view(name).substr(before.size())) : std::nullopt;
+    if (number) numbers.insert(*number);
+  }
+  std::string found;
+  for (const int number : numbers) {
+    const std::string folder = root + "." + std::to_string(number);
     if (!CheckpointStore(folder).list().empty()) found += (found.empty() ? " '" : ", '") + folder + "'";
   }
   return found.empty() ? "" : ", those of earlier runs are in" + found;

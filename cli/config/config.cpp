@@ -136,11 +136,17 @@ void ConfigNode::reject_unknown() const {
 void ConfigNode::check_later() const { data_->check_later = true; }
 
 void ConfigNode::located(const std::function<void()>& check) const {
+  const auto placed = [this](const Error& error) {
+    const std::string text = error.what();
+    if (text.starts_with("[Config]")) return text;  // it names a closer place
+    return c10::str("[Config] ", data_->origin, ": ", data_->path, ": ", text);
+  };
   try {
     check();
   } catch (const ConfigError& error) {
-    if (std::string(error.what()).rfind("[Config]", 0) == 0) throw;  // it names a closer place
-    throw ConfigError(c10::str("[Config] ", data_->origin, ": ", data_->path, ": ", error.what()));
+    throw ConfigError(placed(error));
+  } catch (const DataError& error) {
+    throw DataError(placed(error));
   }
 }
 

@@ -99,7 +99,7 @@ class ConfigNode {
   // Leaves this node out of the reject_unknown() of the nodes above: whoever builds from it later checks it.
   void check_later() const;
 
-  // Runs `check`; a ConfigError in it is rethrown with this node's place and path in front.
+  // Runs `check`; a ConfigError or DataError in it is rethrown with this node's place and path in front.
   void located(const std::function<void()>& check) const;
   // fail() for a key that is not there: names an unknown key that looks like it, else ends with `way_out`.
   [[noreturn]] void fail_missing(const std::string& key, const std::string& way_out) const;

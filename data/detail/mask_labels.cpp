@@ -1,8 +1,10 @@
 #include "data/detail/mask_labels.h"
 #include <algorithm>
+#include <iterator>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/image.h"
 
@@ -31,6 +33,15 @@ at::Tensor MaskLabels::classes(const at::Tensor& pixels, const std::string& path
   throw DataError(c10::str("[ImageFolder] mask '", path, "' holds ", pixels.masked_select(unknown)[0].item<int64_t>(),
                            ", expected one of mask_values: ", values_,
                            ", or 255, which is ignored; add it there, or correct the mask"));
+}
+
+void check_classes(const at::Tensor& mask, const std::string& path, const std::vector<std::string>& names) {
+  const at::Tensor classes = mask.masked_select(mask.ne(kIgnored));
+  const int64_t largest = classes.numel() == 0 ? -1 : classes.max().item<int64_t>();
+  if (largest < std::ssize(names)) return;
+  throw DataError(c10::str("[ImageFolder] mask '", path, "' holds class ", largest, ", expected 0 to ",
+                           names.size() - 1, " (", join(names), ") or 255, which is ignored; name it in classes, ",
+                           "or leave them out"));
 }
 
 void check_not_black_and_white(const std::vector<std::string>& masks) {

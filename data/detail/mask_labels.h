@@ -21,6 +21,9 @@ class MaskLabels {
   at::Tensor class_of_;  // by value; -1: none
 };
 
+// Throws DataError for a class of a mask that has no name, 255 apart.
+void check_classes(const at::Tensor& mask, const std::string& path, const std::vector<std::string>& names);
+
 // Throws DataError if these masks hold no value but 0 and 255: pictures of black and white, whose white would be
 // ignored. Reads until it finds another value, at most 32 of them.
 void check_not_black_and_white(const std::vector<std::string>& masks);

@@ -14,8 +14,7 @@
 #include "cart_pole.h"
 
 constexpr int64_t kPoles = 8, kHorizon = 32, kEpochs = 5, kMinibatch = 64;
-constexpr double kGamma = 0.98, kLambda = 0.8, kClip = 0.2, kValueWeight = 0.5, kLearningRate = 1e-3;
-constexpr double kSolved = 475;
+constexpr double kGamma = 0.98, kLambda = 0.8, kClip = 0.2, kValueWeight = 0.5, kLearningRate = 1e-3, kSolved = 475;
 constexpr std::size_t kEpisodes = 100;
 
 torch::nn::Sequential network(int64_t outputs, double gain) {

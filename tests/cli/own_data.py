@@ -308,7 +308,7 @@ def check_mistakes(program):
             (2, "is no tensor of this dataset.*image", "data.train.rename={imag: x}"),
             (2, "a dtype.*float32", "data.train.cast={image: float23}"),
             (2, "num_classes is 2, but data.train has labels up to 2", "model.num_classes=2"),
-            (3, "root is 'nowhere'", "data.train.root=nowhere"),
+            (3, r"pictures.yaml:\d+: data.train: .*root is 'nowhere'", "data.train.root=nowhere"),
             (3, "Resize", "data.train.transforms=[]")):
         text = program.run("train", "pictures.yaml", "work_dir=runs/wrong", *overrides, code=code)
         import re
@@ -335,6 +335,11 @@ def check_masks_of_black_and_white(program):
     assert result["mIoU"] >= 0.7, result
     text = program.run("train", "masks.yaml", *both, "data.train.mask_values=[3]", "data.val.mask_values=[0, 255]", "work_dir=runs/x", code=3)
     assert "holds 0, expected one of mask_values: 3" in text, text
+    few = [f"data.{part}.classes=[ground, tree]" for part in ("train", "val")]
+    text = program.run("train", "masks.yaml", *few, "work_dir=runs/x", code=3)
+    assert "holds class 2, expected 0 to 1 (ground, tree)" in text, text
+    text = program.run("train", "masks.yaml", few[0], "data.val.classes=[tree, ground]", "work_dir=runs/x", code=2)
+    assert "data.val: [duet] found the classes tree, ground, expected ground, tree" in text, text
     for i in range(4):
         write(program.folder, f"labels/{i:02}.png", png(32, 32, bytes([255]) * 32 * 32, 0))
     hashes = []

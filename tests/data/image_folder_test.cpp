@@ -152,6 +152,14 @@ TEST(MaskLabels, AreTheirValuesOrThePlacesOfThem) {
                           {"'m.png' holds 7", "mask_values: 0 255"});
 }
 
+TEST(MaskLabels, HaveNames) {
+  const at::Tensor mask = at::tensor({0, 255, 2}, at::kLong);
+  EXPECT_NO_THROW(check_classes(mask, "m.png", {"ground", "tree", "house"}));
+  EXPECT_NO_THROW(check_classes(at::full({3}, 255, at::kLong), "m.png", {"ground"}));
+  expect_error<DataError>([&] { check_classes(mask, "m.png", {"ground", "tree"}); },
+                          {"'m.png' holds class 2", "0 to 1 (ground, tree)", "classes"});
+}
+
 TEST_F(ImageFolderTest, SaysHowManyFilesItLeavesOut) {
   for (const char* name : {"set/bees/a.webp", "set/bees/b.webp", "set/stray.png"}) dir_.write(name, grey_picture(1));
   const auto warning = [](const ImageFolderOptions& options) {
