@@ -294,7 +294,8 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   const int64_t ranks = context.communicator->world_size();
   const int64_t first = ranks * std::exchange(samples_, samples_ + context.evaluation.batch->size());
   const int64_t batches = ranks * context.evaluation.batch_index;  // before these
-  if ((batches + ranks) / options_.interval == batches / options_.interval) return;
+  batches_ = batches + ranks;
+  if (batches_ / options_.interval == batches / options_.interval) return;
   int64_t count = context.evaluation.batch->size();
   if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
   const DataSource* data = context.evaluation.data;
@@ -307,6 +308,13 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
     if (!context.work_dir.empty() && !failed_) write_file(context, name, *painting);
     if (listened) context.log.image(name, painting->pixels);
   }
+}
+
+void VisualizationHook::warn_if_none_is_drawn() {
+  const int64_t batches = std::exchange(batches_, 0);
+  if (batches == 0 || batches >= options_.interval || std::exchange(is_told_, true)) return;
+  log_warning(c10::str("[VisualizationHook] nothing is drawn of a pass of ", batches, " batches, as interval is ",
+                       options_.interval, "; set interval to at most ", batches));
 }
 
 // A picture is not worth a run: a failure is told once, here and below.

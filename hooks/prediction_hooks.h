@@ -121,9 +121,13 @@ class VisualizationHook : public Hook {
   void after_val_iter(TrainContext& context) override { after_iter(context, "val"); }
   void after_test_iter(TrainContext& context) override { after_iter(context, "test"); }
   void after_predict_iter(TrainContext& context) override { after_iter(context, "predict"); }
+  void after_val_epoch(TrainContext&) override { warn_if_none_is_drawn(); }
+  void after_test_epoch(TrainContext&) override { warn_if_none_is_drawn(); }
+  void after_predict_epoch(TrainContext&) override { warn_if_none_is_drawn(); }
 
  private:
   void after_iter(TrainContext& context, const std::string& mode);
+  void warn_if_none_is_drawn();
   std::string name_of(const TrainContext& context, int64_t row, int64_t number);
   std::optional<Painting> painting_of(const Batch& batch, const NamedTensors& outputs, int64_t row);
   void write_file(const TrainContext& context, const std::string& name, const Painting& painting);
@@ -131,9 +135,11 @@ class VisualizationHook : public Hook {
 
   VisualizationHookOptions options_;
   int64_t samples_ = 0;          // of this pass and rank, before this batch
+  int64_t batches_ = 0;          // of this pass and all ranks, so far
   std::set<std::string> names_;  // that this pass has given
   bool failed_ = false;          // a file could not be written
   bool warned_ = false;          // of a sample that could not be painted
+  bool is_told_ = false;         // of a pass that is too short
   bool shows_ = true;            // until no viewer could be opened
 };
 

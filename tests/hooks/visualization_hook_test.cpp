@@ -226,6 +226,18 @@ TEST_F(VisualizationHookTest, SaysOnceWhyNothingIsShown) {
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("there is no xdg-open"), std::string::npos);
 }
 
+TEST_F(VisualizationHookTest, SaysOnceThatPassesAreTooShort) {
+  VisualizationHook hook({.draw = true, .interval = 3});
+  ::testing::internal::CaptureStderr();
+  for (const int64_t batches : {3, 2, 2}) {
+    pass(hook, batches);
+    hook.after_val_epoch(run_.context);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("a pass of 2 batches, as interval is 3; set interval to at most 2"), std::string::npos) << said;
+  EXPECT_EQ(said.find("nothing is drawn"), said.rfind("nothing is drawn")) << said;
+}
+
 TEST_F(VisualizationHookTest, RefusesOptionsWithoutAMeaning) {
   expect_error<ConfigError>([] { VisualizationHook({.show = true}); }, {"show is true", "draw: true"});
   expect_error<ConfigError>([] { VisualizationHook({.draw = true, .wait_time = -1}); }, {"wait_time is -1"});
