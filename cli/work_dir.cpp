@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -27,7 +28,7 @@ std::string holder(int file) {
 
 // For the message of whoever comes next; without it that message names no process.
 void write_holder(int file) {
-  const std::string text = c10::str(::getpid(), "\n");
+  const std::string text = concat_text(::getpid(), "\n");
   const bool written = ::ftruncate(file, 0) == 0 && ::pwrite(file, text.data(), text.size(), 0) > 0;
   if (!written) log_warning(std::string("[duet] the lock file does not name this process: ") + std::strerror(errno));
 }
