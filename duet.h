@@ -69,5 +69,5 @@
 #include "hooks/nan_guard_hook.h"       // 40: finds out about NaN, never saves one
 #include "hooks/prediction_hooks.h"     // 50: predictions as safetensors and JSONL, and pictures of them
 #include "hooks/profiler_hook.h"        // 90: Chrome traces, NVTX ranges
-#include "hooks/stop_signal_hook.h"     // 10: SIGINT, SIGTERM, SIGUSR1 end a run well
+#include "hooks/stop_signal_hook.h"     // 10: SIGINT, SIGTERM, SIGUSR1, ... end a run well
 #include "hooks/sync_buffers_hook.h"    // 50: the same running statistics in every process

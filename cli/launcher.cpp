@@ -14,6 +14,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
+#include "hooks/detail/stop_signals.h"
 
 namespace duet {
 
@@ -21,14 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<int, 4> kPassedOn = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
-
 // While it lives the signals wait until somebody asks for them. Those that are ignored (nohup) stay so.
 class HeldSignals {
  public:
   HeldSignals() {
     sigemptyset(&held_);
-    for (const int signal : kPassedOn) {
+    for (const int signal : kStopSignals) {
       struct sigaction action{};
       sigaction(signal, nullptr, &action);
       if (action.sa_handler != SIG_IGN) sigaddset(&held_, signal);

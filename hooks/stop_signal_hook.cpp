@@ -5,12 +5,11 @@
 #include <mutex>
 #include <string.h>
 #include <unistd.h>
+#include "hooks/detail/stop_signals.h"
 
 namespace duet {
 
 namespace {
-
-constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 std::atomic<int> noted{0};       // the first one
 std::atomic<int> interrupts{0};  // how often SIGINT has come
@@ -18,7 +17,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it
 
 std::mutex guard;  // of what follows
 int alive = 0;
-std::array<struct sigaction, kSignals.size()> before;
+std::array<struct sigaction, kStopSignals.size()> before;
 struct sigaction before_pipe;
 
 // Batch systems send several before they kill (SIGUSR1, then SIGTERM): the save goes on. Who presses Ctrl-C again means
@@ -40,9 +39,9 @@ StopSignals::StopSignals() {
   action.sa_handler = duet_on_stop_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], nullptr, &before[i]);
-    if (before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    sigaction(kStopSignals[i], nullptr, &before[i]);
+    if (before[i].sa_handler != SIG_IGN) sigaction(kStopSignals[i], &action, nullptr);
   }
   // Ctrl-C ends the `tee` that reads the log as well: the line that says so must not end this process unsaved.
   sigaction(SIGPIPE, nullptr, &before_pipe);
@@ -52,7 +51,7 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() {
   const std::lock_guard<std::mutex> lock(guard);
   if (--alive > 0) return;
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before[i], nullptr);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) sigaction(kStopSignals[i], &before[i], nullptr);
   sigaction(SIGPIPE, &before_pipe, nullptr);
 }
 

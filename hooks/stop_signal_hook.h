@@ -6,9 +6,9 @@
 
 namespace duet {
 
-// While one lives, SIGINT, SIGTERM, SIGUSR1 and SIGHUP only leave a note, however many come; but a second SIGINT ends
-// the process at once with 128 + its number, as shells report it. The last one to go gives the handlers back that were
-// there before. Signals that were ignored before (nohup) stay ignored.
+// While one lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU only leave a note, however many come; but a
+// second SIGINT ends the process at once with 128 + its number, as shells report it. The last one to go gives the
+// handlers back that were there before. Signals that were ignored before (nohup) stay ignored.
 class StopSignals {
  public:
   StopSignals();

@@ -130,7 +130,7 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
   const Call call = read_call(words);
   // SLURM sends its signals to torchrun too. SIGUSR1 would end it without a word to the processes: it passes that on.
   Words all = {find_torchrun(), "--no-python",         "--nproc-per-node",
-               call.processes,  "--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"};
+               call.processes,  "--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2,SIGXCPU"};
   if (!says_where(call.options)) all.emplace_back("--standalone");
   all.insert(all.end(), call.options.begin(), call.options.end());
   std::error_code failed;

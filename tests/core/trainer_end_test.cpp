@@ -269,7 +269,7 @@ TEST_P(TrainerEnd, GoesBackAtTheEndOfAnEpochBeforeTheNextStep) {
 TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
   struct sigaction before{};
   sigaction(SIGTERM, nullptr, &before);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGUSR2, SIGXCPU}) {
     const auto trainer = trainer_for(mode(), {.max_steps = 10});
     trainer->add_hook(std::make_unique<StopSignalHook>());
     add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
