@@ -16,6 +16,7 @@
 #include "tests/checkpoint/system_calls.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
+#include "tests/support/memory_limit.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 
@@ -151,10 +152,7 @@ TEST(BackgroundSave, RefusesATensorThatNoFileHoldsAtTheCall) {
 
 // Its memory ends before a copy fits.
 TEST(BackgroundSave, SavesAtOnceWhereThereIsNoMemoryForACopy) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer needs all the address space there is";
-#endif
-  if (std::getenv("ASAN_OPTIONS") != nullptr) GTEST_SKIP() << "AddressSanitizer ends a process without memory";
+  if (!memory_can_be_limited()) GTEST_SKIP();
   const TempDir folder;
   StateDict state = sample_state(1);
   state.set("model.large", at::zeros({int64_t{192} << 20}, at::kByte));

@@ -1,11 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <sys/resource.h>
 #include <unistd.h>
 
 namespace duet {
+
+// Not where a sanitizer takes all address space, or ends a process that is refused memory. AddressSanitizer may be that
+// of the library alone, to which the same tests are linked.
+inline bool memory_can_be_limited() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return false;
+#else
+  return std::getenv("ASAN_OPTIONS") == nullptr;
+#endif
+}
 
 // For as long as it lives, this process may take `bytes` of address space more than it has; beyond, memory is refused.
 // Under AddressSanitizer, which takes its own, nothing is limited.
