@@ -10,6 +10,7 @@ import importlib
 import os
 import pathlib
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -59,6 +60,7 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background processes ignore it, and theirs would too
     known = tests()
     names = options.only.split(",") if options.only else list(known)
     unknown = [name for name in names if name not in known]
