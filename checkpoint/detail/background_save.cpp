@@ -107,6 +107,11 @@ void BackgroundSave::start(std::function<void()> write) {
     }
   };
   Table& known = table();  // before the thread: so that exit() waits for it
+  process_ = getpid();
+  // All memory is taken before the thread: one that nobody knows of would write after its owner is gone.
+  std::map<const BackgroundSave*, Table::Save> made;
+  made[this] = {name_of_root(root_), {}, process_};
+  auto entry = made.extract(this);
   try {
     pending_ = std::async(std::launch::async, run).share();
   } catch (const std::system_error&) {  // no thread is to be had
@@ -114,9 +119,10 @@ void BackgroundSave::start(std::function<void()> write) {
     pending_.wait();
     is_saving = false;
   }
+  entry.mapped().written = pending_;
   const std::lock_guard lock(known.mutex);
-  known.saves[this] = {name_of_root(root_), pending_, getpid()};
-  process_ = getpid();
+  known.saves.erase(this);
+  known.saves.insert(std::move(entry));
 }
 
 void BackgroundSave::finish() {
