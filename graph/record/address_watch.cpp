@@ -69,12 +69,13 @@ void AddressWatch::lend(const at::Tensor& tensor) {
 
 // An op may have given the storage other memory.
 void AddressWatch::take_back() {
-  for (const c10::StorageImpl* lent : lent_) {
+  while (!lent_.empty()) {
+    const c10::StorageImpl* const lent = lent_.back();
+    lent_.pop_back();
     const auto entry = guarded_.find(lent);
     const auto storage = entry->second.lock();
     if (!storage || !make_copy_on_write(*storage)) guarded_.erase(entry);
   }
-  lent_.clear();
 }
 
 void AddressWatch::pause() {

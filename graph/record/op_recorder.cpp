@@ -1,10 +1,11 @@
 #include "graph/record/op_recorder.h"
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
-#include <c10/util/ScopeExit.h>
 #include "base/detail/op_rules.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "graph/record/obstacle.h"
 
@@ -113,9 +114,12 @@ void OpRecorder::watch_addresses(const NamedTensors& tensors) {
 }
 
 void OpRecorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
-  addresses_.lend(*stack, op.schema().arguments().size());
-  const auto back = c10::make_scope_exit([this] { addresses_.take_back(); });
-  op.redispatchBoxed(below, stack);
+  const std::exception_ptr error = caught([&] {
+    addresses_.lend(*stack, op.schema().arguments().size());
+    op.redispatchBoxed(below, stack);
+  });
+  addresses_.take_back();  // which may be short of memory itself
+  if (error) std::rethrow_exception(error);
 }
 
 void OpRecorder::note_addresses() {
