@@ -55,16 +55,19 @@ StateDict weights_of_checkpoint(const WeightsSource& source) {
 
 // The key at the top of the file that holds the weights; empty if they are the whole of it.
 std::string group_of(const WeightsSource& source, const PtFile& file) {
+  const auto holds_tensors = [&tensors = file.state.tensors()](const std::string& group) {
+    const auto first = tensors.lower_bound(group + ".");
+    return first != tensors.end() && first->first.starts_with(group + ".");
+  };
   const auto has = [&](const std::string& key) {
-    const bool is_group = std::find(file.groups.begin(), file.groups.end(), key) != file.groups.end();
-    return is_group && !file.state.part(key).tensors().empty();
+    return std::find(file.groups.begin(), file.groups.end(), key) != file.groups.end() && holds_tensors(key);
   };
   const bool is_average_of_mmengine = source.which == "ema" && has("ema_state_dict") && has("state_dict");
   if (source.which != "model" && !is_average_of_mmengine) {
     if (has(source.which)) return source.which;
     std::set<std::string> keys;
     for (const std::string& key : file.groups) {
-      if (has(key)) keys.insert(key);
+      if (holds_tensors(key)) keys.insert(key);
     }
     refuse(source,
            "found no tensors under the key '" + source.which + "', expected 'model' or one of: " + listed(keys));
