@@ -73,8 +73,8 @@ StateDict host_copy(const StateDict& state);
 // What CheckpointStore::read() gives on rank 0, on all ranks. All of them call it.
 LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path);
 
-// The newest good checkpoint before RunControl::rollback_bad_step, for a run that has reason to go back; later ones are
-// set aside. All ranks call it. Throws NonFiniteError if there is none.
+// The checkpoint that RunControl::request_rollback() says, for a run that has reason to go back; later ones are set
+// aside. All ranks call it. Throws NonFiniteError if there is none.
 LoadedCheckpoint read_rollback(const TrainContext& context);
 
 // How a checkpoint is to be saved, see CheckpointStore.

@@ -116,6 +116,30 @@ TEST_P(NaNGuardRollback, JudgesTheLossesAfterAResumeByThoseBeforeIt) {
   }
 }
 
+// Weights that are far off and finite are saved before a loss shows it: the first step from them goes wrong again.
+TEST_P(NaNGuardRollback, GoesBackFurtherWhereTheFirstStepFromACheckpointGoesWrongAgain) {
+  DataLoader data(std::make_shared<TensorDataset>(mlp_task().batch(96, 9).items()), {.batch_size = 2});
+  TrainerOptions options;
+  options.loop.max_steps = 40;
+  const auto trainer =
+      make({.interval = 10, .spike_threshold = 1000, .spike_window = 10, .spike_action = "rollback"}, options);
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 10}));
+  bool is_spoilt = false;
+  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
+    if (context.progress.step != 20 || std::exchange(is_spoilt, true)) return;
+    const at::NoGradGuard no_grad;
+    const StateDict weights = trainer->weights();
+    for (const auto& [name, weight] : weights.tensors()) at::Tensor(weight).mul_(1e4);
+  });
+  ::testing::internal::CaptureStderr();
+  trainer->train(data);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("back from step 30 to "), HasSubstr("step-20, and on"), HasSubstr("back from step 21 to "),
+                    HasSubstr("step-10, and on")));
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
+  EXPECT_EQ(trainer->progress().step, 40);
+}
+
 // A rollback at the very end: what a resume would go on from has the data left out, too.
 TEST_P(NaNGuardRollback, SavesWhatItWentBackToWhereNoStepFollows) {
   Batch all = mlp_task().batch(40, 9);
