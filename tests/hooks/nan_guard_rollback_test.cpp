@@ -134,8 +134,8 @@ TEST_P(NaNGuardRollback, GoesBackFurtherWhereTheFirstStepFromACheckpointGoesWron
   ::testing::internal::CaptureStderr();
   trainer->train(data);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("back from step 30 to "), HasSubstr("step-20, and on"), HasSubstr("back from step 21 to "),
-                    HasSubstr("step-10, and on")));
+              AllOf(HasSubstr("back from step 30 to "), HasSubstr("step-20, and on"),
+                    HasSubstr("back from step 21 to "), HasSubstr("step-10, and on")));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
   EXPECT_EQ(trainer->progress().step, 40);
 }

@@ -152,7 +152,8 @@ def one_rank_at_a_save(torture, number, action, mode):
 def spike(torture, number, action, mode):
     """One weight becomes far off, once: a sample might still be classified well."""
     config = write_config(torture, number, "nothing", "apply", "raise", spikes=f", spike_threshold: 8, spike_window: 20, spike_action: {action}")
-    once, at = torture.folder / f"{number}.once", torture.random.randint(25, STEPS - 15)
+    saved, once = torture.random.random() < 0.3, torture.folder / f"{number}.once"  # before a loss shows it
+    at = torture.random.randrange(40, STEPS, 20) if saved else torture.random.randint(25, STEPS - 15)
     fault = f"custom_hooks=[{{type: Fault, what: weight, value: 1e4, at: {at}, once: '{once}'}}]"
     done = run_faulty(torture, number, config, fault, mode, 1)
     check_saved(torture, number, done)
