@@ -98,7 +98,7 @@ Trace run_again(const StepPlace& place) {
     }
     moved.put_back();
   });
-  return failed ? Trace() : trace;
+  return failed || !trace.error ? Trace() : trace;
 }
 
 // "'head' (Linear)" of "head.weight".
@@ -163,11 +163,14 @@ std::string way_out(const OpError& error, const Batch& batch, bool failed_again)
     return "Expected labels and tokens that the model has a place for; correct the data, or the model's num_classes or "
            "vocab_size";
   }
+  if (!failed_again) {
+    return "The model and its loss did not fail when they ran once more: look at hooks and metrics, and at parameters "
+           "that have another dtype or shape than when the trainer was made";
+  }
   if (holds(error.message, "dtype") || holds(error.message, "scalar type") || holds(error.message, "data type")) {
     return "Expected another dtype; cast the tensor in the data, in a config by " + cast_of(error.message, batch) +
            ", or in training_step, as to(at::kFloat) or to(at::kLong) does";
   }
-  if (!failed_again) return "The model and its loss did not fail when they ran once more: look at hooks and metrics";
   return "Expected tensors that fit the model; compare them with what it reads, correct the data or the model's sizes, "
          "or stop at the op with a debugger in mode eager";
 }

@@ -117,6 +117,14 @@ void check_loss(const at::Tensor& loss) {
                        "module's outputs, without detach() or NoGradGuard");
 }
 
+void check_values(const NamedTensors& given) {
+  for (const auto& [name, tensor] : given) {
+    require<ConfigError>(tensor.defined(), "[Task] training_step gave '" + name +
+                                               "' without a value, expected a tensor; "
+                                               "give it one, or leave it out");
+  }
+}
+
 // value * factor, summed over the micro-batches.
 void accumulate(at::Tensor& sum, const at::Tensor& value, const at::Tensor& factor) {
   const at::Tensor part = factor.defined() ? value.detach() * factor : value.detach();
@@ -136,6 +144,7 @@ void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t ind
   accumulate(output.loss, step.loss, factor);
   if (index == 0) output.log.resize(step.log.size());
   check_same_names(output.log, step.log, index);
+  check_values(step.log);
   for (std::size_t k = 0; k < step.log.size(); ++k) {
     output.log[k].first = step.log[k].first;
     // A logged weight must keep the value it has now, not the one after the step.
@@ -145,6 +154,7 @@ void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t ind
 
 // Copies: what a hook keeps of them must not hold the step's graph, or change with the next step.
 void keep_outputs(StepOutput& step, StepResult& output) {
+  check_values(step.outputs);
   const at::NoGradGuard no_grad;
   NamedTensors& kept = output.outputs.emplace_back();
   for (const auto& [name, tensor] : step.outputs) kept.emplace_back(name, tensor.detach().clone());

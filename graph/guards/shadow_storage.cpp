@@ -52,6 +52,8 @@ void unlock(c10::StorageImpl& storage) {
   storage.*checks_mutable_access() = c10::impl::cow::is_cow_data_ptr(storage._mutable_data_ptr_no_checks());
 }
 
+bool is_locked(const c10::StorageImpl& storage) { return storage.*throws_on_access(); }
+
 void turn_into_shadow(c10::StorageImpl& storage) {
   storage.*throws_on_access() = true;
   storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));

@@ -14,6 +14,7 @@ bool is_shadow(const c10::StorageImpl& storage);
 // Memory that stays, and whose address nobody gets: it does not hold what a step that runs would have written by now.
 void lock(c10::StorageImpl& storage);
 void unlock(c10::StorageImpl& storage);
+bool is_locked(const c10::StorageImpl& storage);
 // Frees the memory.
 void turn_into_shadow(c10::StorageImpl& storage);
 void fill_shadow(c10::StorageImpl& shadow, c10::DataPtr memory);

@@ -1,6 +1,7 @@
 #include "graph/record/address_watch.h"
 #include <iterator>
 #include <c10/core/impl/COW.h>
+#include "graph/guards/shadow_storage.h"
 
 namespace duet {
 
@@ -8,10 +9,11 @@ namespace {
 
 namespace cow = c10::impl::cow;
 
-bool is_plain_memory(const c10::StorageImpl& storage) { return !cow::is_cow_data_ptr(storage.data_ptr()); }
+// Of locked memory nobody gets the address, so it may be looked at, but stays as it is.
+bool is_plain_memory(c10::StorageImpl& storage) { return !cow::is_cow_data_ptr(storage._mutable_data_ptr_no_checks()); }
 
 void make_plain(c10::StorageImpl& storage) {
-  if (!is_plain_memory(storage)) cow::materialize_cow_storage(storage);
+  if (!is_plain_memory(storage) && !is_locked(storage)) cow::materialize_cow_storage(storage);
 }
 
 // The clone goes at once.
@@ -92,7 +94,8 @@ void AddressWatch::stop() {
 void AddressWatch::resume() {
   for (auto entry = guarded_.begin(); entry != guarded_.end();) {
     const auto storage = entry->second.lock();
-    entry = storage && make_copy_on_write(*storage) ? std::next(entry) : guarded_.erase(entry);
+    const bool goes_on = storage && (is_locked(*storage) || make_copy_on_write(*storage));
+    entry = goes_on ? std::next(entry) : guarded_.erase(entry);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "graph/graph_trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/two_layers.h"
 
 // What a hook sees of the model's outputs in a step, in both modes.
 
@@ -68,6 +69,24 @@ TEST_P(StepOutputs, OfAnotherNameAreRefusedWithThoseThereAre) {
   });
   trainer->add_hook(std::move(hook));
   for (uint64_t n = 0; n < 5; ++n) trainer->step(mlp_batch(n));
+}
+
+TEST_P(StepOutputs, NeedAValueAndSoDoesWhatIsLogged) {
+  for (const bool logged : {true, false}) {
+    const auto net = std::make_shared<testing::TwoLayers>();
+    const auto trainer =
+        testing::make_trainer(mode(), make_task(net, [logged](testing::TwoLayers& own, const Batch& batch) {
+                                const NamedTensors empty = {{"nothing", at::Tensor()}};
+                                return StepOutput{testing::plain_loss(own, batch), logged ? empty : NamedTensors(),
+                                                  logged ? NamedTensors() : empty};
+                              }));
+    std::vector<at::Tensor> seen;
+    trainer->add_hook(watcher(HookPoint::kAfterTrainIter, seen));
+    for (int64_t n = 0; n < 3; ++n) {
+      expect_error<ConfigError>([&] { trainer->step(testing::batch_at(n)); },
+                                {"[Task] training_step gave 'nothing' without a value", "leave it out"});
+    }
+  }
 }
 
 TEST_P(StepOutputs, AHookThatComesLaterGetsThemToo) {

@@ -203,6 +203,22 @@ TEST_P(StepPlaces, SayThatBackwardIsTheTrainers) {
             "the loss and leave backward() to the trainer");
 }
 
+// The optimizer fails, of which running the model and its loss once more shows nothing.
+TEST_P(StepPlaces, BehindTheBackwardPassSayWhereToLook) {
+  seed_all(1);
+  const auto net = std::make_shared<Net>();
+  const Loss loss = [](Net& own, const Batch& batch) {
+    return plain_loss(own, with("input", batch["input"].to(own.a->weight.scalar_type())));
+  };
+  TrainerOptions options;
+  options.optimizer = SGD{.lr = 0.1, .momentum = 0.9};
+  const auto made = make_trainer(GetParam(), make_task(net, loss), options);
+  for (int64_t n = 0; n < 3; ++n) made->step(batch_at(n));
+  net->to(at::kDouble);
+  expect_error<StepError>([&] { made->step({batch_at(3), batch_at(4)}); },
+                          {"[Task] train step 3: ", "did not fail when they ran once more", "another dtype or shape"});
+}
+
 // As a whole loop of one's own in training_step would do it.
 TEST_P(StepPlaces, SayThatTheGraphIsGone) {
   const auto made = trainer([](Net& net, const Batch& batch) {

@@ -215,6 +215,17 @@ TEST(HostReads, ABufferThatTheStepChangedBeforeKeepsTheOldReason) {
       "it a tensor (item(), bool(tensor) and printing are what cause this)");
 }
 
+// A momentum encoder and a counter beside it.
+TEST(HostReads, WhatTheStepHasChangedElsewhereIsNoObstacle) {
+  const auto average = std::make_shared<Tensor>(torch::ones({16}));
+  const auto run = run_values(repeated({3, 1}, 10), {}, [average](TwoLayers& net, const Batch& batch) {
+    average->mul_(0.9).add_(batch["input"][0], 0.1);
+    return loss_of_value(net, batch);
+  });
+  EXPECT_EQ(captured(run.report), 2);
+  EXPECT_EQ(total(run.report, &SignatureReport::replays), 16);
+}
+
 TEST(HostReads, AStepWithOtherValuesRunsItsHostCodeOnce) {
   for (const Check check : {Check::kEvery, Check::kOff}) {
     int64_t calls = 0;
