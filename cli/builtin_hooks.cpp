@@ -47,6 +47,7 @@ void check_metric(const ConfigNode& node, const std::string& key, const std::str
 
 // With by_epoch the number under `key` counts epochs.
 int64_t read_steps(const ConfigNode& node, const std::string& key, const HookContext& context, int64_t fallback) {
+  if (node.read<int64_t>(key, fallback) < 0) node.fail_value(key, CheckpointHookOptions::fields().find(key)->expected);
   const int64_t number = node.read_int(key, fallback, 0, std::numeric_limits<int>::max());
   const bool by_epoch = node.read<bool>("by_epoch", false);
   if (number == 0 || !by_epoch) return number;
@@ -92,6 +93,8 @@ std::unique_ptr<EMAHook> ema(ConfigNode& node, HookContext& context) {
   if (options.average.type == "MomentumAnnealingEMA") {
     options.average.gamma = node.read<int64_t>("gamma", options.average.gamma);
   }
+  if (options.average.type == "StochasticWeightAverage" && options.average.momentum != WeightAverageOptions().momentum)
+    node.fail("momentum", "is set, but a StochasticWeightAverage counts all weights alike; remove it");
   const std::string first = options.name;
   for (int number = 2; context.hooks.find(options.name) != nullptr; ++number)
     options.name = concat_text(first, "_", number);

@@ -36,7 +36,7 @@ const OptionFields& CheckpointHookOptions::fields() {
         .in(at_least(0))
         .expects("a step >= 0")
         .read_by_hand("integer, at least 0", "0");
-    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart; -1: all")
+    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart, and never fewer than 2; -1: all")
         .in(at_least(-1))
         .expects("at least 1, or -1 to keep all")
         .also_keyed("max_keep_ckpts");
@@ -332,19 +332,6 @@ namespace {
 // The first one as where there was but one.
 std::string numbered(const char* key, std::size_t index) { return index == 0 ? key : concat_text(key, ".", index); }
 
-// What lies below the keys.
-StateDict below(const std::vector<std::string>& keys, const StateDict& state) {
-  StateDict found;
-  for (const auto& [name, tensor] : state.tensors()) {
-    for (const std::string& key : keys) {
-      if (!name.starts_with(key + ".")) continue;
-      found.set(keys.size() == 1 ? name.substr(key.size() + 1) : name, tensor);
-      break;
-    }
-  }
-  return found;
-}
-
 }  // namespace
 
 // What the checkpoints hold, as it is on the disk.
@@ -357,12 +344,8 @@ void CheckpointHook::publish(const TrainContext& context) const {
   }
   const std::string folder = context.work_dir + "/published";
   for (const auto& [name, checkpoint] : checkpoints) {
-    const StateDict weights = below(options_.published_keys, CheckpointStore::load(checkpoint));
-    if (weights.tensors().empty()) {
-      log_warning(c10::str("[CheckpointHook] '", checkpoint, "' has nothing below the published_keys ",
-                           c10::Join(", ", options_.published_keys), "; correct them"));
-      continue;
-    }
+    const StateDict weights = load_below(options_.published_keys, checkpoint);
+    if (weights.tensors().empty()) continue;
     std::filesystem::create_directories(folder);
     const std::string path = concat_text(folder, "/", name, "-", weights_hash(weights).substr(0, 8), ".safetensors");
     write_weights(path, weights);

@@ -183,6 +183,12 @@ void ProfilerHook::before_train(TrainContext& context) {
   steps_ = 0;
   folder_ = output_folder("ProfilerHook", options_.folder, context, "trace");
   if (options_.nvtx) nvtx_ = std::make_unique<NvtxRanges>();
+  const int64_t first = context.progress.step + options_.skip_first + options_.wait + options_.warmup + 1;
+  const int64_t length = context.progress.run_length();
+  if (length > 0 && first > length) {
+    log_warning(c10::str("[ProfilerHook] tracing begins with step ", first, ", but the run ends after ", length,
+                         ": no trace will be written; lower skip_first, wait or warmup, or train longer"));
+  }
   go_on(context);
 }
 

@@ -31,11 +31,19 @@ constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
     {"accelerator", "device"},
     {"default_root_dir", "work_dir"},
     {"seed_everything", "seed"},
+    {"every_n_train_steps", "interval"},
+    {"every_n_epochs", "interval, with by_epoch: true"},
+    {"save_top_k", "max_keep, and save_best for the best one"},
+    {"dirpath", "out_dir"},
     // PyTorch's scripts
     {"lr", "optim_wrapper.optimizer.lr"},
     {"epochs", "trainer.max_epochs"},
     {"batch_size", "data.train.batch_size"},
     {"num_workers", "data.train.num_workers"},
+    {"total_iters", "end, which counts from the run's first step"},
+    {"foreach", "remove it: duet steps all tensors of a group at once"},
+    {"fused", "remove it: duet takes the fused kernel where there is one"},
+    {"capturable", "remove it: in graph mode every step of the optimizer is captured"},
     // duet itself, before the first release
     {"max_updates", "trainer.max_steps"},
     // mmengine's Runner
@@ -74,6 +82,11 @@ constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
      "remove it: several processes train data parallel; start them with duet launch, torchrun, srun or mpirun"},
     {"devices", "remove it: start one process per device with duet launch, torchrun, srun or mpirun"},
     {"num_nodes", "remove it: start the processes with torchrun, srun or mpirun"},
+    {"filename_tmpl", "remove it: a checkpoint is a folder named step-N"},
+    {"save_optimizer",
+     "remove it: a checkpoint holds the whole state; published_keys and duet export give the weights"},
+    {"save_param_scheduler", "remove it: a checkpoint holds the whole state"},
+    {"interval_exp_name", "remove it: every line has the run's id"},
     {"default_scope", "remove it: types are known by their plain names"},
     {"custom_imports", "remove it: types of your own are registered in C++"}};
 

@@ -62,6 +62,7 @@ std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::opt
   const bool by_default = amp == at::kHalf;
   const std::string text = node.read<std::string>("loss_scale", "dynamic");
   if (text == "dynamic") return by_default ? std::optional<LossScaleOptions>(LossScaleOptions{}) : std::nullopt;
+  if (!parse_number<double>(text)) node.fail_value("loss_scale", "dynamic, a number above 0, or a map");
   LossScaleOptions options;
   options.dynamic = false;
   options.init_scale = node.read_number("loss_scale", 0, std::numeric_limits<double>::min(), kHuge);

@@ -213,16 +213,41 @@ bool never_begins(const SchedulePiece& piece, const ScheduleRun& run) {
   return run.steps > 0 && piece.begin >= run.steps;
 }
 
+// The step at which a decay by steps first changes the value; its begin for all others.
+int64_t first_change(const SchedulePiece& piece) {
+  int64_t wait = 0;
+  if (const auto* step = std::get_if<Step>(&piece.schedule)) wait = step->step_size;
+  if (const auto* marks = std::get_if<MultiStep>(&piece.schedule)) wait = marks->milestones.front();
+  return piece.begin + wait * piece.unit;
+}
+
+std::string without_effect(const SchedulePiece& piece, const ScheduleRun& run) {
+  if (run.steps <= 0 || first_change(piece) < run.steps) return "";
+  const std::string what = never_begins(piece, run) ? "before it begins; let it begin earlier"
+                                                    : c10::str("before its first decay at step ", first_change(piece),
+                                                               "; let that come earlier");
+  return c10::str("[Schedule] ", piece.name(), " of ", piece.interval.param_name,
+                  " has no effect: the run ends at step ", run.steps, ", ", what,
+                  ", or train longer, if that is not meant");
+}
+
+// Where an annealing is over before the run is, the rest of it trains on with what is often next to nothing.
+std::string early_end(const std::vector<SchedulePiece>& pieces, const std::string& param, const ScheduleRun& run) {
+  const auto last = std::ranges::max_element(pieces, {}, &SchedulePiece::end);
+  if (last == pieces.end() || !anneals(last->schedule) || last->end >= run.steps) return "";
+  return c10::str("[Schedule] ", last->name(), " ends at step ", last->end, " and the run at step ", run.steps,
+                  ": between them ", param,
+                  " stays what it is; leave the end of the schedule out, or train less, if "
+                  "that is not meant");
+}
+
 }  // namespace
 
 std::vector<std::string> schedule_gaps(const std::vector<Schedule>& schedules, const ScheduleRun& run) {
   std::vector<std::string> gaps;
   for (const Schedule& schedule : schedules) {
-    const SchedulePiece piece = lay_over(schedule, run);
-    if (!never_begins(piece, run)) continue;
-    gaps.push_back(c10::str("[Schedule] ", piece.name(), " of ", piece.interval.param_name,
-                            " has no effect: the run ends at step ", run.steps,
-                            ", before it begins; let it begin earlier, or train longer, if that is not meant"));
+    const std::string gap = without_effect(lay_over(schedule, run), run);
+    if (!gap.empty()) gaps.push_back(gap);
   }
   for (const std::string& param : scheduled_params(schedules)) {
     const SchedulePiece* last = nullptr;  // the one that ends last so far
@@ -236,6 +261,8 @@ std::vector<std::string> schedule_gaps(const std::vector<Schedule>& schedules, c
       }
       if (last == nullptr || piece.end > last->end) last = &piece;
     }
+    const std::string gap = early_end(pieces, param, run);
+    if (!gap.empty()) gaps.push_back(gap);
   }
   return gaps;
 }

@@ -777,7 +777,7 @@ CheckpointHook(interval=500, interval_time=0.0, save_begin=0, max_keep=-1, save_
 interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
 interval_time: time between saves, counted from the last one; 0: they go by steps alone (seconds >= 0; set 0 to save by steps alone)
 save_begin: step before which nothing is saved, and from which the interval counts (a step >= 0)
-max_keep: checkpoints that are kept, the best one apart; -1: all (at least 1, or -1 to keep all)
+max_keep: checkpoints that are kept, the best one apart, and never fewer than 2; -1: all (at least 1, or -1 to keep all)
 save_last: saves when training ends or is stopped (True or False)
 rule: what is better; by default the metric's name says it (greater, less)
 save_best: metric to keep the best of (a list of texts)

@@ -70,7 +70,7 @@ OVERRIDES = [
     ("default_hooks.logger.custom_cfg=[{data_src: loss, window_size: 0}]", CONFIG, r"custom_cfg\.0\.window_size is 0"),
     ("default_hooks.logger.file=data/images/x.jsonl", CONFIG, r"data/images/x\.jsonl"),
     # CheckpointHook
-    ("default_hooks.checkpoint.interval=-1", CONFIG, r"checkpoint\.interval is -1"),
+    ("default_hooks.checkpoint.interval=-1", CONFIG, r"checkpoint\.interval is -1, .*set 0 to save only at the end"),
     ("default_hooks.checkpoint.interval_time=soon", CONFIG, r"checkpoint\.interval_time is 'soon', expected a time above 0"),
     ("default_hooks.checkpoint.max_keep=0", CONFIG, r"checkpoint\.max_keep is 0, expected at least 1, or -1 to keep all"),
     ("default_hooks.checkpoint.max_keep=-2", CONFIG, r"checkpoint\.max_keep is -2"),
@@ -79,7 +79,10 @@ OVERRIDES = [
     ("default_hooks.checkpoint={save_best: loss, rule: smaller}", CONFIG, r"checkpoint\.rule is 'smaller', expected one of greater, less"),
     ("default_hooks.checkpoint={save_best: loss, rule: max}", CONFIG, r"rule is 'max', expected one of greater, less$"),
     ("default_hooks.checkpoint.by_epoch=2", CONFIG, r"checkpoint\.by_epoch is 2, expected true or false"),
-    ("default_hooks.checkpoint.save_optimizer=false", CONFIG, r"unknown key 'save_optimizer' in default_hooks\.checkpoint"),
+    ("default_hooks.checkpoint.save_optimizer=false", CONFIG,
+     r"unknown key 'save_optimizer' in default_hooks\.checkpoint; .*remove it: a checkpoint holds the whole state"),
+    ("default_hooks.checkpoint.every_n_epochs=2", CONFIG, r"duet calls it interval, with by_epoch: true$"),
+    ("default_hooks.checkpoint.save_begin=-1", CONFIG, r"save_begin is -1, expected a step >= 0"),
     # VisualizationHook
     ("default_hooks.visualization.draw=yess", CONFIG, r"visualization\.draw is 'yess', expected true or false"),
     ("default_hooks.visualization.interval=0", CONFIG, r"default_hooks\.visualization: .*interval is 0"),
@@ -95,6 +98,7 @@ OVERRIDES = [
     custom("EMAHook, momentum: 2", r"custom_hooks\.0: .*momentum is 2"),
     custom("EMAHook, start_iter: 5", r"unknown key 'start_iter' in custom_hooks\.0; .*did you mean 'start_iters'"),
     custom("EMAHook, begin_iter: 5, begin_epoch: 2", r"custom_hooks\.0: .*at most one"),
+    custom("EMAHook, ema_type: StochasticWeightAverage, momentum: 0.1", r"custom_hooks\.0\.momentum is set, .*remove it"),
     custom("EMAHook, name: a.b", r"custom_hooks\.0: .*'a\.b'"),
     # EarlyStoppingHook
     custom("EarlyStoppingHook", r"custom_hooks\.0\.monitor is missing"),
@@ -123,6 +127,7 @@ OVERRIDES = [
     ("evaluator=[{type: Accuracy, target: label}]", CONFIG, r"command line: evaluator\.0: .*no tensor 'label'"),
     ("evaluator=[{type: F1, num_classes: 5}]", CONFIG, r"command line: evaluator\.0: .*set num_classes: 10"),
     ("evaluator=[{type: Accuracy, topk: 50}]", CONFIG, r"command line: evaluator\.0: .*correct topk"),
+    ("param_scheduler={type: ReduceOnPlateau, monitor: accuracy}", CONFIG, r"param_scheduler\.rule is missing, .*set rule: greater"),
     ("param_scheduler={type: ReduceOnPlateau, monitor: acc}", CONFIG, r"param_scheduler\.monitor is 'acc', .*did you mean 'accuracy'"),
     # The loop
     ("trainer.max_time=tomorrow", CONFIG, r"trainer\.max_time is 'tomorrow', expected a time"),

@@ -240,7 +240,12 @@ TEST_F(Checkpoint, PublishesWhatItIsAskedFor) {
   other.before_train(run.context);
   train(other, 1);
   expect_contains(testing::stderr_of([&] { other.after_train(run.context); }),
-                  {"nothing below", "modell, hooks.ema.weights"});
+                  {"nothing below", "modell, hooks.ema.weights", "did you mean 'model'"});
+  CheckpointHook half({.interval = 1, .published_keys = {"model", "hooks.ema.weights"}});
+  half.before_train(run.context);
+  train(half, 1);
+  expect_contains(testing::stderr_of([&] { half.after_train(run.context); }),
+                  {"nothing below the published_keys hooks.ema.weights;", "published '"});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tests/hooks/ema_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/temp_dir.h"
 
@@ -89,6 +90,19 @@ TEST(EMAHook, RefusesOptionsOutOfRange) {
   refuse({.begin_iter = -1}, {"begin_iter is -1", ">= 0"});
   refuse({.begin_epoch = -1}, {"begin_epoch is -1", ">= 0"});
   refuse({.begin_iter = 3, .begin_epoch = 1}, {"begin_iter", "begin_epoch", "at most one"});
+}
+
+TEST(EMAHook, WarnsOfAMomentumThatLooksLikeTheShareThatIsKept) {
+  const auto warned = [](const WeightAverageOptions& average) {
+    ScriptedTask task;
+    FakeHyperParameters numbers;
+    FakeState state;
+    TrainContext context{task, numbers, [&] { return state.state_dict(); }, "eager", ""};
+    EMAHook hook({.average = average});
+    return stderr_of([&] { hook.before_train(context); });
+  };
+  expect_contains(warned({.momentum = 0.999}), {"[EMAHook] found momentum 0.999", "set 0.001"});
+  EXPECT_EQ(warned({.momentum = 0.5}), "");
 }
 
 TEST_P(EMA, AveragesTheWeightsOfEveryStep) {

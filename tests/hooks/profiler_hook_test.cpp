@@ -14,6 +14,7 @@
 #include "graph/graph_trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/temp_dir.h"
 
@@ -320,6 +321,18 @@ TEST(ProfilerHook, RefusesWhatCannotWork) {
   nvtx.has_cuda = false;
   ProfilerHook without_cuda({.nvtx = true, .folder = folder.path().string()});
   expect_error<ConfigError>([&] { without_cuda.before_train(run.context); }, {"nvtx", "CUDA"});
+}
+
+TEST(ProfilerHook, WarnsOfARunThatEndsBeforeTheTrace) {
+  const TempDir folder;
+  FakeRun run;
+  run.context.progress = {.step = 2, .max_steps = 10};
+  const auto warned = [&](int64_t skip_first) {
+    ProfilerHook hook({.skip_first = skip_first, .wait = 1, .warmup = 1, .folder = folder.path().string()});
+    return testing::stderr_of([&] { hook.before_train(run.context); });
+  };
+  expect_contains(warned(6), {"tracing begins with step 11", "the run ends after 10", "no trace"});
+  EXPECT_EQ(warned(5), "");
 }
 
 TEST(ProfilerHook, RefusesToRunInsideOfAnotherProfiler) {

@@ -136,6 +136,11 @@ TEST(MetricConfig, FindsMistakesAtTheStart) {
   expect(miou + plateau + "mIoU}\n", {"c.yaml:3: param_scheduler.monitor is 'mIoU'", "did you mean 'val/mIoU'"});
   EXPECT_NO_THROW(run_config(miou + plateau + "val/mIoU}\n"));
   EXPECT_NO_THROW(run_config(plateau + "loss}\n"));
+  // A reduction by an accuracy that falls: the default of mmengine and PyTorch.
+  const std::string by_default = miou + "param_scheduler: {type: ReduceOnPlateau, monitor: val/mIoU";
+  expect(by_default + "}\n", {"c.yaml:3: param_scheduler.rule is missing", "'val/mIoU'", "set rule: greater"});
+  EXPECT_NO_THROW(run_config(by_default + ", rule: less}\n"));
+  EXPECT_NO_THROW(run_config(miou + "param_scheduler: {type: ReduceOnPlateau}\n"));
   const std::string cells = "evaluator: {type: ConfusionMatrix, num_classes: 3, flatten: true}\n";
   expect(cells + "default_hooks: {checkpoint: {save_best: auto}}",
          {"'confusion_0_0'", "not what is better", "set rule"});

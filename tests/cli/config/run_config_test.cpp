@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"optim_wrapper.clip_grad={clip_value: 0}", {"clip_grad.clip_value is 0"}},
         {"optim_wrapper.amp=fp8", {"amp is 'fp8'", "off, bf16 or fp16"}},
         {"optim_wrapper.loss_scale=0", {"loss_scale is 0"}},
-        {"optim_wrapper.loss_scale=often", {"loss_scale is 'often'"}},
+        {"optim_wrapper.loss_scale=often", {"loss_scale is 'often', expected dynamic, a number above 0, or a map"}},
         {"optim_wrapper.loss_scale={growth_factor: 1}", {"loss_scale", "growth_factor is 1", "> 1"}},
         {"optim_wrapper.loss_scale={growth: 2}", {"unknown key 'growth' in optim_wrapper.loss_scale"}},
         {"optim_wrapper.non_finite=ignore", {"non_finite is 'ignore'", "apply, skip, raise"}},

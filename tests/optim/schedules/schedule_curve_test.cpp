@@ -108,8 +108,32 @@ TEST(ScheduleCurve, NamesTheSchedulesThatARunEndsBefore) {
   }
   EXPECT_NE(found[1].find("Step from step 1000"), std::string::npos) << found[1];
 
-  EXPECT_TRUE(schedule_gaps({Step{.step_size = 5, .begin = 999}}, {1000, 50}).empty());
+  EXPECT_TRUE(schedule_gaps({Linear{.begin = 999}}, {1000, 50}).empty());
   EXPECT_TRUE(schedule_gaps({Step{.step_size = 5, .begin = 2000}}, {}).empty());  // a run without a known end
+}
+
+TEST(ScheduleCurve, NamesTheDecaysThatARunEndsBefore) {
+  const auto gaps = [](const Schedule& schedule) { return schedule_gaps({schedule}, {1000, 50}); };
+  const auto found = gaps(MultiStep{.milestones = {990, 2000}, .begin = 10});
+  ASSERT_EQ(found.size(), 1U);
+  expect_contains(found[0],
+                  {"MultiStep from step 10 of lr", "no effect", "ends at step 1000", "first decay at step 1000"});
+  EXPECT_EQ(gaps(Step{.step_size = 20, .by_epoch = true}).size(), 1U);
+  EXPECT_TRUE(gaps(MultiStep{.milestones = {999, 2000}}).empty());
+  EXPECT_TRUE(gaps(Step{.step_size = 19, .by_epoch = true}).empty());
+}
+
+TEST(ScheduleCurve, NamesAnAnnealingThatEndsBeforeTheRun) {
+  const auto gaps = [](const Schedules& schedules) { return schedule_gaps(schedules, {1000, 50}); };
+  const auto found = gaps({Linear{.end = 100}, Cosine{.begin = 100, .end = 400}});
+  ASSERT_EQ(found.size(), 1U);
+  expect_contains(found[0], {"Cosine from step 100 ends at step 400", "the run at step 1000", "lr stays"});
+  EXPECT_EQ(gaps({OneCycle{.total_steps = 10, .by_epoch = true}}).size(), 1U);
+  EXPECT_TRUE(gaps({OneCycle{.total_steps = 20, .by_epoch = true}}).empty());
+  EXPECT_TRUE(gaps({Linear{.end = 100}}).empty());  // a warm-up is meant to be over
+  EXPECT_TRUE(gaps({Cosine{.T_max = 400}}).empty());
+  EXPECT_TRUE(gaps({Cosine{.end = 400}, ReduceOnPlateau{.begin = 400}}).empty());
+  EXPECT_TRUE(schedule_gaps({Cosine{.end = 400}}, {}).empty());  // a run without a known end
 }
 
 TEST(ScheduleCurve, FindsTheNumbersThatAParamNameStandsFor) {
