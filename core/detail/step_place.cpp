@@ -164,8 +164,8 @@ std::string way_out(const OpError& error, const Batch& batch, bool failed_again)
            "vocab_size";
   }
   if (!failed_again) {
-    return "The model and its loss did not fail when they ran once more: look at hooks and metrics, and at parameters "
-           "that have another dtype or shape than when the trainer was made";
+    return "The model and its loss did not fail when they ran once more: look at hooks, metrics and the optimizer, and "
+           "at what this step's code does not do twice";
   }
   if (holds(error.message, "dtype") || holds(error.message, "scalar type") || holds(error.message, "data type")) {
     return "Expected another dtype; cast the tensor in the data, in a config by " + cast_of(error.message, batch) +

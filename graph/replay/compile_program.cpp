@@ -80,6 +80,14 @@ bool adds_to_its_outputs(const StepProgram::Op& op, const ValueTable& table) {
          !is_contiguous(table.values()[op.arguments.front().values.front()]);
 }
 
+// An index out of range is an error of the data, also where nobody reads the result.
+bool checks_indices(const StepProgram::Op& op) {
+  const auto& arguments = op.handle.schema().arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
+    return argument.name() == "index" || argument.name() == "indices" || argument.name() == "target";
+  });
+}
+
 // What is needed of a recording, how each op runs, where its memory lies.
 class Builder {
  public:
@@ -111,7 +119,8 @@ class Builder {
  private:
   bool outlives_run(std::size_t storage) const { return persistent_.count(static_cast<int>(storage)) != 0; }
 
-  // Backwards from what must be readable, what lies outside the step, and random ops, which move the generator.
+  // Backwards from what must be readable, what lies outside the step, random ops, which move the generator, and ops
+  // that check what they are given.
   void mark_needed() {
     std::vector<bool> storage_needed(table_.storages().size());
     for (std::size_t s = 0; s < storage_needed.size(); ++s) {
@@ -122,7 +131,7 @@ class Builder {
     for (std::size_t i = ops_.size(); i-- > 0;) {
       const StepProgram::Op& op = ops_[i];
       if (op.on_host && !op.copies_constant) continue;  // what it made is kept
-      bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty();
+      bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty() || checks_indices(op);
       for (const int value : op.written) needed = needed || storage_needed[storage(value)];
       for_each_value(op.results, [&](int value) {
         needed = needed || (table_.made_by(i, value) && storage_needed[storage(value)]);

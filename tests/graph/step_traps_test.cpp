@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include "base/error.h"
 #include "core/task.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 #include "tests/support/two_layers.h"
@@ -176,6 +177,23 @@ TEST(StepTraps, AKeptLossDoesNotChangeWithTheNextStep) {
     for (const at::Tensor& loss : kept) losses[mode == "graph"].push_back(loss.item<double>());
   }
   EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(StepTraps, AnIndexOutOfRangeIsToldThoughNobodyReadsTheResult) {
+  for (const std::string mode : {"eager", "graph"}) {
+    const auto loss = [](testing::TwoLayers& net, const Batch& batch) {
+      batch["input"].gather(1, batch["label"].unsqueeze(1));
+      return testing::plain_loss(net, batch);
+    };
+    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<testing::TwoLayers>(), loss));
+    const auto step = [&trainer](int64_t n, int64_t label) {
+      Batch batch = batch_at(n);
+      batch.set("label", torch::full({8}, label, torch::kLong));
+      trainer->step(batch);
+    };
+    for (int64_t n = 0; n < 5; ++n) step(n, n);
+    expect_error<DataError>([&] { step(5, 99); }, {"train step 5: gather failed", "index 99 is out of bounds"});
+  }
 }
 
 TEST(StepTraps, PackedSequencesRunEagerWithTheReason) {

@@ -111,12 +111,36 @@ at::Tensor first_state(const StateSlot& slot, const at::Tensor& parameter) {
 }  // namespace
 
 void GroupedOptimizer::add(const std::string& name, const at::Tensor& value, std::size_t group) {
-  Parameter parameter{name, value, group, {}, 0};
+  Parameter parameter{name, value, Layout(value), group};
   for (const StateSlot& slot : slots_) {
     const bool kept = slot.kept == nullptr || slot.kept(value);
     parameter.state.push_back(kept ? first_state(slot, value) : at::Tensor());
   }
   parameters_.push_back(std::move(parameter));
+}
+
+// A model may be changed between steps (set_data(), to()). Fused kernels walk the memory of a parameter and its state
+// side by side, and ask for no sizes.
+void GroupedOptimizer::follow_layout(Parameter& parameter) {
+  const at::Tensor& value = parameter.value;
+  check_parameter(parameter.name, value);
+  const bool has_state = std::any_of(parameter.state.begin(), parameter.state.end(),
+                                     [](const at::Tensor& state) { return state.defined(); });
+  const Layout& made = parameter.layout;
+  if (has_state && (value.scalar_type() != made.dtype || value.sizes() != at::IntArrayRef(made.sizes))) {
+    throw ConfigError(c10::str("[Optimizer] parameter '", parameter.name, "' is ", value.scalar_type(), value.sizes(),
+                               ", expected ", made.dtype, at::IntArrayRef(made.sizes),
+                               " as when the trainer was made, ",
+                               "since its state has that shape and dtype; change a model before the trainer is made"));
+  }
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    at::Tensor& state = parameter.state[slot];
+    if (!state.defined() || slots_[slot].shape != StateSlot::Shape::kParameter) continue;
+    state.set_data(at::empty_like(value, state.options()).copy_(state));
+  }
+  parameter.layout = Layout(value);
+  planned_.clear();  // calls are of one dtype
+  ++plan_version_;
 }
 
 void GroupedOptimizer::check_number(std::size_t group, const std::string& name, double value) const {
@@ -163,6 +187,9 @@ int64_t GroupedOptimizer::applied() const {
 }
 
 void GroupedOptimizer::begin() {
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.layout.is_of(parameter.value)) follow_layout(parameter);
+  }
   // The host counts for the device where it can; otherwise the step does, once it knows whether it applies.
   if (!may_skip_) write_device_scalar(applied_, static_cast<double>(applied_host_ + 1));
   numbers_.begin([this] { return applied(); }, /*counted=*/!may_skip_);

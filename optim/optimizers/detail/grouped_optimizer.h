@@ -38,11 +38,23 @@ class GroupedOptimizer : public Optimizer {
   void load_state_dict(const StateDict& state) override;
 
  private:
+  // How a tensor lies in memory.
+  struct Layout {
+    explicit Layout(const at::Tensor& tensor)
+        : dtype(tensor.scalar_type()), sizes(tensor.sizes().vec()), strides(tensor.strides().vec()) {}
+    bool is_of(const at::Tensor& tensor) const {
+      return tensor.scalar_type() == dtype && tensor.sizes() == at::IntArrayRef(sizes) &&
+             tensor.strides() == at::IntArrayRef(strides);
+    }
+    at::ScalarType dtype;
+    std::vector<int64_t> sizes, strides;
+  };
   struct Parameter {
     std::string name;
     at::Tensor value;
+    Layout layout;  // that it had when its state was made
     std::size_t group = 0;
-    std::vector<at::Tensor> state;  // by slot; undefined where this parameter has none
+    std::vector<at::Tensor> state{};  // by slot; undefined where this parameter has none
     std::size_t counter = 0;
   };
   struct Call {
@@ -51,6 +63,7 @@ class GroupedOptimizer : public Optimizer {
   };
 
   void add(const std::string& name, const at::Tensor& value, std::size_t group);
+  void follow_layout(Parameter& parameter);
   void refresh_plan(const std::vector<bool>& has_gradient);
   void split_counters(const std::vector<bool>& has_gradient);
   void plan_calls(std::size_t group, std::size_t counter, const std::vector<bool>& has_gradient);

@@ -128,6 +128,40 @@ TEST_P(EveryOptimizer, AGradientOfAnotherLayoutIsTheSameGradient) {
   expect_bits(results[0], results[1], "weight");
 }
 
+// A model that is brought into another memory format between two steps.
+TEST(Optimizer, AParameterOfAnotherLayoutIsTheSameParameter) {
+  for (const char* fused : {"SGD", "Adam", "AdamW", "Adagrad"}) {
+    std::vector<float> results[2];
+    for (const bool transposed : {false, true}) {
+      const Tensor weight = formula({4, 5}, 7, 0, 11, 8).requires_grad_(true);
+      const auto optimizer = Optimizer::create(options_of(fused), {{"weight", weight}});
+      for (int64_t step = 0; step < 5; ++step) {
+        if (transposed && step == 2) weight.set_data(weight.t().contiguous().t());
+        weight.mutable_grad() = formula({4, 5}, 5, step, 13, 16);
+        step_optimizer(*optimizer);
+      }
+      results[transposed] = values_of(weight);
+      for (const float value : state_values(*optimizer)) results[transposed].push_back(value);
+    }
+    // The last elements in memory are rounded by other code.
+    for (std::size_t i = 0; i < results[0].size(); ++i) EXPECT_NEAR(results[0][i], results[1][i], 1e-6) << fused;
+  }
+}
+
+TEST_P(EveryOptimizer, AParameterOfAnotherShapeOrDtypeIsRefused) {
+  for (const bool grown : {true, false}) {
+    const Tensor weight = formula({4, 5}, 7, 0, 11, 8).requires_grad_(true);
+    const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
+    weight.mutable_grad() = formula({4, 5}, 5, 0, 13, 16);
+    step_optimizer(*optimizer);
+    weight.mutable_grad().reset();
+    weight.set_data(grown ? formula({64, 5}, 7, 0, 11, 8) : weight.to(at::kDouble));
+    weight.mutable_grad() = at::ones_like(weight).detach();
+    expect_error<ConfigError>([&] { step_optimizer(*optimizer); },
+                              {"[Optimizer] parameter 'weight' is ", "expected Float[4, 5]", "before the trainer"});
+  }
+}
+
 TEST_P(EveryOptimizer, NoGradientAtAllChangesNothing) {
   const NamedTensors parameters = initial_parameters();
   const std::vector<float> before = values_of(parameters);
