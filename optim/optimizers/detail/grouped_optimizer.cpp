@@ -119,8 +119,14 @@ void GroupedOptimizer::add(const std::string& name, const at::Tensor& value, std
   parameters_.push_back(std::move(parameter));
 }
 
-// A model may be changed between steps (set_data(), to()). Fused kernels walk the memory of a parameter and its state
-// side by side, and ask for no sizes.
+// A model may be changed between steps (set_data(), to()), and in the first one (a layer that learns its sizes there).
+// Fused kernels walk the memory of a parameter and its state side by side, and ask for no sizes.
+void GroupedOptimizer::follow_layouts() {
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.layout.is_of(parameter.value)) follow_layout(parameter);
+  }
+}
+
 void GroupedOptimizer::follow_layout(Parameter& parameter) {
   const at::Tensor& value = parameter.value;
   check_parameter(parameter.name, value);
@@ -187,9 +193,7 @@ int64_t GroupedOptimizer::applied() const {
 }
 
 void GroupedOptimizer::begin() {
-  for (Parameter& parameter : parameters_) {
-    if (!parameter.layout.is_of(parameter.value)) follow_layout(parameter);
-  }
+  follow_layouts();
   // The host counts for the device where it can; otherwise the step does, once it knows whether it applies.
   if (!may_skip_) write_device_scalar(applied_, static_cast<double>(applied_host_ + 1));
   numbers_.begin([this] { return applied(); }, /*counted=*/!may_skip_);
@@ -324,6 +328,7 @@ at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& gradient
 
 void GroupedOptimizer::step(const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
+  follow_layouts();
   std::vector<bool> has_gradient(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) has_gradient[i] = parameters_[i].value.grad().defined();
   if (has_gradient != planned_) refresh_plan(has_gradient);

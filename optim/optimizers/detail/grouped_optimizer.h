@@ -63,6 +63,7 @@ class GroupedOptimizer : public Optimizer {
   };
 
   void add(const std::string& name, const at::Tensor& value, std::size_t group);
+  void follow_layouts();
   void follow_layout(Parameter& parameter);
   void refresh_plan(const std::vector<bool>& has_gradient);
   void split_counters(const std::vector<bool>& has_gradient);

@@ -149,15 +149,16 @@ TEST(Optimizer, AParameterOfAnotherLayoutIsTheSameParameter) {
 }
 
 TEST_P(EveryOptimizer, AParameterOfAnotherShapeOrDtypeIsRefused) {
-  for (const bool grown : {true, false}) {
+  for (const auto& [grown, in_step] : {std::pair(true, false), {true, true}, {false, false}, {false, true}}) {
     const Tensor weight = formula({4, 5}, 7, 0, 11, 8).requires_grad_(true);
     const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
     weight.mutable_grad() = formula({4, 5}, 5, 0, 13, 16);
     step_optimizer(*optimizer);
     weight.mutable_grad().reset();
+    if (in_step) optimizer->begin();
     weight.set_data(grown ? formula({64, 5}, 7, 0, 11, 8) : weight.to(at::kDouble));
     weight.mutable_grad() = at::ones_like(weight).detach();
-    expect_error<ConfigError>([&] { step_optimizer(*optimizer); },
+    expect_error<ConfigError>([&] { in_step ? optimizer->step() : step_optimizer(*optimizer); },
                               {"[Optimizer] parameter 'weight' is ", "expected Float[4, 5]", "before the trainer"});
   }
 }
