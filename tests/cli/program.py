@@ -1,7 +1,15 @@
 """The program under test, run in a folder."""
 
 import os
+import signal
 import subprocess
+
+
+def hear_signals():
+    """For tests that send signals: a script's processes in the background ignore SIGINT, those of nohup SIGHUP, and so
+    would the ones that they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Program:

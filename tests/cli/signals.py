@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from kill_resume import CONFIG, IMAGES, STOPPED, Chain, expect_end, fail
+from program import hear_signals
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 SECONDS = 60  # for the step in progress and the save, on a slow machine that is busy with other things
@@ -280,6 +281,7 @@ def main():
     parser.add_argument("--moments", type=int, default=40)
     options = parser.parse_args()
     print(f"--seed {options.seed}", flush=True)
+    hear_signals()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)

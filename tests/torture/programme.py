@@ -10,13 +10,13 @@ import importlib
 import os
 import pathlib
 import re
-import signal
 import sys
 import tempfile
 import time
 import traceback
 
-from torture import HERE, Failed, LeftOut, Torture
+from torture import HERE, Failed, LeftOut, Torture  # first: it knows where the next one is
+from program import hear_signals
 
 
 def tests():
@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background processes ignore it, and theirs would too
+    hear_signals()
     known = tests()
     names = options.only.split(",") if options.only else list(known)
     unknown = [name for name in names if name not in known]
