@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "hooks/detail/switch_mode_hook.h"
 #include "make_trainer.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/trainer_runs.h"
 #include "tests/support/two_layers.h"
 
@@ -65,6 +66,21 @@ TEST(TrainerMode, AHookMayChangeIt) {
     EXPECT_EQ(trainer->mode(), n < 12 ? "eager" : "graph") << "step " << n;
   }
   expect_same_bits(reference(), trainer->state_dict());
+}
+
+TEST(TrainerMode, AHookThatWouldChangeItAfterTheEndSaysSo) {
+  const auto said = [](int64_t step) {
+    TrainerOptions options = on_cpu();
+    options.loop.max_steps = 3;
+    const auto trainer = make_trainer(Mode::kEager, testing::mlp_task().make(), options);
+    trainer->add_hook(std::make_unique<SwitchModeHook>(SwitchModeHookOptions{.step = step, .mode = Mode::kGraph}));
+    return testing::stderr_of([&] {
+      trainer->step(batch_at(0));
+      trainer->finish();
+    });
+  };
+  EXPECT_THAT(said(3), ::testing::HasSubstr("[SwitchModeHook] found step 3 in a run that ends after 3"));
+  EXPECT_THAT(said(2), ::testing::Not(::testing::HasSubstr("[SwitchModeHook]")));
 }
 
 TEST(TrainerMode, AnEagerTrainerAloneSaysHowToGetGraphMode) {
