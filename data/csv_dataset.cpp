@@ -184,26 +184,26 @@ class CsvDataset::Fit {
     }
     if (texts == 0 || numbers < texts) return texts == 0;
     fail_value(table_, first_text, name,
-               c10::str("found '", table_.rows[static_cast<std::size_t>(first_text)][place],
+               c10::str("found '", one_line(table_.rows[static_cast<std::size_t>(first_text)][place]),
                         "', expected a number as in ", numbers, " other rows; correct it or leave the row out"));
   }
 
   void check_spelling(const std::string& name, const std::vector<std::string>& given) const {
     if (given.empty() || !std::ranges::all_of(given, looks_like_number)) return;
     const auto odd = std::ranges::find_if(given, [](const std::string& text) { return !finite_number(text); });
-    throw DataError("[Csv] " + table_.path + ": column '" + name + "': found '" + *odd +
+    throw DataError("[Csv] " + table_.path + ": column '" + one_line(name) + "': found '" + one_line(*odd) +
                     "', expected a number as 1234.5, without %, commas or spaces; write it so, or set categorical: [" +
-                    name + "] (of a target: task: classification) if these are no numbers");
+                    one_line(name) + "] (of a target: task: classification) if these are no numbers");
   }
 
   // `given`: of how many rows, where it is a guess that they are categories.
   void check_categories(const std::string& name, std::size_t categories, std::optional<std::size_t> given) const {
     const bool come_back = !given || *given <= kFewRows || 2 * categories <= *given;
     if (categories <= kMaxCategories && come_back) return;
-    throw DataError(c10::str("[Csv] ", table_.path, ": column '", name, "': found ", categories, " texts in ",
+    throw DataError(c10::str("[Csv] ", table_.path, ": column '", one_line(name), "': found ", categories, " texts in ",
                              rows_.size(), " rows, expected at most ", kMaxCategories,
                              " categories, which come back in rows; is it an id? leave it out by features",
-                             come_back ? "" : c10::str(", or set categorical: [", name, "]")));
+                             come_back ? "" : c10::str(", or set categorical: [", one_line(name), "]")));
   }
 
   Column fitted(const std::string& name) const {

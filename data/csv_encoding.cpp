@@ -31,7 +31,7 @@ std::string list_difference(const std::string& what, const std::string& of, cons
   for (std::size_t i = 0; i < std::max(found.size(), expected.size()); ++i) {
     const auto item = [i](const Texts& list) { return i < list.size() ? "'" + list[i] + "'" : "missing"; };
     if (item(found) != item(expected)) {
-      return c10::str(what, " ", i, of, " is ", item(found), ", expected ", item(expected));
+      return c10::str(what, " ", i, of, " is ", one_line(item(found)), ", expected ", one_line(item(expected)));
     }
   }
   return "";
@@ -49,10 +49,10 @@ std::string first_of(std::initializer_list<std::string> texts) {
 }  // namespace
 
 std::string CsvDataset::Column::difference_from(const Column& expected) const {
-  const std::string of = " of column '" + name + "'";
+  const std::string of = " of column '" + one_line(name) + "'";
   if (categories.empty() != expected.categories.empty()) {
     const auto kind = [](const Column& column) { return column.categories.empty() ? "numbers" : "categories"; };
-    return c10::str("column '", name, "' holds ", kind(*this), ", expected ", kind(expected));
+    return c10::str("column '", one_line(name), "' holds ", kind(*this), ", expected ", kind(expected));
   }
   return first_of({list_difference("category", of, categories, expected.categories),
                    number_difference("the mean" + of, mean, expected.mean),

@@ -69,11 +69,28 @@ bool names_masks(const CsvTable& table, std::size_t target) {
     const std::string& name = table.rows[i][target];
     const std::string where = c10::str("[ImageFolder] ", table.path, ":", table.lines[i]);
     require<DataError>(!name.empty(), where + ": found no target, expected a class or a mask's path; fill it in");
-    require<DataError>(is_image_name(name) == masks, where + ": found the target '" + name + "', expected " +
+    require<DataError>(is_image_name(name) == masks, where + ": found the target '" + one_line(name) + "', expected " +
                                                          (masks ? "a mask's path" : "a class") +
                                                          " as in the lines before; correct it");
   }
   return masks;
+}
+
+// A picture that stands in a list twice may be in both parts of it.
+void warn_of_repeats(const CsvTable& table, std::size_t image) {
+  std::map<std::string, std::size_t> lines;
+  int64_t repeats = 0;
+  std::string example;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const std::string file = fs::path(table.rows[i][image]).lexically_normal().string();
+    const auto [first, is_new] = lines.emplace(file, table.lines[i]);
+    if (!is_new && repeats++ == 0)
+      example = c10::str("line ", table.lines[i], " '", one_line(file), "' of line ", first->second);
+  }
+  if (repeats == 0) return;
+  log_warning(c10::str("[ImageFolder] ", table.path, ": found ", repeats, repeats == 1 ? " picture" : " pictures",
+                       " again (", example, "), expected each once, as it may be trained on and validated on; leave ",
+                       "such lines out, or give train and val lists of their own"));
 }
 
 std::vector<std::string> known_classes(const ImageFolderOptions& options, const DatasetUse& use) {
@@ -200,8 +217,8 @@ void ImageFolder::list_class_folders() {
     const std::string path = options_.root + "/" + folder;
     const std::vector<std::string> pictures = list.below(path);
     if (pictures.empty()) {
-      log_warning("[ImageFolder] '" + path + "' holds no .png, .jpg or .jpeg, yet counts as a class; if it is none, " +
-                  "remove it");
+      log_warning("[ImageFolder] '" + one_line(path) +
+                  "' holds no .png, .jpg or .jpeg, yet counts as a class; if it is none, " + "remove it");
     }
     for (const std::string& name : pictures) samples_.push_back({path + "/" + name, "", label});
   }
@@ -217,9 +234,10 @@ void ImageFolder::list_masks() {
   for (const std::string& name : list.below(options_.masks)) masks[without_ending(name)] = name;
   for (const std::string& name : list.below(options_.root)) {
     const auto mask = masks.find(without_ending(name));
-    require<DataError>(mask != masks.end(), "[ImageFolder] picture '" + options_.root + "/" + name +
+    require<DataError>(mask != masks.end(), "[ImageFolder] picture '" + one_line(options_.root + "/" + name) +
                                                 "' has no mask, expected '" + options_.masks + "/" +
-                                                without_ending(name) + ".png'; add it, or move the picture away");
+                                                one_line(without_ending(name)) +
+                                                ".png'; add it, or move the picture away");
     samples_.push_back({options_.root + "/" + name, options_.masks + "/" + mask->second, 0});
   }
   list.warn();
@@ -238,6 +256,7 @@ void ImageFolder::list_manifest(bool predicts) {
     for (const auto& row : table.rows) names.insert(row[target]);
     classes_.assign(names.begin(), names.end());
   }
+  if (options_.split == "train") warn_of_repeats(table, image);
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const std::string where = c10::str(options_.manifest, ":", table.lines[i]);
     Sample sample{path_from(options_.root, table.rows[i][image]), "", 0};
@@ -252,7 +271,7 @@ void ImageFolder::list_manifest(bool predicts) {
     for (const std::string& file : {sample.image, sample.mask}) {
       std::error_code ignored;
       require<DataError>(file.empty() || fs::is_regular_file(file, ignored),
-                         "[ImageFolder] " + where + ": names '" + file +
+                         "[ImageFolder] " + where + ": names '" + one_line(file) +
                              "', expected a file that exists; write its path from root, or the whole of it");
     }
     samples_.push_back(std::move(sample));
@@ -262,7 +281,7 @@ void ImageFolder::list_manifest(bool predicts) {
 int64_t ImageFolder::label_of(const std::string& name, const std::string& where) const {
   const auto found = std::find(classes_.begin(), classes_.end(), name);
   if (found != classes_.end()) return found - classes_.begin();
-  throw DataError("[ImageFolder] found the class '" + name + "' (" + where +
+  throw DataError("[ImageFolder] found the class '" + one_line(name) + "' (" + where +
                   "), expected one of classes: " + join(classes_) + "; add it there, or move it away");
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/jpeg.h"
@@ -22,7 +23,7 @@ at::Tensor decode_file(const std::string& path, Decode decode) try {
 } catch (const file_io::IoError& error) {
   throw DataError(std::string("[image] ") + error.what() + ", expected a PNG or JPEG file; correct the path");
 } catch (const DataError& error) {
-  throw DataError(std::string(error.what()) + " (file '" + path + "')");
+  throw DataError(std::string(error.what()) + " (file '" + one_line(path) + "')");
 }
 
 bool is_jpeg(const std::string& bytes) { return bytes.starts_with("\xFF\xD8\xFF"); }

@@ -137,6 +137,8 @@ NpyHeader read_npy_header(const file_io::FileReader& file) {
   check_npy(file.size() >= sizeof(start), "found a file of ", file.size(), " bytes, expected an array of numpy.save");
   file.read(0, start, sizeof(start));
   check_npy(std::memcmp(start, "\x93NUMPY", 6) == 0, "found a file that numpy.save has not written");
+  check_npy(start[6] >= 1 && start[6] <= 3, "found version ", int{start[6]},
+            " of the format, expected 1 to 3; save it again");
   const bool is_first = start[6] == 1;
   const uint64_t length =
       is_first ? start[8] + 256U * start[9] : start[8] + 256U * start[9] + 65536U * start[10] + 16777216U * start[11];
@@ -182,7 +184,7 @@ at::Tensor read_npy(const std::string& path) try {
 } catch (const file_io::IoError& error) {
   throw DataError(std::string("[Npy] ") + error.what() + ", expected a readable file; correct the path");
 } catch (const DataError& error) {
-  throw DataError(std::string(error.what()) + " (file '" + path + "')");
+  throw DataError(std::string(error.what()) + " (file '" + one_line(path) + "')");
 }
 
 }  // namespace duet

@@ -7,6 +7,7 @@
 #include <c10/util/StringUtil.h>
 #include <png.h>
 #include <zlib.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/picture_size.h"
@@ -242,7 +243,7 @@ at::Tensor read_png(const std::string& path) try {
 } catch (const file_io::IoError& error) {
   throw DataError(std::string("[read_png] ") + error.what() + ", expected a PNG file; correct the path");
 } catch (const DataError& error) {
-  throw DataError(std::string(error.what()) + " (file '" + path + "')");
+  throw DataError(std::string(error.what()) + " (file '" + one_line(path) + "')");
 }
 
 }  // namespace duet

@@ -79,13 +79,13 @@ std::vector<std::string> nearest_names(std::string_view word, std::vector<std::s
 
 std::string join(const std::vector<std::string>& words) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + one_line(word);
   return text.empty() ? "nothing" : text;
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string guess = nearest(word, candidates);
-  return guess.empty() ? "" : c10::str("; did you mean '", guess, "'?");
+  return guess.empty() ? "" : c10::str("; did you mean '", one_line(guess), "'?");
 }
 
 std::string known_and_nearest(std::string_view word, const std::vector<std::string>& candidates) {

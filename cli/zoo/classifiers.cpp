@@ -62,6 +62,10 @@ class Mlp : public torch::nn::Module {
 
   at::Tensor forward(at::Tensor x) {
     const at::Tensor image = x;
+    if (x.dim() < 2) {
+      throw ConfigError(c10::str("[Mlp] found an input of shape ", x.sizes(), ", expected [N, ", in_features_,
+                                 "]; give each sample a row of values, array[:, None] in numpy"));
+    }
     x = x.flatten(1);
     if (x.size(1) != in_features_) {
       throw ConfigError(c10::str("[Mlp] found an input of shape ", image.sizes(), ", expected ", in_features_,

@@ -20,8 +20,8 @@ bool looks_like_number(const std::string& text) {
 }
 
 void fail_value(const CsvTable& table, int64_t row, const std::string& column, const std::string& what) {
-  throw DataError(c10::str("[Csv] ", table.path, ":", table.lines[static_cast<std::size_t>(row)], ": column '", column,
-                           "': ", what));
+  throw DataError(c10::str("[Csv] ", table.path, ":", table.lines[static_cast<std::size_t>(row)], ": column '",
+                           one_line(column), "': ", what));
 }
 
 int64_t category_in(const std::vector<std::string>& categories, const CsvTable& table, int64_t row,
@@ -34,7 +34,8 @@ int64_t category_in(const std::vector<std::string>& categories, const CsvTable& 
   const auto found = std::lower_bound(categories.begin(), categories.end(), text, ByNumberThenText());
   if (found != categories.end() && *found == text) return found - categories.begin();
   fail_value(table, row, table.columns[column],
-             "found '" + text + "', expected one of the training rows' values; " + known_and_nearest(text, categories) +
+             "found '" + one_line(text) + "', expected one of the training rows' values; " +
+                 known_and_nearest(text, categories) +
                  "; correct it, leave the row out, or set handle_unknown: ignore (of a feature)");
 }
 
@@ -43,7 +44,7 @@ double number_in(const CsvTable& table, int64_t row, std::size_t column) {
   if (const std::optional<double> number = finite_number(text)) return *number;
   fail_value(table, row, table.columns[column],
              text.empty() ? "found no value, expected a number; fill it in or leave the row out"
-                          : "found '" + text + "', expected a number as in the other rows");
+                          : "found '" + one_line(text) + "', expected a number as in the other rows");
 }
 
 float float_in(double number, const CsvTable& table, int64_t row, std::size_t column) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <system_error>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "io/image.h"
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void fail_listing(const fs::path& folder, const std::string& why) {
-  throw DataError("[ImageFolder] '" + folder.string() + "' cannot be listed (" + why +
+  throw DataError("[ImageFolder] '" + one_line(folder.string()) + "' cannot be listed (" + why +
                   "), expected a folder that may be read; correct its permissions or links");
 }
 
@@ -65,7 +66,8 @@ void PictureList::list(Listed folder, std::vector<std::string>& found) {
   folder.real = fs::canonical(folder.path, error);
   if (error) fail_listing(folder.path, error.message());
   for (const Listed* above = folder.above; above != nullptr; above = above->above) {
-    if (above->real == folder.real) fail_listing(folder.path, "a link back to '" + above->path.string() + "'");
+    if (above->real == folder.real)
+      fail_listing(folder.path, "a link back to '" + one_line(above->path.string()) + "'");
   }
   for (const fs::directory_entry& entry : entries_of(folder.path)) {
     const fs::path within = folder.within / entry.path().filename();
@@ -86,7 +88,7 @@ void PictureList::leave_out(const fs::path& path) {
 void PictureList::warn() const {
   if (left_out_ == 0) return;
   log_warning(c10::str("[ImageFolder] ", left_out_, left_out_ == 1 ? " file is" : " files are", " left out, such as '",
-                       example_,
+                       one_line(example_),
                        "', expected .png, .jpg or .jpeg in the folders that are read; convert or move them if they are "
                        "pictures"));
 }

@@ -12,6 +12,7 @@
 #include "cli/zoo/classifiers.h"
 #include "cli/zoo/gpt.h"
 #include "core/task.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {
@@ -83,6 +84,12 @@ TEST(Mlp, TrainsAndPredicts) {
   expect_trains(*task, images(8));
   EXPECT_EQ(count(task->named_parameters()), 784 * 32 + 32 + 32 * 16 + 16 + 16 * 10 + 10);
   EXPECT_EQ(count(make_mlp({.hidden = {}})->named_parameters()), 7850);
+}
+
+TEST(Mlp, SaysThatSamplesOfOneNumberNeedARow) {
+  const auto task = make_mlp({.in_features = 1, .num_classes = 2});
+  expect_error<ConfigError>([&] { task->predict({{"input", at::randn({4})}}); },
+                            {"[Mlp]", "[4]", "[N, 1]", "array[:, None]"});
 }
 
 TEST(Gpt, StartsAtTheEntropyOfItsVocabulary) {

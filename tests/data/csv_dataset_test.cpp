@@ -94,6 +94,11 @@ TEST_F(CsvDatasetTest, RefusesTextsAmongNumbersAndIds) {
   EXPECT_EQ(CsvDataset({.path = table("x\ty\n1\t2\n"), .target = {"y"}, .separator = "\\t"}).size(), 1);
 }
 
+TEST_F(CsvDatasetTest, AFieldCannotForgeALine) {
+  const std::string path = table("\"a\nb\",y\n1,0\n\"x\ny\",1\n3,0\n4,1\n");
+  expect_error<DataError>([&] { CsvDataset({.path = path, .target = {"y"}}); }, {"column 'a\\x0ab': found 'x\\x0ay'"});
+}
+
 TEST_F(CsvDatasetTest, NumbersOfAnotherSpellingAreNoCategories) {
   const auto first = [&](const std::string& text, CsvOptions options = {}) {
     options.path = table(text);

@@ -190,6 +190,30 @@ TEST_F(ImageFolderTest, ReadsAManifest) {
                           {"list.csv:3", "ants/11.png"});
 }
 
+TEST_F(ImageFolderTest, WarnsOfPicturesThatBothPartsOfAListMayHold) {
+  const std::string list = dir_.write(
+      "list.csv", "image,target\nants/10.png,crawls\nbees/100.png,flies\nants/./10.png,flies\nbees/110.png,flies\n");
+  const auto warning = [&](const std::string& split) {
+    return testing::stderr_of(
+        [&] { ImageFolder({.root = dir_ / "set", .manifest = list, .split = split, .val_fraction = 0.5}); });
+  };
+  EXPECT_THAT(warning("train"), ::testing::HasSubstr("found 1 picture again (line 4 'ants/10.png' of line 2)"));
+  EXPECT_EQ(warning("all"), "");
+}
+
+TEST_F(ImageFolderTest, ANameCannotForgeALine) {
+  const auto refused = [&](const std::string& rows) {
+    const std::string list = dir_.write("list.csv", "image,target\n" + rows);
+    expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list, .classes = {"a"}}); },
+                            {"list.csv:2", "x\\x0ay"});
+  };
+  refused("\"x\ny\",a\n");
+  refused("ants/10.png,\"x\ny\"\n");
+  dir_.write("set/ants/x\ny.png", "torn");
+  const ImageFolder data({.root = dir_ / "set"});
+  expect_error<DataError>([&] { data.get({2}); }, {"neither PNG nor JPEG", "ants/x\\x0ay.png"});
+}
+
 TEST_F(ImageFolderTest, SortsNumbersOfAManifestAndRefusesEmptyTargets) {
   const std::string list = dir_.write("list.csv", "image,target\nants/10.png,10\nants/20.png,9\n");
   EXPECT_EQ(ImageFolder({.root = dir_ / "set", .manifest = list}).classes(), (std::vector<std::string>{"9", "10"}));

@@ -41,6 +41,9 @@ TEST(Npy, RefusesWhatIsNoWholePlainArray) {
   refused(good + "y", "cut off or changed");
   refused(good.substr(0, 60), "fits into the file");
   refused(good.substr(0, 5), "expected an array of numpy.save");
+  std::string later = good;
+  later[6] = 4;
+  refused(later, "version 4");
   refused("PK\x03\x04" + std::string(40, 'x'), "numpy.save has not written");
   refused(npy_bytes(npy_entries(">f4", "2,"), std::string(8, 'x')), "dtype '>f4'");
   refused(npy_bytes(npy_entries("|O", "2,"), std::string(8, 'x')), "dtype '|O'");
