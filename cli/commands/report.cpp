@@ -1,6 +1,5 @@
 #include "cli/report.h"
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <system_error>
 #include "base/detail/text.h"
@@ -9,6 +8,7 @@
 #include "cli/ranks.h"
 #include "cli/runs/report_page.h"
 #include "cli/runs/text_columns.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -16,22 +16,24 @@ namespace duet {
 
 namespace {
 
-[[noreturn]] void refuse_output(const std::string& path) {
-  throw ConfigError("[duet] cannot write the page '" + path +
-                    "', expected a file that can be made; give --output FILE");
+[[noreturn]] void refuse_output(const std::string& path, const std::string& why) {
+  throw ConfigError("[duet] cannot write the page '" + one_line(path) + "' (" + why +
+                    "), expected a file that can be made; give --output FILE");
+}
+
+// The page takes the place of what is there: of a device such as /dev/stdout, or a link to one, nothing would be left.
+void check_output(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::symlink_status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    refuse_output(path, "it is a folder, a link or a device");
 }
 
 // As a whole or not at all: a browser may be looking at the page of before.
-void write_page(const std::string& path, const std::string& page) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << page;
-  file.close();
-  std::error_code failed;
-  if (file) std::filesystem::rename(part, path, failed);
-  if (file && !failed) return;
-  std::filesystem::remove(part, failed);
-  refuse_output(path);
+void write_page(const std::string& path, const std::string& page) try {
+  file_io::replace_file(path, page);
+} catch (const file_io::IoError& error) {
+  refuse_output(path, error.what());
 }
 
 }  // namespace
@@ -40,8 +42,7 @@ int report_command(const Arguments& arguments) {
   refuse_ranks("report");
   const std::vector<RunFolder> runs = read_run_folders(arguments.runs);
   const std::string path = arguments.output.empty() ? runs.front().path + "/report.html" : arguments.output;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) refuse_output(path);
+  check_output(path);
   const std::string page = report_page(runs);
   write_page(path, page);
   for (const RunFolder& run : runs) {

@@ -86,6 +86,20 @@ def check_record(program):
     assert "in_features to 2" in failed["reason"] and failed["metrics"]["final"] == {}, failed
 
 
+def check_failed_save(program):
+    # The last save comes after the log has said that the run finished: without it the run is not done.
+    blocks = program.folder / "runs/b/sweep/seed=1/checkpoints"
+    blocks.mkdir(parents=True)
+    words = ("seed=1,2", "work_dir=runs/b", "trainer={max_steps: 2}")
+    (blocks / "step-2").symlink_to("step-2")
+    text, runs = program.sweep(*words, code=1)
+    assert {run["run"]: run["state"] for run in runs} == {"seed=1": "failed", "seed=2": "finished"}, text
+    (blocks / "step-2").unlink()
+    text, runs = program.sweep(*words)
+    assert "seed=1: done\n" in text and "seed=2: done before" in text, text
+    assert {run["state"] for run in runs} == {"finished"} and (blocks / "step-2/manifest.json").exists(), runs
+
+
 def check_mistakes(program):
     for expected, *arguments in (("several values", f"{LR}=0.1"), ("twice", f"{LR}=1,2", f"{LR}=3"),
                                  ("differ", f"{LR}=1,1"), ("known", "optim_wrapper.optimizer.lrr=1,2"),
@@ -146,7 +160,8 @@ def main():
         (folder / "table.csv").write_text("a,b,y\n" + "".join(f"{a:.4f},{b:.4f},{a - b * b:.4f}\n" for a, b in rows))
         (folder / "t.yaml").write_text(CONFIG)
         program = SweepProgram(sys.argv[1], folder)
-        for check in (check_ranking, check_failure, check_record, check_mistakes, check_other_config, check_stop_bad, check_stop):
+        for check in (check_ranking, check_failure, check_failed_save, check_record, check_mistakes, check_other_config, check_stop_bad,
+                      check_stop):
             check(program)
     print("sweeps rank, go on and stop")
 
