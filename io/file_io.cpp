@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/detail/text.h"
 #include "base/log.h"
 
 namespace duet::file_io {
@@ -49,7 +50,7 @@ std::string parent_of(const std::string& path) {
 }  // namespace
 
 IoError::IoError(const std::string& action, const std::string& path, int error)
-    : std::runtime_error(action + " '" + path + "': " + std::generic_category().message(error)) {}
+    : std::runtime_error(action + " '" + one_line(path) + "': " + std::generic_category().message(error)) {}
 
 Descriptor::Descriptor(const std::string& path, int flags, const char* action)
     : fd_(retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); })) {

@@ -119,7 +119,7 @@ TEST(Image, RefusesDamagedFilesByName) {
     expect_error<DataError>([&] { read_image(path); }, {"cut.jpg", "no usable JPEG"});
   }
   expect_error<DataError>([&] { read_image(dir.write("x.png", "hello")); }, {"x.png", "neither PNG nor JPEG"});
-  expect_error<DataError>([&] { read_image(dir / "none.png"); }, {"none.png"});
+  expect_error<DataError>([&] { read_image(dir / "no\nne.png"); }, {"no\\x0ane.png"});
 }
 
 TEST(Mask, HoldsTheNumbersOfGreyAndPaletteFiles) {
