@@ -7,6 +7,17 @@
 
 namespace duet {
 
+namespace {
+
+// Users may give a tensor other memory (set_data).
+bool lies_over(const at::Tensor& handle, const at::Tensor& gradient) {
+  return handle.storage().unsafeGetStorageImpl() == gradient.storage().unsafeGetStorageImpl() &&
+         handle.storage_offset() == gradient.storage_offset() && handle.sizes() == gradient.sizes() &&
+         handle.strides() == gradient.strides();
+}
+
+}  // namespace
+
 void GradientHandles::make(const std::vector<at::Tensor>& gradients, const ValueTable& table) {
   handles_.clear();
   for (const at::Tensor& gradient : gradients) {
@@ -30,11 +41,11 @@ void GradientHandles::leave_kept(const std::vector<at::Tensor>& gradients, const
   bool any = false;
   for (std::size_t i = 0; i < handles_.size(); ++i) {
     const Handle& handle = handles_[i];
-    if (!handle.tensor.defined() || !handle.is_of_program) continue;
+    if (!handle.tensor.defined()) continue;
+    const bool moved = !lies_over(handle.tensor, gradients[i]);
+    any = any || moved;
     const bool kept = references_to(handle.tensor) > 1 || handle.tensor.storage().use_count() > handle.references;
-    if (!kept || handle.tensor.storage().unsafeGetStorageImpl() != gradients[i].storage().unsafeGetStorageImpl()) {
-      continue;
-    }
+    if (moved || !kept || !handle.is_of_program) continue;
     any = true;
     c10::StorageImpl* users = handle.tensor.storage().unsafeGetStorageImpl();
     const c10::Storage own(c10::Storage::use_byte_size_t(), users->nbytes(), copy_memory(handle.tensor.storage()),
@@ -61,7 +72,9 @@ void GradientHandles::take_back(const NamedTensors& parameters, const std::vecto
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor gradient = parameters[i].second.grad();
-    if (gradient.is_same(handles_[i].tensor)) continue;
+    const at::Tensor& handle = handles_[i].tensor;
+    const bool is_handle = gradient.is_same(handle);
+    if (is_handle && (!handle.defined() || lies_over(handle, gradients[i]))) continue;
     const bool fits = gradient.defined() && gradients[i].defined() && gradient.sizes() == gradients[i].sizes() &&
                       gradient.scalar_type() == gradients[i].scalar_type();
     if (!fits) {
@@ -71,6 +84,7 @@ void GradientHandles::take_back(const NamedTensors& parameters, const std::vecto
           "or set graph.fallback to eager");
     }
     gradients[i].copy_(gradient);
+    if (is_handle) handle.set_data(gradients[i]);
   }
 }
 

@@ -180,17 +180,20 @@ TEST(SplitPoints, AReplacedGradientRunsEagerWithTheReason) {
 }
 
 TEST(SplitPoints, AGradientThatIsReplacedLaterCountsInTheCapturedStep) {
-  for (const bool at_optimizer : {false, true}) {
+  for (const auto& [at_optimizer, by_data] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
     SplitSetting setting;
-    setting.fill = [at_optimizer](LambdaHook& hook) {
-      const auto code = [](TrainContext& context) {
+    setting.fill = [at_optimizer, by_data](LambdaHook& hook) {
+      const auto code = [by_data](TrainContext& context) {
         if (context.progress.step < 6) return;
-        for (const auto& item : context.task.named_parameters())
-          item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
+        for (const auto& item : context.task.named_parameters()) {
+          const at::Tensor other = item.second.grad() * 2 + 0.01;
+          by_data ? item.second.grad().set_data(other) : void(item.second.mutable_grad() = other);
+        }
       };
       (at_optimizer ? hook.at_optimizer : hook.at_backward) = code;
     };
-    expect_captured(expect_eager_weights(setting));
+    const SplitOutcome graph = expect_eager_weights(setting);
+    if (!by_data) expect_captured(graph);
   }
 }
 

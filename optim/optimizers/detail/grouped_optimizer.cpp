@@ -21,18 +21,6 @@ namespace duet {
 
 namespace {
 
-void check_parameter(const std::string& name, const at::Tensor& value) {
-  if (!value.is_floating_point()) {
-    throw ConfigError(c10::str("[Optimizer] parameter '", name, "' is ", value.scalar_type(),
-                               ", expected a floating-point dtype; freeze it with requires_grad_(false)"));
-  }
-  // The fused kernels walk memory: parameter, gradient and state must share one dense layout.
-  if (!value.is_non_overlapping_and_dense()) {
-    throw ConfigError(c10::str("[Optimizer] parameter '", name, "' has strides ", value.strides(), " for sizes ",
-                               value.sizes(), ", expected dense memory; make it contiguous()"));
-  }
-}
-
 NamedTensors all_parameters(const ParamGroups& groups) {
   NamedTensors all;
   std::map<const void*, std::string> names;
@@ -111,7 +99,7 @@ at::Tensor first_state(const StateSlot& slot, const at::Tensor& parameter) {
 }  // namespace
 
 void GroupedOptimizer::add(const std::string& name, const at::Tensor& value, std::size_t group) {
-  Parameter parameter{name, value, Layout(value), group};
+  Parameter parameter{name, value, ParameterLayout(value), group};
   for (const StateSlot& slot : slots_) {
     const bool kept = slot.kept == nullptr || slot.kept(value);
     parameter.state.push_back(kept ? first_state(slot, value) : at::Tensor());
@@ -120,7 +108,6 @@ void GroupedOptimizer::add(const std::string& name, const at::Tensor& value, std
 }
 
 // A model may be changed between steps (set_data(), to()), and in the first one (a layer that learns its sizes there).
-// Fused kernels walk the memory of a parameter and its state side by side, and ask for no sizes.
 void GroupedOptimizer::follow_layouts() {
   for (Parameter& parameter : parameters_) {
     if (!parameter.layout.is_of(parameter.value)) follow_layout(parameter);
@@ -132,8 +119,8 @@ void GroupedOptimizer::follow_layout(Parameter& parameter) {
   check_parameter(parameter.name, value);
   const bool has_state = std::any_of(parameter.state.begin(), parameter.state.end(),
                                      [](const at::Tensor& state) { return state.defined(); });
-  const Layout& made = parameter.layout;
-  if (has_state && (value.scalar_type() != made.dtype || value.sizes() != at::IntArrayRef(made.sizes))) {
+  const ParameterLayout& made = parameter.layout;
+  if (has_state && !made.has_shape_of(value)) {
     throw ConfigError(c10::str("[Optimizer] parameter '", parameter.name, "' is ", value.scalar_type(), value.sizes(),
                                ", expected ", made.dtype, at::IntArrayRef(made.sizes),
                                " as when the trainer was made, ",
@@ -144,7 +131,7 @@ void GroupedOptimizer::follow_layout(Parameter& parameter) {
     if (!state.defined() || slots_[slot].shape != StateSlot::Shape::kParameter) continue;
     state.set_data(at::empty_like(value, state.options()).copy_(state));
   }
-  parameter.layout = Layout(value);
+  parameter.layout = ParameterLayout(value);
   planned_.clear();  // calls are of one dtype
   ++plan_version_;
 }
@@ -315,22 +302,15 @@ void GroupedOptimizer::plan_calls(std::size_t group, std::size_t counter, const 
   }
 }
 
-namespace {
-
-// The gradient in the layout of its parameter; autograd gives it so, a user's own gradient may differ.
-at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (gradient.layout() != at::kStrided || gradient.strides() == parameter.strides()) return gradient;
-  at::Tensor copy = at::empty_like(parameter, parameter.options().requires_grad(false));
-  return copy.copy_(gradient);
-}
-
-}  // namespace
-
 void GroupedOptimizer::step(const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
   follow_layouts();
   std::vector<bool> has_gradient(parameters_.size());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) has_gradient[i] = parameters_[i].value.grad().defined();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = parameters_[i].value.grad();
+    has_gradient[i] = gradient.defined();
+    if (has_gradient[i]) check_gradient(parameters_[i].name, parameters_[i].value, gradient);
+  }
   if (has_gradient != planned_) refresh_plan(has_gradient);
   numbers_.advance(applied_);
 

@@ -5,6 +5,7 @@
 #include <vector>
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/optimizer.h"
+#include "optim/optimizers/detail/parameter_layout.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {
@@ -38,21 +39,10 @@ class GroupedOptimizer : public Optimizer {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  // How a tensor lies in memory.
-  struct Layout {
-    explicit Layout(const at::Tensor& tensor)
-        : dtype(tensor.scalar_type()), sizes(tensor.sizes().vec()), strides(tensor.strides().vec()) {}
-    bool is_of(const at::Tensor& tensor) const {
-      return tensor.scalar_type() == dtype && tensor.sizes() == at::IntArrayRef(sizes) &&
-             tensor.strides() == at::IntArrayRef(strides);
-    }
-    at::ScalarType dtype;
-    std::vector<int64_t> sizes, strides;
-  };
   struct Parameter {
     std::string name;
     at::Tensor value;
-    Layout layout;  // that it had when its state was made
+    ParameterLayout layout;  // that it had when its state was made
     std::size_t group = 0;
     std::vector<at::Tensor> state{};  // by slot; undefined where this parameter has none
     std::size_t counter = 0;

@@ -163,6 +163,17 @@ TEST_P(EveryOptimizer, AParameterOfAnotherShapeOrDtypeIsRefused) {
   }
 }
 
+TEST_P(EveryOptimizer, AGradientOfAnotherShapeOrDtypeIsRefused) {
+  for (const Tensor& gradient : {at::ones({5}), at::ones({2, 5}), at::ones({4, 5}, at::kDouble)}) {
+    const Tensor weight = formula({4, 5}, 7, 0, 11, 8).requires_grad_(true);
+    const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
+    weight.mutable_grad() = at::ones({4, 5});
+    weight.grad().set_data(gradient);
+    expect_error<ConfigError>([&] { step_optimizer(*optimizer); },
+                              {"[Optimizer] the gradient of 'weight' is ", "expected Float[4, 5]", "a hook"});
+  }
+}
+
 TEST_P(EveryOptimizer, NoGradientAtAllChangesNothing) {
   const NamedTensors parameters = initial_parameters();
   const std::vector<float> before = values_of(parameters);
