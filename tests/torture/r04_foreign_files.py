@@ -73,6 +73,8 @@ class Reader:
 def damaged(random, content):
     content = bytearray(content)
     for _ in range(random.randint(1, 3)):
+        if not content:  # all of a short file is gone
+            break
         at, count = random.randrange(len(content)), random.randint(1, 64)
         what = random.randrange(7)
         if what < 2:
