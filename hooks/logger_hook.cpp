@@ -303,6 +303,10 @@ void LoggerHook::on_exception(TrainContext& context) {
                           .values = {{kind + "_error", context.control.error}},
                           .line = kind + " failed: " + context.control.error});
   }
+  log_failure(context);
+}
+
+void LoggerHook::log_failure(TrainContext& context) {
   emit(context, {.kind = "error",
                  .step = context.progress.step,
                  .values = {{"mode", context.mode}, {"error", context.control.error}},
@@ -310,7 +314,8 @@ void LoggerHook::on_exception(TrainContext& context) {
 }
 
 void LoggerHook::after_train(TrainContext& context) {
-  if (context.control.error.empty()) {
+  told_success_ = context.control.error.empty();
+  if (told_success_) {
     // A hook that runs later than this one, or a loop of the user's own, ended the run.
     if (line_steps_ > 0) log_step(context);
     const double seconds = steady_seconds() - start_;
@@ -345,7 +350,11 @@ void LoggerHook::after_train_epoch(TrainContext& context) {
   emit(context, std::move(record));
 }
 
-void LoggerHook::after_run(TrainContext& /*context*/) { flush(); }
+// What comes after this hook's after_train may fail, the last save above all: that is how the run has ended.
+void LoggerHook::after_run(TrainContext& context) {
+  if (std::exchange(told_success_, false) && !context.control.error.empty()) log_failure(context);
+  flush();
+}
 
 void LoggerHook::show_progress(TrainContext& context) {
   const double now = steady_seconds();

@@ -157,6 +157,7 @@ class LoggerHook : public Hook {
   bool is_due(const TrainContext& context) const;
   void collect(TrainContext& context);
   void log_step(TrainContext& context);
+  void log_failure(TrainContext& context);
   void log_metrics(TrainContext& context, const char* kind);
   void show_progress(TrainContext& context);
 
@@ -166,7 +167,7 @@ class LoggerHook : public Hook {
   RunLog::Listening listening_;
   std::unique_ptr<LogWindow> window_;
   std::string run_id_;
-  bool started_ = false;
+  bool started_ = false, told_success_ = false;
 
   // Seconds of the steady clock.
   double start_ = 0;     // of training

@@ -34,19 +34,10 @@ std::atomic<int> stop_signal{0};
 
 // What ended a run that could not become the best any more; a later sweep leaves it as it is.
 constexpr const char* kStoppedFile = "/stopped_early.txt";
-// Of a run that ended with an error, which may come after its log has said that it finished: its last save failed.
-constexpr const char* kFailedFile = "/failed.txt";
 
-bool holds_file(const std::string& folder, const char* name) {
+bool is_stopped(const std::string& folder) {
   std::error_code failed;
-  return std::filesystem::is_regular_file(folder + name, failed);
-}
-
-bool is_stopped(const std::string& folder) { return holds_file(folder, kStoppedFile); }
-
-// Nothing is left to do.
-bool is_finished(const RunFolder& run) {
-  return run.log.end == RunEnd::kFinished && !holds_file(run.path, kFailedFile);
+  return std::filesystem::is_regular_file(folder + kStoppedFile, failed);
 }
 
 // Comments say where values came from: an edit elsewhere in the file moves their lines.
@@ -67,7 +58,6 @@ RunFolder progress_of(const std::string& folder) {
 
 std::string state_of(const RunFolder& run) {
   if (is_stopped(run.path)) return "stopped early";
-  if (run.log.end == RunEnd::kFinished && !is_finished(run)) return to_string(RunStatus::kFailed);
   const RunStatus state = status_of_run(run.path, run.log);
   return state == RunStatus::kNoLog ? "not begun" : to_string(state);
 }
@@ -102,7 +92,7 @@ class Sweep {
 
   bool is_done(const SweepPoint& point) const {
     const std::string folder = folder_of(point);
-    return is_stopped(folder) || is_finished(progress_of(folder));
+    return is_stopped(folder) || progress_of(folder).log.end == RunEnd::kFinished;
   }
 
   static bool holds(const std::string& path, const std::string& text) try {
@@ -134,8 +124,6 @@ class Sweep {
     words.push_back("work_dir=" + folder_of(point));
     if (!arguments_.mode.empty()) words.insert(words.end(), {"--mode", arguments_.mode});
     words.insert(words.end(), {"--resume", "auto"});
-    std::error_code ignored;
-    std::filesystem::remove(folder_of(point) + kFailedFile, ignored);
     running_.emplace_back(folder_of(point), words);
     say(point.name + ": begun");
   }
@@ -178,7 +166,6 @@ class Sweep {
     }
     if (stop_signal != 0) return say(name + ": stopped");
     failed_ = true;
-    std::ofstream(run.folder() + kFailedFile) << run.exit_code() << "\n";
     say(c10::str(name, ": failed with exit code ", run.exit_code(), "; see ", run.folder(), "/output.txt"));
   }
 

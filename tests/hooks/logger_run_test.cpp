@@ -228,6 +228,19 @@ TEST_P(LoggerRun, HasWrittenAllWhenTrainingFails) {
   EXPECT_NE(lines.back().at("error").get<std::string>().find("out of patience"), std::string::npos);
 }
 
+// A hook that comes after the logger fails as training ends: a last save, perhaps.
+TEST_P(LoggerRun, EndsWithTheErrorOfWhatComesAfterIt) {
+  const auto run = trainer(mode, 6);
+  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
+  run->on(HookPoint::kAfterTrain, [](TrainContext&) { throw std::runtime_error("no space left"); });
+  const auto data = loader(16);
+  expect_error<std::runtime_error>([&] { run->train(*data); }, {"no space left"});
+  const std::vector<Json> lines = lines_of(folder / "run/log.jsonl");
+  ASSERT_EQ(kind_of(lines, "stop").size(), 1U);
+  ASSERT_EQ(lines.back().at("kind"), "error");
+  EXPECT_NE(lines.back().at("error").get<std::string>().find("no space left"), std::string::npos);
+}
+
 TEST_P(LoggerRun, GoesOnInASecondTrainingOfTheSameTrainer) {
   const auto run = trainer(mode, 0);
   run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
