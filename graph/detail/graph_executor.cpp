@@ -71,7 +71,7 @@ SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
 void GraphExecutor::check_addresses() {
   const std::string moved = ledger_.moved();
   if (!moved.empty()) {
-    const std::string reason = "the memory of '" + moved + "' is another one than when the step was captured";
+    const std::string reason = "the memory or shape of '" + moved + "' is another one than when the step was captured";
     cache_.drop_all();
     ledger_.clear();
     if (fallback_ == Fallback::kStrict) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 #include "base/batch.h"
@@ -7,25 +8,27 @@
 
 namespace duet {
 
-// Where the weights and state lie that captured steps read and write. A tensor that moved since (set_data, a reset
-// member) would be trained at its old place.
+// Where the weights and state lie that captured steps read and write, and in which shape. A tensor that moved since
+// (set_data, a reset member, t_()) would be trained at its old place.
 class AddressLedger {
  public:
   void write(const NamedTensors& tensors) {
     entries_.clear();
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.has_storage()) continue;
-      entries_.push_back({name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(), 0});
+      entries_.push_back({name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(),
+                          tensor.sizes().vec(), tensor.strides().vec(), 0});
     }
   }
   // Watches nothing from here on.
   void clear() { entries_.clear(); }
 
-  // Name of the first tensor whose memory is no longer where it was; empty if none moved.
+  // Name of the first tensor that no longer lies as it did; empty if none moved.
   std::string moved() const {
     for (const Entry& entry : entries_) {
-      const bool same =
-          entry.tensor.storage().unsafeGetStorageImpl() == entry.storage && entry.tensor.const_data_ptr() == entry.data;
+      const at::Tensor& now = entry.tensor;
+      const bool same = now.storage().unsafeGetStorageImpl() == entry.storage && now.const_data_ptr() == entry.data &&
+                        now.sizes() == entry.sizes && now.strides() == entry.strides;
       if (!same) return entry.name;
     }
     return {};
@@ -49,6 +52,7 @@ class AddressLedger {
     at::Tensor tensor;
     const void* storage;
     const void* data;
+    std::vector<int64_t> sizes, strides;
     std::size_t references;
   };
   std::vector<Entry> entries_;

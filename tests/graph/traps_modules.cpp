@@ -312,6 +312,23 @@ void add_module_cases(Traps& add) {
     };
     return run;
   });
+  // Late: checks are rare by then.
+  add(
+      "ABufferTransposedInPlace",
+      [] {
+        TrapRun run;
+        run.net->register_buffer("mix", torch::arange(64.0).view({8, 8}) * 0.01);
+        const at::Tensor mix = run.net->named_buffers()["mix"];
+        run.loss = [mix](TwoLayers& net, const Batch& batch) {
+          return F::cross_entropy(net.b(torch::relu(net.a(batch["input"])).mm(mix)), batch["target"]);
+        };
+        run.between = [mix](BaseTrainer&, int64_t n) {
+          if (n == 1400) at::Tensor(mix).t_();
+        };
+        return run;
+      },
+      "", 1500);
+  add.traps.back().stays_captured = true;  // anew
 }
 
 }  // namespace duet::testing
