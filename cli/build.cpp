@@ -15,6 +15,7 @@
 #include "data/sampler.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
+#include "hooks/detail/not_finite.h"
 #include "hooks/prediction_hooks.h"
 #include "make_trainer.h"
 #include "optim/schedules/detail/schedule_rules.h"
@@ -217,6 +218,18 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
 
 void add_hooks(const RunConfig& config, Run& run) { add_hooks(config.hooks, hook_context(config, run), *run.trainer); }
 
+namespace {
+
+// Training would say so after its first step, and not where they come from.
+void warn_of_bad_weights(const std::string& path, const Task& task) {
+  const std::string bad = names_of(not_finite(watched_weights(task)));
+  if (bad.empty()) return;
+  log_warning("[load_from] '" + path + "': found numbers that are not finite (" + bad +
+              "), expected weights that can be trained; take an earlier checkpoint of the run that wrote it");
+}
+
+}  // namespace
+
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
   if (!config.load_from) return;
   const std::string& path = config.load_from->source.path;
@@ -226,6 +239,7 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
       const WeightsReport report = load_matching_weights(trainer.task(), weights, config.load_from->strict);
       const std::string text = "loaded weights from '" + path + "': " + report.text();
       report.exact() ? log_info(text) : log_warning(text);
+      warn_of_bad_weights(path, trainer.task());
     } catch (const CheckpointError& error) {
       throw CheckpointError("[load_from] '" + path + "': " + error.what());
     }

@@ -85,7 +85,10 @@ void write_remarks(std::ostream& out, const StepExplanation& explanation) {
     out << "  its host code did something else when it ran once more: " << explanation.changes
         << ". Such steps run op by op; keep a number that changes in a tensor, or name it in Task::graph_key\n";
   }
-  if (!explanation.left_out.empty()) out << "  without the in-step code of hooks: " << explanation.left_out << "\n";
+  if (!explanation.left_out.empty()) {
+    out << "  the in-step code of hooks, which a run makes ready, is not looked at here: " << explanation.left_out
+        << "; the report of a run tells whether it is captured with them\n";
+  }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ import zipfile
 
 import bad_input_cases as cases
 from bad_input import TEXT, Checks
-from bad_input_cases import CHECKPOINT, CONFIG
+from bad_input_cases import CHECKPOINT, CONFIG, DIVERGED
 
 MLP = "model={type: Mlp}"  # without buffers: a run with a learning rate of zero leaves all of it as it was
 PT_FILES = pathlib.Path(__file__).resolve().parent.parent / "io" / "pt_files"
@@ -225,6 +225,10 @@ def check_choices(checks):
         return starting("")[:-2]
 
     checks.check(0, r"8 of 8 tensors", *start(), strict % "good.pt")
+    content = (checks.folder / "mlp.safetensors").read_bytes()
+    (checks.folder / "nan.safetensors").write_bytes(content[:-4] + b"\x00\x00\xc0\x7f")
+    checks.later(DIVERGED, r"warning \[load_from\] 'nan\.safetensors': found numbers that are not finite \(the weight '[\w.]+'\), expected",
+                 *starting("nan.safetensors", MLP))
     other = r"do not fit the model exactly: 2 of 8 tensors.*conv1\.weight \(Float\[4, 1, 3, 3\] there, Float\[8, 1, 3, 3\] in the model\)"
     checks.later(CHECKPOINT, other, *start(), strict % "good.pt", "model.channels=[8]")
     checks.later(CHECKPOINT, r"none of them fits the model.*missing there: tokens\.weight.*unknown to the model: conv1\.weight",

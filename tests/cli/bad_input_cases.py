@@ -5,7 +5,7 @@ import json
 import random
 import struct
 
-CONFIG, DATA, CHECKPOINT = 2, 3, 4  # exit codes
+CONFIG, DATA, CHECKPOINT, DIVERGED = 2, 3, 4, 5  # exit codes
 
 BASE = """\
 model:
