@@ -221,11 +221,14 @@ void add_hooks(const RunConfig& config, Run& run) { add_hooks(config.hooks, hook
 namespace {
 
 // Training would say so after its first step, and not where they come from.
-void warn_of_bad_weights(const std::string& path, const Task& task) {
-  const std::string bad = names_of(not_finite(watched_weights(task)));
+void warn_of_bad_weights(const std::string& path, const StateDict& weights) {
+  std::vector<WatchedTensor> watched;
+  for (const auto& [name, tensor] : weights.tensors())
+    watched.push_back({"weight", name, tensor, /*may_be_infinite=*/true});
+  const std::string bad = names_of(not_finite(watched));
   if (bad.empty()) return;
-  log_warning("[load_from] '" + path + "': found numbers that are not finite (" + bad +
-              "), expected weights that can be trained; take an earlier checkpoint of the run that wrote it");
+  log_warning("[load_from] '" + path + "': found NaN in " + bad +
+              ", expected weights that can be trained; take an earlier checkpoint of the run that wrote it");
 }
 
 }  // namespace
@@ -239,7 +242,7 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
       const WeightsReport report = load_matching_weights(trainer.task(), weights, config.load_from->strict);
       const std::string text = "loaded weights from '" + path + "': " + report.text();
       report.exact() ? log_info(text) : log_warning(text);
-      warn_of_bad_weights(path, trainer.task());
+      warn_of_bad_weights(path, weights);
     } catch (const CheckpointError& error) {
       throw CheckpointError("[load_from] '" + path + "': " + error.what());
     }

@@ -223,10 +223,10 @@ struct RunControl {
 
   // After this step goes back to the newest good checkpoint of the run that was saved before step `bad_step`, the first
   // one that went wrong, and on from there with the data that comes now: what led here is left out. Later checkpoints
-  // are set aside, and so is the one that the last rollback took where the first step from it went wrong again, on
-  // other data: its weights are finite, but bad. Of several requests the one of the earliest bad step counts. On all
-  // ranks at the same step. Without such a checkpoint the run ends, with NonFiniteError. In train() alone: a loop of
-  // one's own has no source to go on with, and gets a ConfigError.
+  // are set aside, and so is one that two rollbacks took, each time on other data, and whose first step went wrong both
+  // times: its weights are finite, but bad. Of several requests the one of the earliest bad step counts. On all ranks
+  // at the same step. Without such a checkpoint the run ends, with NonFiniteError. In train() alone: a loop of one's
+  // own has no source to go on with, and gets a ConfigError.
   void request_rollback(const std::string& reason, int64_t bad_step);
 
   // Validates after this step, as val_interval does; train() takes its validation data for it. On all ranks at the same
@@ -261,8 +261,9 @@ struct RunControl {
   RunOutcome outcome = RunOutcome::kNone;
   std::string rollback_reason{};  // of a rollback that is due; empty: none
   int64_t rollback_bad_step = 0;
-  int64_t rolled_back_to = -1;  // the step of the checkpoint that the last rollback took; -1: none yet
-  std::string error{};          // on_exception and the points after it, of a run that failed
+  int64_t rolled_back_to = -1;       // the step of the checkpoint that the last rollback took; -1: none yet
+  int64_t times_rolled_back_to = 0;  // in a row
+  std::string error{};               // on_exception and the points after it, of a run that failed
   std::vector<std::function<void()>> watchers{};
 
  private:

@@ -116,7 +116,9 @@ bool BaseTrainer::roll_back_if_asked() {
   progress.epoch = now.epoch;
   progress.step_in_epoch = now.step_in_epoch;
   progress.epoch_offset += progress.step - now.step;
-  context_.control.rolled_back_to = progress.step;
+  RunControl& control = context_.control;
+  control.times_rolled_back_to = control.rolled_back_to == progress.step ? control.times_rolled_back_to + 1 : 1;
+  control.rolled_back_to = progress.step;
   if (!context_.is_main) return true;
   const std::string text =
       c10::str("back from step ", now.step, " to ", checkpoint.path, ", and on with the data that comes now: ", reason,

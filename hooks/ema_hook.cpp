@@ -71,10 +71,13 @@ namespace {
 // Elsewhere the momentum, or decay, of an average is the share that is kept; mmengine warns of it as well.
 void warn_of_share(const WeightAverageOptions& average) {
   if (average.momentum <= 0.5 || average.type == "StochasticWeightAverage") return;
+  const std::string kept =
+      average.momentum < 1 ? c10::str("; where ", average.momentum, " was meant to be kept, set ", 1 - average.momentum)
+                           : "";
   log_warning(c10::str("[EMAHook] found momentum ", average.momentum,
                        ", the share of the new value: the average is little but the last weights; expected a small "
-                       "number; where ",
-                       average.momentum, " was meant to be kept, set ", 1 - average.momentum));
+                       "number",
+                       kept));
 }
 
 }  // namespace

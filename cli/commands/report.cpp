@@ -26,7 +26,7 @@ void check_output(const std::string& path) {
   std::error_code ignored;
   const auto status = std::filesystem::symlink_status(path, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    refuse_output(path, "it is a folder, a link or a device");
+    refuse_output(path, "it is a folder, a link, a pipe or a device");
 }
 
 // As a whole or not at all: a browser may be looking at the page of before.

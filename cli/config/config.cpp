@@ -112,7 +112,7 @@ namespace {
 
 // The known keys, and which of them is meant, here or elsewhere in the config.
 std::string known_or_foreign(const std::string& key, const Data& map) {
-  const std::string way_out = misspelling_of(key, map.known).empty() ? foreign_key(key) : "";
+  const std::string way_out = misspelling_of(key, map.known).empty() ? foreign_key(key, map.known) : "";
   return way_out.empty() ? known_and_nearest(key, map.known) : c10::str("known: ", join(map.known), "; ", way_out);
 }
 

@@ -77,7 +77,7 @@ void outlive_type(ConfigNode::Data& map, const std::function<bool(const std::str
                   const std::string& origin, const std::string& way_out);
 
 // What to write instead of a key of mmengine's configs or of Lightning's and HF's trainers: "duet calls it data.train".
-// Empty for other keys.
-std::string foreign_key(const std::string& key);
+// Empty for other keys. `known`: the keys beside it.
+std::string foreign_key(const std::string& key, const std::vector<std::string>& known = {});
 
 }  // namespace duet

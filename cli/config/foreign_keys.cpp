@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
+#include "base/detail/concat_text.h"
 #include "cli/config/config_data.h"
 
 namespace duet {
@@ -42,8 +45,6 @@ constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
     {"num_workers", "data.train.num_workers"},
     {"lr_scheduler", "param_scheduler"},
     {"prefetch_factor", "prefetch"},
-    {"mode", "rule, less or greater, where a metric is watched"},
-    {"total_iters", "end, which counts from the run's first step"},
     {"foreach", "remove it: duet steps all tensors of a group at once"},
     {"fused", "remove it: duet takes the fused kernel where there is one"},
     {"capturable", "remove it: in graph mode every step of the optimizer is captured"},
@@ -104,9 +105,17 @@ constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
     {"default_scope", "remove it: types are known by their plain names"},
     {"custom_imports", "remove it: types of your own are registered in C++"}};
 
+// Likewise, of keys whose name means something else elsewhere: where a map knows the second one.
+constexpr std::array<std::string_view, 3> kKeysBeside[] = {
+    {"mode", "rule", "less or greater"}, {"total_iters", "end", "which counts from the run's beginning"}};
+
 }  // namespace
 
-std::string foreign_key(const std::string& key) {
+std::string foreign_key(const std::string& key, const std::vector<std::string>& known) {
+  for (const auto& [name, beside, text] : kKeysBeside) {
+    if (name == key && std::ranges::find(known, beside) != known.end())
+      return concat_text("duet calls it ", beside, ", ", text);
+  }
   for (const auto& [name, text] : kKeys) {
     if (name == key) return (text.starts_with("remove it") ? "" : "duet calls it ") + std::string(text);
   }

@@ -64,7 +64,8 @@ class Mlp : public torch::nn::Module {
     const at::Tensor image = x;
     if (x.dim() < 2) {
       throw ConfigError(c10::str("[Mlp] found an input of shape ", x.sizes(), ", expected [N, ", in_features_,
-                                 "]; give each sample a row of values, array[:, None] in numpy"));
+                                 "]; give each sample a row of values, ",
+                                 in_features_ == 1 ? "array[:, None]" : "array[None] for a single one", " in numpy"));
     }
     x = x.flatten(1);
     if (x.size(1) != in_features_) {

@@ -258,11 +258,20 @@ LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path) {
 
 namespace {
 
-// The newest good checkpoint before `bad_step`; one before `suspect`, if there is any, where `bad_step` is the first
-// after it.
-std::string find_before(const CheckpointStore& store, int64_t bad_step, int64_t suspect) {
-  if (suspect >= 0 && bad_step == suspect + 1) {
-    if (const auto earlier = store.find_latest(suspect - 1)) return *earlier;
+// Whether the weights of the checkpoint that was gone back to are the cause: other data went wrong from there as well.
+bool is_suspect(const RunControl& control) {
+  return control.times_rolled_back_to >= 2 && control.rollback_bad_step == control.rolled_back_to + 1;
+}
+
+// The newest good checkpoint to go back to.
+std::string find_good(const CheckpointStore& store, const RunControl& control) {
+  const int64_t suspect = control.rolled_back_to, bad_step = control.rollback_bad_step;
+  if (is_suspect(control)) {
+    if (const auto earlier = store.find_latest(suspect - 1)) {
+      log_warning(c10::str("[BaseTrainer] the first step from the checkpoint of step ", suspect, " went wrong ",
+                           control.times_rolled_back_to, " times, on other data each: its weights may be the cause"));
+      return *earlier;
+    }
   }
   const std::optional<std::string> good = store.find_latest(bad_step - 1);
   if (!good) throw CheckpointError(c10::str("there is none of a step before ", bad_step, " in '", store.root(), "'"));
@@ -271,14 +280,14 @@ std::string find_before(const CheckpointStore& store, int64_t bad_step, int64_t 
 
 // Leaves the checkpoint to go back to as the newest of all. Those since then may hold finite weights, and yet what went
 // wrong. Those that are damaged go with them.
-void leave_those_before(const std::string& root, int64_t bad_step, int64_t suspect) {
+void leave_good_ones(const std::string& root, const RunControl& control) {
   CheckpointStore store(root);
-  const std::string good = find_before(store, bad_step, suspect);
-  const int64_t step = checkpoint_format::parse_folder_name(checkpoint_format::name_of(good))->step;
+  const int64_t step =
+      checkpoint_format::parse_folder_name(checkpoint_format::name_of(find_good(store, control)))->step;
   const std::string aside = store.set_aside_after(step);
   if (aside.empty()) return;
-  log_warning(c10::str("[BaseTrainer] the checkpoints of steps after ", step, " come from steps that went wrong: they ",
-                       "are now in '", aside, "'"));
+  log_warning(c10::str("[BaseTrainer] the checkpoints of steps after ", step,
+                       " come from steps that went wrong, or led ", "to such: they are now in '", aside, "'"));
 }
 
 }  // namespace
@@ -287,8 +296,7 @@ LoadedCheckpoint read_rollback(const TrainContext& context) {
   const RunControl& control = context.control;
   const std::string root = CheckpointStore::root_of(context.work_dir);
   try {
-    run_on_main(*context.communicator,
-                [&] { leave_those_before(root, control.rollback_bad_step, control.rolled_back_to); });
+    run_on_main(*context.communicator, [&] { leave_good_ones(root, control); });
     return read_on_main(*context.communicator, root);
   } catch (const CheckpointError& error) {
     // Not for want of a checkpoint does the run end, but because it has diverged.

@@ -79,6 +79,7 @@ struct Trace {
   FailedOp op{};
   std::size_t micro_batch = 0;
   std::exception_ptr error{};
+  bool ran_well = false;  // this time
 };
 
 // Other ranks would have to take part in it.
@@ -98,7 +99,8 @@ Trace run_again(const StepPlace& place) {
     }
     moved.put_back();
   });
-  return failed || !trace.error ? Trace() : trace;
+  if (!failed && trace.error) return trace;
+  return {.ran_well = !failed};
 }
 
 // "'head' (Linear)" of "head.weight".
@@ -158,14 +160,14 @@ std::string cast_of(const std::string& message, const Batch& batch) {
   return "cast: {" + name + ": " + file_type(wanted)->dtype + "}";
 }
 
-std::string way_out(const OpError& error, const Batch& batch, bool failed_again) {
+std::string way_out(const OpError& error, const Batch& batch, bool ran_well_again) {
   if (is_about_index(error)) {
     return "Expected labels and tokens that the model has a place for; correct the data, or the model's num_classes or "
            "vocab_size";
   }
-  if (!failed_again) {
+  if (ran_well_again) {
     return "The model and its loss did not fail when they ran once more: look at hooks, metrics and the optimizer, and "
-           "at what this step's code does not do twice";
+           "at what this step's code does only once";
   }
   if (holds(error.message, "dtype") || holds(error.message, "scalar type") || holds(error.message, "data type")) {
     return "Expected another dtype; cast the tensor in the data, in a config by " + cast_of(error.message, batch) +
@@ -185,7 +187,7 @@ std::string what_failed(const OpError& error, const Trace& trace, const StepPlac
   const std::string tensors = place.batches.empty() ? "" : ". Batch: " + tensors_of(batch);
   const std::string found = where(trace, place.task);
   return (found.empty() ? "" : ":" + found) + ": " + without_stop(error.message) + tensors + ". " +
-         way_out(error, batch, trace.error != nullptr || !may_run_again(place));
+         way_out(error, batch, trace.ran_well);
 }
 
 template <class E>

@@ -119,9 +119,9 @@ void check_loss(const at::Tensor& loss) {
 
 void check_values(const NamedTensors& given) {
   for (const auto& [name, tensor] : given) {
-    require<ConfigError>(tensor.defined(), "[Task] training_step gave '" + name +
-                                               "' without a value, expected a tensor; "
-                                               "give it one, or leave it out");
+    if (tensor.defined()) continue;
+    throw ConfigError("[Task] training_step gave '" + name +
+                      "' without a value, expected a tensor; give it one, or leave it out");
   }
 }
 

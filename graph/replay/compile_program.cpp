@@ -81,11 +81,17 @@ bool adds_to_its_outputs(const StepProgram::Op& op, const ValueTable& table) {
 }
 
 // An index out of range is an error of the data, also where nobody reads the result.
-bool checks_indices(const StepProgram::Op& op) {
+bool checks_indices(const StepProgram::Op& op, const ValueTable& table) {
   const auto& arguments = op.handle.schema().arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
-    return argument.name() == "index" || argument.name() == "indices" || argument.name() == "target";
-  });
+  const auto is_index = [&](int value) {
+    return value >= 0 && c10::isIntegralType(table.values()[value].dtype, /*includeBool=*/true);
+  };
+  for (std::size_t k = 0; k < op.arguments.size(); ++k) {
+    const std::string& name = arguments[k].name();
+    const bool may_be_one = name == "index" || name == "indices" || name == "target";
+    if (may_be_one && std::ranges::any_of(op.arguments[k].values, is_index)) return true;
+  }
+  return false;
 }
 
 // What is needed of a recording, how each op runs, where its memory lies.
@@ -131,7 +137,7 @@ class Builder {
     for (std::size_t i = ops_.size(); i-- > 0;) {
       const StepProgram::Op& op = ops_[i];
       if (op.on_host && !op.copies_constant) continue;  // what it made is kept
-      bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty() || checks_indices(op);
+      bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty() || checks_indices(op, table_);
       for (const int value : op.written) needed = needed || storage_needed[storage(value)];
       for_each_value(op.results, [&](int value) {
         needed = needed || (table_.made_by(i, value) && storage_needed[storage(value)]);

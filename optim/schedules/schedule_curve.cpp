@@ -233,12 +233,14 @@ std::string without_effect(const SchedulePiece& piece, const ScheduleRun& run) {
 
 // Where an annealing is over before the run is, the rest of it trains on with what is often next to nothing.
 std::string early_end(const std::vector<SchedulePiece>& pieces, const std::string& param, const ScheduleRun& run) {
+  if (pieces.empty()) return "";
   const auto last = std::ranges::max_element(pieces, {}, &SchedulePiece::end);
-  if (last == pieces.end() || !anneals(last->schedule) || last->end >= run.steps) return "";
+  const bool may_be_meant = param != "lr" || is_any<CustomSchedule>(last->schedule);  // a ramp, a warm-up of one's own
+  if (may_be_meant || !anneals(last->schedule) || last->end >= run.steps) return "";
   return c10::str("[Schedule] ", last->name(), " ends at step ", last->end, " and the run at step ", run.steps,
                   ": between them ", param,
-                  " stays what it is; leave the end of the schedule out, or train less, if "
-                  "that is not meant");
+                  " stays what it is; leave the end of the schedule out, or train less, if that is not meant, or let a "
+                  "Constant of factor 1 follow if it is");
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ def check_choices(checks):
     checks.check(0, r"8 of 8 tensors", *start(), strict % "good.pt")
     content = (checks.folder / "mlp.safetensors").read_bytes()
     (checks.folder / "nan.safetensors").write_bytes(content[:-4] + b"\x00\x00\xc0\x7f")
-    checks.later(DIVERGED, r"warning \[load_from\] 'nan\.safetensors': found numbers that are not finite \(the weight '[\w.]+'\), expected",
+    checks.later(DIVERGED, r"warning \[load_from\] 'nan\.safetensors': found NaN in the weight '[\w.]+', expected",
                  *starting("nan.safetensors", MLP))
     other = r"do not fit the model exactly: 2 of 8 tensors.*conv1\.weight \(Float\[4, 1, 3, 3\] there, Float\[8, 1, 3, 3\] in the model\)"
     checks.later(CHECKPOINT, other, *start(), strict % "good.pt", "model.channels=[8]")

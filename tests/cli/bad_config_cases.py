@@ -101,6 +101,7 @@ CASES = [
     ({"c.yaml": BASE}, ["save_steps=2"], r"duet calls it default_hooks\.checkpoint\.interval$"),
     ({"c.yaml": BASE}, ["trainer.num_sanity_val_steps=2"], r"remove it: --dry-run tries every part of a run beforehand$"),
     ({"c.yaml": BASE}, ["param_scheduler={type: ReduceLROnPlateau, mode: max}"], r"duet calls it rule, less or greater"),
+    ({"c.yaml": BASE}, ["trainer.mode=graph"], r"unknown key 'mode' in trainer; known: (?!.*rule)"),
     ({"c.yaml": BASE}, ["trainer.accumulate_grad_batches=2"], r"duet calls it trainer\.accumulate$"),
     # Overrides
     ({"c.yaml": BASE}, ["_base_=../base.yaml"], r"command line: found '_base_=\.\./base\.yaml', expected _base_ in a file only"),

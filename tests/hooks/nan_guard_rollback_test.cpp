@@ -116,8 +116,8 @@ TEST_P(NaNGuardRollback, JudgesTheLossesAfterAResumeByThoseBeforeIt) {
   }
 }
 
-// Weights that are far off and finite are saved before a loss shows it: the first step from them goes wrong again.
-TEST_P(NaNGuardRollback, GoesBackFurtherWhereTheFirstStepFromACheckpointGoesWrongAgain) {
+// Weights that are far off and finite are saved before a loss shows it: the first step from them goes wrong each time.
+TEST_P(NaNGuardRollback, GoesBackFurtherWhereTheFirstStepFromACheckpointGoesWrongTwice) {
   DataLoader data(std::make_shared<TensorDataset>(mlp_task().batch(96, 9).items()), {.batch_size = 2});
   TrainerOptions options;
   options.loop.max_steps = 40;
@@ -135,9 +135,38 @@ TEST_P(NaNGuardRollback, GoesBackFurtherWhereTheFirstStepFromACheckpointGoesWron
   trainer->train(data);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("back from step 30 to "), HasSubstr("step-20, and on"),
-                    HasSubstr("back from step 21 to "), HasSubstr("step-10, and on")));
+                    HasSubstr("from the checkpoint of step 20 went wrong 2 times"), HasSubstr("step-10, and on")));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
   EXPECT_EQ(trainer->progress().step, 40);
+}
+
+// So do data that are bad for a while, which leave the weights alone.
+TEST_P(NaNGuardRollback, StaysWithACheckpointWhoseNextBatchesAreBad) {
+  Batch all = mlp_task().batch(96, 9);
+  all["input"].slice(0, 40, 44).fill_(kInf);  // steps 21 and 22
+  DataLoader data(std::make_shared<TensorDataset>(all.items()), {.batch_size = 2});
+  TrainerOptions options;
+  options.loop.max_steps = 30;
+  const auto trainer = make({.interval = 1, .action = "rollback"}, options);
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 10}));
+  ::testing::internal::CaptureStderr();
+  trainer->train(data);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::Not(HasSubstr("step-10, and on")));
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
+  EXPECT_EQ(checkpoints(), (std::vector<std::string>{"step-10", "step-20", "step-30"}));
+}
+
+TEST_P(NaNGuardRollback, StaysWithABadCheckpointWhereThereIsNoEarlierOne) {
+  Batch all = mlp_task().batch(96, 9);
+  all["input"].slice(0, 40, 46).fill_(kInf);  // steps 21, 22 and 23
+  DataLoader data(std::make_shared<TensorDataset>(all.items()), {.batch_size = 2});
+  TrainerOptions options;
+  options.loop.max_steps = 30;
+  const auto trainer = make({.interval = 1, .action = "rollback"}, options);
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 20}));
+  trainer->train(data);
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
+  EXPECT_EQ(checkpoints(), (std::vector<std::string>{"step-20", "step-30"}));
 }
 
 // A rollback at the very end: what a resume would go on from has the data left out, too.

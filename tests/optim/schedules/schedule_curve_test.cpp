@@ -131,6 +131,8 @@ TEST(ScheduleCurve, NamesAnAnnealingThatEndsBeforeTheRun) {
   EXPECT_EQ(gaps({OneCycle{.total_steps = 10, .by_epoch = true}}).size(), 1U);
   EXPECT_TRUE(gaps({OneCycle{.total_steps = 20, .by_epoch = true}}).empty());
   EXPECT_TRUE(gaps({Linear{.end = 100}}).empty());  // a warm-up is meant to be over
+  EXPECT_TRUE(gaps({Polynomial{.end = 100, .param_name = "momentum"}}).empty());
+  EXPECT_TRUE(gaps({Cosine{.end = 400}, Constant{.factor = 1, .begin = 400}}).empty());
   EXPECT_TRUE(gaps({Cosine{.T_max = 400}}).empty());
   EXPECT_TRUE(gaps({Cosine{.end = 400}, ReduceOnPlateau{.begin = 400}}).empty());
   EXPECT_TRUE(schedule_gaps({Cosine{.end = 400}}, {}).empty());  // a run without a known end
