@@ -235,8 +235,8 @@ def check_no_runs(program):
     for arguments, part in [(["report", "nowhere"], "nothing at 'nowhere'"), (["report", "runs"], "duet list 'runs'"),
                             (["report", "page.html"], "a file at"), (["report", "runs/eager", "runs/eager/"], "twice"),
                             (["report", "runs/eager", "--output", "none/page.html"], "No such file or directory"),
-                            (["report", "runs/eager", "--output", "pipe.html"], "a link or a device"),
-                            (["report", "runs/eager", "--output", "link.html"], "a link or a device"),
+                            (["report", "runs/eager", "--output", "pipe.html"], "a pipe or a device"),
+                            (["report", "runs/eager", "--output", "link.html"], "a pipe or a device"),
                             (["diff", "runs/eager", "nowhere"], "nothing at"), (["list", "nowhere"], "no folder 'nowhere'")]:
         text = program.run(*arguments, code=2)
         assert part in text and len(text.strip().splitlines()) == 1, (arguments, text)

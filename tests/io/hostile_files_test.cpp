@@ -292,8 +292,9 @@ TEST(Csv, TakesMemoryInProportionToItsText) {
   std::string wide = "y";
   for (int i = 0; i < 16; ++i) wide += c10::str(",", i);
   wide += repeated("\n" + std::string(16, ','), 100'000);
-  EXPECT_LT(peak_memory([&] { expect_error<DataError>([&] { parse(wide); }, {"unfolds", kFileMemory}); }),
-            kCsvTimes * wide.size());
+  const uint64_t taken = peak_memory([&] { expect_error<DataError>([&] { parse(wide); }, {"unfolds", kFileMemory}); });
+  if (!memory_can_be_limited()) return;  // a sanitizer surrounds each field by memory of its own
+  EXPECT_LT(taken, kCsvTimes * wide.size());
 }
 
 TEST(Npy, RefusesShapesThatNoStridesCanHave) {
