@@ -86,8 +86,8 @@ void write_remarks(std::ostream& out, const StepExplanation& explanation) {
         << ". Such steps run op by op; keep a number that changes in a tensor, or name it in Task::graph_key\n";
   }
   if (!explanation.left_out.empty()) {
-    out << "  the in-step code of hooks, which a run makes ready, is not looked at here: " << explanation.left_out
-        << "; the report of a run tells whether it is captured with them\n";
+    out << "  hooks that act in the step took no part, as no run has begun: " << explanation.left_out
+        << "; the report of a run says whether the step is captured with them\n";
   }
 }
 

@@ -15,6 +15,7 @@
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
 #include "hooks/detail/checkpoint_place.h"
+#include "hooks/detail/published_weights.h"
 #include "hooks/detail/shared.h"
 #include "metrics/metric.h"
 
@@ -344,7 +345,7 @@ void CheckpointHook::publish(const TrainContext& context) const {
   }
   const std::string folder = context.work_dir + "/published";
   for (const auto& [name, checkpoint] : checkpoints) {
-    const StateDict weights = load_below(options_.published_keys, checkpoint);
+    const StateDict weights = load_published(options_.published_keys, checkpoint);
     if (weights.tensors().empty()) continue;
     std::filesystem::create_directories(folder);
     const std::string path = concat_text(folder, "/", name, "-", weights_hash(weights).substr(0, 8), ".safetensors");

@@ -287,7 +287,7 @@ void leave_good_ones(const std::string& root, const RunControl& control) {
   const std::string aside = store.set_aside_after(step);
   if (aside.empty()) return;
   log_warning(c10::str("[BaseTrainer] the checkpoints of steps after ", step,
-                       " come from steps that went wrong, or led ", "to such: they are now in '", aside, "'"));
+                       " come from steps that went wrong, or led to such: they are now in '", aside, "'"));
 }
 
 }  // namespace

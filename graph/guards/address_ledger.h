@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 #include "base/batch.h"
 #include "base/detail/references.h"
+#include "base/detail/tensor_layout.h"
 
 namespace duet {
 
@@ -16,8 +16,8 @@ class AddressLedger {
     entries_.clear();
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.has_storage()) continue;
-      entries_.push_back({name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(),
-                          tensor.sizes().vec(), tensor.strides().vec(), 0});
+      entries_.push_back(
+          {name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(), TensorLayout(tensor), 0});
     }
   }
   // Watches nothing from here on.
@@ -28,7 +28,7 @@ class AddressLedger {
     for (const Entry& entry : entries_) {
       const at::Tensor& now = entry.tensor;
       const bool same = now.storage().unsafeGetStorageImpl() == entry.storage && now.const_data_ptr() == entry.data &&
-                        now.sizes() == entry.sizes && now.strides() == entry.strides;
+                        entry.layout.is_of(now);
       if (!same) return entry.name;
     }
     return {};
@@ -52,7 +52,7 @@ class AddressLedger {
     at::Tensor tensor;
     const void* storage;
     const void* data;
-    std::vector<int64_t> sizes, strides;
+    TensorLayout layout;
     std::size_t references;
   };
   std::vector<Entry> entries_;

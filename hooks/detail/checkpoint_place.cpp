@@ -1,13 +1,9 @@
 #include "hooks/detail/checkpoint_place.h"
 #include <cerrno>
 #include <filesystem>
-#include <set>
 #include <system_error>
-#include <c10/util/StringUtil.h>
 #include <unistd.h>
-#include "base/detail/text.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 
 namespace duet {
@@ -62,44 +58,6 @@ void settle_place(const TrainContext& context, const std::string& out_dir) {
   fs::create_directory_symlink(wanted, entry);
 }
 
-// What lies below the keys.
-StateDict below(const std::vector<std::string>& keys, const StateDict& state) {
-  StateDict found;
-  for (const auto& [name, tensor] : state.tensors()) {
-    for (const std::string& key : keys) {
-      if (!name.starts_with(key + ".")) continue;
-      found.set(keys.size() == 1 ? name.substr(key.size() + 1) : name, tensor);
-      break;
-    }
-  }
-  return found;
-}
-
-// "model", "optimizer", "hooks.ema.weights"
-std::vector<std::string> publishable(const StateDict& state) {
-  std::set<std::string> names;
-  for (const auto& entry : state.tensors()) {
-    const std::string& name = entry.first;
-    std::size_t end = name.find('.');
-    for (int more = name.starts_with("hooks.") ? 2 : 0; more > 0 && end != std::string::npos; --more) {
-      end = name.find('.', end + 1);
-    }
-    if (end != std::string::npos) names.insert(name.substr(0, end));
-  }
-  return {names.begin(), names.end()};
-}
-
-void warn_of_empty_keys(const std::vector<std::string>& keys, const StateDict& state, const std::string& checkpoint) {
-  std::vector<std::string> empty;
-  for (const std::string& key : keys) {
-    if (below({key}, state).tensors().empty()) empty.push_back(key);
-  }
-  if (empty.empty()) return;
-  log_warning(c10::str("[CheckpointHook] '", checkpoint, "' has nothing below the published_keys ",
-                       c10::Join(", ", empty), "; correct them; ",
-                       known_and_nearest(empty.front(), publishable(state))));
-}
-
 }  // namespace
 
 std::string make_checkpoint_folder(const TrainContext& context, const std::string& out_dir) {
@@ -112,12 +70,6 @@ std::string make_checkpoint_folder(const TrainContext& context, const std::strin
   const std::string root = CheckpointStore::root_of(context.work_dir);
   make_folder(root, context.work_dir);
   return root;
-}
-
-StateDict load_below(const std::vector<std::string>& keys, const std::string& checkpoint) {
-  const StateDict state = CheckpointStore::load(checkpoint);
-  warn_of_empty_keys(keys, state, checkpoint);
-  return below(keys, state);
 }
 
 }  // namespace duet

@@ -193,7 +193,12 @@ TEST(SplitPoints, AGradientThatIsReplacedLaterCountsInTheCapturedStep) {
       (at_optimizer ? hook.at_optimizer : hook.at_backward) = code;
     };
     const SplitOutcome graph = expect_eager_weights(setting);
-    if (!by_data) expect_captured(graph);
+    if (!by_data) {
+      expect_captured(graph);
+    } else {  // memory that is another one at every step
+      EXPECT_EQ(graph.report.at(0).state, "eager");
+      EXPECT_THAT(graph.report.at(0).reason, HasSubstr("gradient"));
+    }
   }
 }
 

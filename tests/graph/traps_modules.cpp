@@ -328,7 +328,7 @@ void add_module_cases(Traps& add) {
         return run;
       },
       "", 1500);
-  add.traps.back().stays_captured = true;  // anew
+  add.traps.back().stays_captured = true;  // it is captured anew
 }
 
 }  // namespace duet::testing

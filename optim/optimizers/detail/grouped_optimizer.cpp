@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/detail/device_hyper_parameters.h"
+#include "optim/optimizers/detail/parameter_layout.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
@@ -99,7 +100,7 @@ at::Tensor first_state(const StateSlot& slot, const at::Tensor& parameter) {
 }  // namespace
 
 void GroupedOptimizer::add(const std::string& name, const at::Tensor& value, std::size_t group) {
-  Parameter parameter{name, value, ParameterLayout(value), group};
+  Parameter parameter{name, value, TensorLayout(value), group};
   for (const StateSlot& slot : slots_) {
     const bool kept = slot.kept == nullptr || slot.kept(value);
     parameter.state.push_back(kept ? first_state(slot, value) : at::Tensor());
@@ -119,7 +120,7 @@ void GroupedOptimizer::follow_layout(Parameter& parameter) {
   check_parameter(parameter.name, value);
   const bool has_state = std::any_of(parameter.state.begin(), parameter.state.end(),
                                      [](const at::Tensor& state) { return state.defined(); });
-  const ParameterLayout& made = parameter.layout;
+  const TensorLayout& made = parameter.layout;
   if (has_state && !made.has_shape_of(value)) {
     throw ConfigError(c10::str("[Optimizer] parameter '", parameter.name, "' is ", value.scalar_type(), value.sizes(),
                                ", expected ", made.dtype, at::IntArrayRef(made.sizes),
@@ -131,7 +132,7 @@ void GroupedOptimizer::follow_layout(Parameter& parameter) {
     if (!state.defined() || slots_[slot].shape != StateSlot::Shape::kParameter) continue;
     state.set_data(at::empty_like(value, state.options()).copy_(state));
   }
-  parameter.layout = ParameterLayout(value);
+  parameter.layout = TensorLayout(value);
   planned_.clear();  // calls are of one dtype
   ++plan_version_;
 }

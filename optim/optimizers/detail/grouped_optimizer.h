@@ -3,9 +3,9 @@
 #include <map>
 #include <string>
 #include <vector>
+#include "base/detail/tensor_layout.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/optimizer.h"
-#include "optim/optimizers/detail/parameter_layout.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {
@@ -42,7 +42,7 @@ class GroupedOptimizer : public Optimizer {
   struct Parameter {
     std::string name;
     at::Tensor value;
-    ParameterLayout layout;  // that it had when its state was made
+    TensorLayout layout;  // that it had when its state was made
     std::size_t group = 0;
     std::vector<at::Tensor> state{};  // by slot; undefined where this parameter has none
     std::size_t counter = 0;
