@@ -1,5 +1,5 @@
 # What makes builds fast: ccache, a fast linker, precompiled headers.
-if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   find_program(DUET_CCACHE ccache)
   if(DUET_CCACHE)
     # ccache must look through the precompiled header; folders of a checkout must not decide about a hit.
@@ -12,6 +12,12 @@ endif()
 find_program(DUET_MOLD mold)
 if(DUET_MOLD)
   add_link_options(-fuse-ld=mold)
+endif()
+
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # LibTorch is built by GCC, whose mangling of requires-clauses is that of clang 17.
+  add_compile_options(-fclang-abi-compat=17)
+  string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 endif()
 
 option(DUET_PRECOMPILE "Parse LibTorch's and the standard library's headers once" ON)

@@ -10,7 +10,7 @@ namespace {
 
 constexpr c10::DispatchKey kTapKey = c10::DispatchKey::Fake;
 // LibTorch hands it on, with the thread's dispatch keys, to threads that work for this one; nothing of its own uses it.
-constexpr c10::DebugInfoKind kTapInfo = c10::DebugInfoKind::TEST_INFO_2;
+const c10::DebugInfoKind kTapInfo = c10::DebugInfoKind::TEST_INFO_2;
 
 bool is_span(const c10::OperatorHandle& op) { return op.schema().name().rfind("profiler::", 0) == 0; }
 
