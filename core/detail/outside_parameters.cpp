@@ -1,7 +1,9 @@
 #include "core/detail/outside_parameters.h"
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 #include <c10/core/UndefinedTensorImpl.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -31,14 +33,37 @@ std::vector<at::Tensor> leaves_of(const at::Tensor& loss) {
 
 }  // namespace
 
-void OutsideParameters::look_for(const at::Tensor& loss, const NamedTensors& own) {
+OutsideParameters::OutsideParameters(const NamedTensors& own, const NamedTensors& others) {
+  for (const auto& parameter : own) own_.insert(parameter.second.unsafeGetTensorImpl());
+  for (const auto& parameter : others) {
+    if (!own_.contains(parameter.second.unsafeGetTensorImpl())) others_.push_back(parameter.second);
+  }
+}
+
+std::vector<at::Tensor> OutsideParameters::leaves_outside(const at::Tensor& loss) const {
+  std::vector<at::Tensor> outside = leaves_of(loss);
+  std::erase_if(outside, [this](const at::Tensor& leaf) { return own_.contains(leaf.unsafeGetTensorImpl()); });
+  return outside;
+}
+
+// All of it runs, not the part that leads to the trained ones: a node that runs a backward pass of its own (reentrant
+// checkpointing) reaches parameters to which no edge of this graph leads.
+void OutsideParameters::backward_past(const at::Tensor& loss) const {
+  std::vector<at::Tensor> outside = leaves_outside(loss);
+  outside.insert(outside.end(), others_.begin(), others_.end());
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& leaf : outside) before.push_back(std::exchange(leaf.mutable_grad(), at::Tensor()));
+  const auto put_back = c10::make_scope_exit([&] {
+    for (std::size_t i = outside.size(); i-- > 0;) outside[i].mutable_grad() = before[i];
+  });
+  loss.backward();
+}
+
+void OutsideParameters::look_for(const at::Tensor& loss) {
   constexpr int64_t kLooks = 2;
   if (looks_ >= kLooks || !loss.defined()) return;
   ++looks_;
-  std::unordered_set<const c10::TensorImpl*> known;
-  for (const auto& parameter : own) known.insert(parameter.second.unsafeGetTensorImpl());
-  std::vector<at::Tensor> outside = leaves_of(loss);
-  std::erase_if(outside, [&](const at::Tensor& leaf) { return known.contains(leaf.unsafeGetTensorImpl()); });
+  std::vector<at::Tensor> outside = leaves_outside(loss);
   if (looks_ < kLooks) {
     for (const at::Tensor& leaf : outside) reached_.emplace_back(leaf.getIntrusivePtr());
     return;

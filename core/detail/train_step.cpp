@@ -61,6 +61,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
   if (options_.allow_untrained) frozen_.clear();
   leave_out_untrained(groups, options_.allow_untrained, parameters_);
+  outside_ = std::make_unique<OutsideParameters>(parameters_, task_->named_parameters());
   optimizer_ = Optimizer::create(options_.optimizer, groups, /*may_skip=*/options_.non_finite != NonFinite::kApply);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   const OptimizerKind* kind = find_optimizer_kind(options_.optimizer);
@@ -164,15 +165,9 @@ void keep_outputs(StepOutput& step, StepResult& output) {
 
 // Of a task whose other parameters are not to be trained, only those that are get a gradient.
 void TrainStep::backward(const at::Tensor& loss) {
-  if (!options_.allow_untrained) {
-    outside_.look_for(loss, parameters_);
-    return loss.backward();
-  }
-  std::vector<at::Tensor> trained;
-  for (const auto& parameter : parameters_) {
-    if (parameter.second.requires_grad()) trained.push_back(parameter.second);
-  }
-  loss.backward(/*gradient=*/{}, /*retain_graph=*/std::nullopt, /*create_graph=*/false, at::TensorList(trained));
+  if (options_.allow_untrained) return outside_->backward_past(loss);
+  outside_->look_for(loss);
+  loss.backward();
 }
 
 // What training_step adds to the gradients would be in them twice.

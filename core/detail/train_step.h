@@ -97,7 +97,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   TrainerOptions options_;
   NamedTensors parameters_;
   NamedTensors frozen_;  // the task's others, unless these may be left out
-  OutsideParameters outside_;
+  std::unique_ptr<OutsideParameters> outside_;
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DistributedStep> distributed_;  // null: one process

@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
+#include "base/detail/bits.h"
 #include "base/detail/references.h"
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
@@ -133,6 +134,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   recorder.watch_inputs(lent);
   recorder.tell_all(listener_);
   if (guards_reads()) recorder.guard_reads();
+  recorder.name_outside(state_before);
   recorder.watch_addresses(step.weights());
   recorder.watch_addresses(state_before);
   RecordingObserver recording(observer, recorder);
@@ -151,6 +153,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   }
   recorder.finish(results_of(output, step.parameters()));
   failure_ = recorder.failure();
+  written_ = recorder.program().written_ranges();
   if (!failure_.empty()) return output;
   auto program = std::make_shared<StepProgram>(recorder.program());
   const NamedTensors own = all_tensors_of(step);
@@ -185,7 +188,7 @@ void CapturedStep::watch_outside(const NamedTensors& known) {
     const ValueTable::Storage& storage = recording_->table.storages()[value.storage];
     const bool outside = storage.external && !storage.contents && !storage.local && !storage.changes && !storage.input;
     if (!outside || !value.original.defined() || others.count(storage.strong.unsafeGetStorageImpl()) > 0) continue;
-    watched_.push_back({value.original, 0});
+    watched_.push_back({value.original, value.original.storage().unsafeGetStorageImpl()});
   }
 }
 
@@ -193,7 +196,7 @@ bool CapturedStep::lost_references() {
   bool lost = false;
   for (Outside& outside : watched_) {
     const std::size_t now = references_to(outside.tensor);
-    lost = lost || now < outside.references;
+    lost = lost || now < outside.references || outside.tensor.storage().unsafeGetStorageImpl() != outside.storage;
     outside.references = now;
   }
   return lost;
@@ -285,6 +288,21 @@ bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batche
   return check_->follow(host_code(step, micro_batches, observer, output));
 }
 
+StepResult CapturedStep::replay_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
+  inputs_.fill(micro_batches);
+  bring_bound_tensors();
+  return run_segments(step, observer, /*fills_kept=*/false);
+}
+
+std::vector<std::string> CapturedStep::differences_outside() const {
+  for (const StepMemory::Bound& bound : check_->bound()) {
+    if (written_outside_[bound.storage] && !same_bits(bytes_of(memory_of(bound.storage)), bytes_of(bound.memory))) {
+      return {"a tensor that is not part of the model"};
+    }
+  }
+  return {};
+}
+
 OpHashes CapturedStep::run_by_op(const MicroBatches& micro_batches) {
   inputs_.fill(micro_batches);
   return duet::run_by_op(recording_);
@@ -332,18 +350,10 @@ void CapturedStep::fill_kept(std::size_t segment) {
   check_->fill_kept(end, [this](int storage) { return memory_of(storage); });
 }
 
-namespace {
-
-at::Tensor all_bytes(const c10::Storage& memory) {
-  return tensor_at(memory, {0, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, at::kByte, {}});
-}
-
-}  // namespace
-
 void CapturedStep::bring_bound_tensors() {
   const at::NoGradGuard no_grad;
   for (const StepMemory::Bound& bound : check_->bound()) {
-    all_bytes(memory_of(bound.storage)).copy_(all_bytes(bound.memory));
+    bytes_of(memory_of(bound.storage)).copy_(bytes_of(bound.before ? bound.before : bound.memory));
   }
 }
 
@@ -351,7 +361,7 @@ void CapturedStep::take_bound_tensors() {
   const at::NoGradGuard no_grad;
   for (const StepMemory::Bound& bound : check_->bound()) {
     if (!written_outside_[bound.storage]) continue;  // it may be memory that cannot be written
-    all_bytes(bound.memory).copy_(all_bytes(memory_of(bound.storage)));
+    bytes_of(bound.memory).copy_(bytes_of(memory_of(bound.storage)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "graph/guards/read_guard.h"
 #include "graph/guards/run_by_op.h"
 #include "graph/guards/trace_check.h"
+#include "graph/guards/written_memory.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
@@ -71,6 +72,10 @@ class CapturedStep {
   std::optional<Checked> capture_and_replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
   // Runs one step op by op. False if its host code does something else than recorded.
   bool run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
+  // A replay of that step, on the tensors from outside that its host code has named as they were before it.
+  StepResult replay_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
+  // Then: what the two have made of these, if that is not the same.
+  std::vector<std::string> differences_outside() const;
   // The host code of the step that ran last, once more and without a step.
   bool still_same(StepCode& step, StepObserver& observer);
   // Runs the recorded ops without host code (run_by_op.h), on micro-batches as in replay().
@@ -89,10 +94,8 @@ class CapturedStep {
   }
   // Whether ops of it draw random numbers.
   bool draws() const { return draws_; }
-  // Whether it may be compared with an eager run without its host code having run before.
-  bool can_be_compared() const { return !recording_->reads_changing_tensors() && !fills_by_address_; }
-
-  // Whether somebody let go of a tensor from outside that the step reads: the user's code may have another one now.
+  // Whether somebody let go of a tensor from outside that the step reads, or gave it other memory: the user's code may
+  // have another one now.
   bool lost_references();
 
   // Tells before a step whether the values that its host code reads are the recorded ones; null: it reads none. A
@@ -100,6 +103,8 @@ class CapturedStep {
   ReadGuard* reads() { return reads_.get(); }
 
   const std::string& failure() const { return failure_; }
+  // What the recorded step writes beside its own memory.
+  const WrittenMemory::Ranges& written() const { return written_; }
   // What a step changes besides TrainStep's tensors: tensors of hooks and tasks, and generators of their own.
   const NamedTensors& outside() const { return outside_; }
   std::vector<at::Generator>& generators() { return generators_; }
@@ -156,6 +161,7 @@ class CapturedStep {
   std::unique_ptr<TraceCheck> check_;
   struct Outside {
     at::Tensor tensor;
+    const void* storage;
     std::size_t references = 0;
   };
   std::vector<Outside> watched_;  // tensors from outside, weights and state left out
@@ -163,6 +169,7 @@ class CapturedStep {
   std::vector<StepProgram::Place> changing_;
   GradientHandles handles_;
   std::vector<SplitPoint> split_points_;  // after each segment but the last
+  WrittenMemory::Ranges written_;
   NamedTensors outside_;
   std::vector<bool> written_outside_;  // by storage of the recording
   std::vector<at::Generator> generators_;

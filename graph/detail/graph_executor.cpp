@@ -11,6 +11,7 @@
 #include "graph/detail/read_variants.h"
 #include "graph/explain/step_explainer.h"
 #include "graph/guards/shadow_storage.h"
+#include "graph/record/host_free_ops.h"
 
 namespace duet {
 
@@ -33,6 +34,7 @@ GraphExecutor::GraphExecutor(StepCode& step, at::Device device, const GraphOptio
   const std::string reason = step.why_not_captured();
   require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
   OpTap::self_check();
+  register_host_free_ops();
   check_that_shadows_work();
 }
 
@@ -40,16 +42,18 @@ GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOp
     : step_(step), method_(std::move(method)), fallback_(options.fallback), cache_(options) {}
 
 StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
-  check_addresses();
+  bool noticed = check_addresses();
   SignatureEntry& entry = entry_for(micro_batches);
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.state == State::kCaptured) {
-    if (entry.step->lost_references()) cache_.must_check();
+    noticed = entry.step->lost_references() || noticed;
+    entry.noticed = noticed;
+    if (noticed) cache_.must_check();
     // The first check shows whether replays need their host code.
     const bool waits = observer.postpones_checks() && (entry.step->was_checked() || !entry.check.due());
     const auto due = [waits](const auto& schedule) { return waits ? schedule.cannot_wait() : schedule.due(); };
-    if (due(entry.verify) && entry.step->can_be_compared()) return StepPath::kReplayAndCompare;
+    if (due(entry.verify)) return StepPath::kReplayAndCompare;
     return due(entry.check) ? StepPath::kCheckAndReplay : StepPath::kReplay;
   }
   const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
@@ -67,8 +71,8 @@ SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
   return *choice.entry;
 }
 
-// A weight that moved would be trained at its old place.
-void GraphExecutor::check_addresses() {
+// A weight that moved would be trained at its old place. Whether one was let go of: perhaps a module has another now.
+bool GraphExecutor::check_addresses() {
   const std::string moved = ledger_.moved();
   if (!moved.empty()) {
     const std::string reason = "the memory or shape of '" + moved + "' is another one than when the step was captured";
@@ -81,9 +85,11 @@ void GraphExecutor::check_addresses() {
                 "; captured steps are dropped and captured again. Change weights in place "
                 "(copy_) to keep them");
   } else {
-    if (ledger_.references_lost()) cache_.must_check();  // perhaps a module let go of a parameter: its code tells
+    const bool lost = ledger_.references_lost();
     ledger_.refresh_references();
+    return lost;
   }
+  return false;
 }
 
 StepResult GraphExecutor::run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -114,7 +120,7 @@ StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& m
 
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   if (const std::string odd = StaticInputs::odd_one(micro_batches); !odd.empty()) {
-    const std::string reason = "the batch's '" + odd + "' is sparse, quantized, nested, or a lazy conjugate";
+    const std::string reason = "the batch's '" + odd + "' is sparse, quantized, nested, named, or a lazy conjugate";
     require<GraphError>(fallback_ != Fallback::kStrict,
                         c10::str("[GraphTrainer] the ", to_string(step_.kind()), " cannot be captured: ", reason,
                                  "; make it dense (to_dense(), resolve_conj()), or set graph.fallback to auto"));
@@ -125,7 +131,9 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   entry.step->set_changing(entry.changing);
   count(entry.report.eager_steps, eager_steps_);
   StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
-  if (entry.step->failure().empty()) {
+  if (cache_.add_written(entry.step->written(), micro_batches)) {
+    entry.drop();  // batches that share this memory have a key of their own from here on
+  } else if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
     entry.name_reads();
     entry.verify.restart();
@@ -216,6 +224,7 @@ void GraphExecutor::note_same(SignatureEntry& entry, double seconds, double repl
   entry.check.checked(seconds, replay_seconds);
   if (entry.step->needs_host_code()) entry.check.check_always();
   entry.differing_in_a_row = 0;
+  entry.untried = entry.parked.size();
   ++entry.report.checked;
   count(entry.report.replays, replays_);
 }
@@ -223,26 +232,20 @@ void GraphExecutor::note_same(SignatureEntry& entry, double seconds, double repl
 // The step that differed ran op by op and is right. The recording still stands for others like it, unless there are
 // none.
 void GraphExecutor::note_difference(SignatureEntry& entry) {
-  constexpr int64_t kMaxRecordings = 4;
-  constexpr std::size_t kMaxChanging = 64;
   const std::string difference = entry.step->difference();
-  const int64_t unchecked = entry.check.unchecked();
   const auto changed = entry.step->changed_tensor();
+  // A tensor that was let go of just now was there in the steps before.
+  if (changed && entry.noticed) entry.leave_unchecked();
+  const int64_t unchecked = entry.check.unchecked();
   entry.check.check_always();
   if (++entry.report.differing == 1 && unchecked == 0) {
     log_warning(who(entry) + ": its host code does something else than when it was captured: " + difference +
                 ". Such steps run op by op. A number that changes: keep it in a tensor, or name it in "
                 "Task::graph_key");
   }
-  if (++entry.differing_in_a_row > 1 || entry.report.differing > 8 + entry.report.replays / 2) {
-    entry.differing_in_a_row = 0;
-    const bool learned =
-        changed && std::find(entry.changing.begin(), entry.changing.end(), *changed) == entry.changing.end();
-    if (learned) entry.changing.push_back(*changed);
-    if (entry.recordings < kMaxRecordings || (learned && entry.changing.size() <= kMaxChanging)) {
-      entry.drop();
-      entry.eager_steps = method_.eager_steps;
-    } else {
+  const bool too_often = entry.report.differing > 8 + entry.report.replays / 2;
+  if (++entry.differing_in_a_row > 1 || too_often) {
+    if (!entry.record_again(changed, too_often, method_.eager_steps)) {
       fall_back(entry, "its host code changes from step to step: " + difference +
                            ". Keep what changes in a tensor, or name it in Task::graph_key");
     }

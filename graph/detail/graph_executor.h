@@ -42,7 +42,7 @@ class GraphExecutor : public StepExecutor {
   std::string program_text() const;
 
  private:
-  void check_addresses();
+  bool check_addresses();
   SignatureEntry& entry_for(const MicroBatches& micro_batches);
   StepResult execute(StepPath path, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);

@@ -9,9 +9,8 @@ namespace {
 using State = SignatureEntry::State;
 using Entries = std::vector<SignatureEntry*>;
 
-constexpr std::size_t kMaxVariants = 8;   // of one signature
-constexpr std::size_t kMaxUnused = 4;     // captured without one that was ever replayed
-constexpr int64_t kWorthCapturing = 256;  // replays that pay for another capture
+constexpr std::size_t kMaxVariants = 8;  // of one signature
+constexpr std::size_t kMaxUnused = 4;    // captured without one that was ever replayed
 
 Entries entries_of(SignatureEntry& first) {
   Entries entries{&first};
@@ -78,7 +77,7 @@ ReadChoice choose_by_reads(SignatureCache& cache, SignatureEntry& first, const M
   }
   // Values that change seldom: the next ones may take the place of those that have paid for it.
   SignatureEntry* oldest = least_recent(entries);
-  if (oldest->report.replays >= kWorthCapturing * oldest->recordings) {
+  if (oldest->has_paid()) {
     oldest->drop();
     return {oldest};
   }

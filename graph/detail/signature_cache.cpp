@@ -17,8 +17,8 @@ namespace {
 
 using State = SignatureEntry::State;
 
-// What a captured step depends on in its micro-batches: names, shapes, strides, dtypes, devices.
-void append_inputs_key(const MicroBatches& micro_batches, std::vector<int64_t>& key) {
+// What a captured step depends on in its micro-batches: names, shapes, strides, dtypes, devices, shared memory.
+void append_inputs_key(const MicroBatches& micro_batches, const WrittenMemory& written, std::vector<int64_t>& key) {
   key.push_back(static_cast<int64_t>(micro_batches.batches.size()));
   for (const Batch& batch : micro_batches.batches) {
     key.push_back(static_cast<int64_t>(batch.items().size()));
@@ -32,6 +32,7 @@ void append_inputs_key(const MicroBatches& micro_batches, std::vector<int64_t>& 
       key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
       key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
       key.push_back(StaticInputs::misalignment(tensor));
+      written.append_shared(tensor, key);
     }
   }
 }
@@ -61,41 +62,54 @@ SignatureEntry* oldest_of(const std::vector<SignatureEntry*>& entries, MayGo may
   return oldest;
 }
 
-// Settings of the process that choose among a device's kernels: a device graph has those it was captured with.
-int64_t kernel_settings() {
-  const at::Context& settings = at::globalContext();
-  const std::array flags = {settings.deterministicAlgorithms(),
-                            settings.userEnabledMkldnn(),
-                            settings.deterministicMkldnn(),
-                            settings.userEnabledCuDNN(),
-                            settings.benchmarkCuDNN(),
-                            settings.deterministicCuDNN(),
-                            settings.userEnabledFlashSDP(),
-                            settings.userEnabledMathSDP(),
-                            settings.userEnabledMemEfficientSDP(),
-                            settings.userEnabledCuDNNSDP(),
-                            settings.allowFP16ReductionCPU(),
-                            settings.allowFP16AccumulationCuBLAS(),
-                            settings.allowFP16BF16ReductionMathSDP()};
-  int64_t key = 0;
-  for (const bool flag : flags) key = 2 * key + (flag ? 1 : 0);
-  using Op = at::Float32Op;
-  for (const at::Float32Backend backend : {at::Float32Backend::CUDA, at::Float32Backend::MKLDNN}) {
-    for (const Op op : {Op::CONV, Op::RNN, Op::MATMUL}) {
-      key = 4 * key + static_cast<int64_t>(settings.float32Precision(backend, op));
-    }
-  }
-  key = 4 * key + static_cast<int64_t>(settings.allowFP16ReductionCuBLAS());
-  return 4 * key + static_cast<int64_t>(settings.allowBF16ReductionCuBLAS());
-}
-
 }  // namespace
 
-void SignatureEntry::drop() {
+void SignatureEntry::leave_unchecked() {
   never_checked += check.unchecked();
   check.verified();
+}
+
+bool SignatureEntry::record_again(const std::optional<StepProgram::Place>& changed, bool too_often,
+                                  int64_t eager_steps_before) {
+  constexpr int64_t kFree = 4;  // recordings before any has paid
+  constexpr std::size_t kMaxParked = 4, kMaxChanging = 64;
+  leave_unchecked();
+  differing_in_a_row = 0;
+  const bool learned = changed && std::ranges::find(changing, *changed) == changing.end();
+  if (learned && changing.size() < kMaxChanging) {
+    changing.push_back(*changed);
+    drop();
+  } else if (too_often) {
+    if (recordings >= kFree) return false;
+    drop();
+  } else if (untried > 0) {
+    --untried;
+    differing_in_a_row = 1;  // the next one that differs is not it
+    parked.push_back(std::exchange(step, std::move(parked.front())));
+    parked.erase(parked.begin());
+    return true;
+  } else {
+    if (recordings >= kFree && !has_paid()) return false;
+    parked.push_back(std::move(step));
+    if (parked.size() > kMaxParked) parked.erase(parked.begin());
+    state = State::kSeen;
+  }
+  eager_steps = eager_steps_before;
+  return true;
+}
+
+int64_t SignatureEntry::bytes() const {
+  int64_t bytes = step ? step->bytes() : 0;
+  for (const auto& other : parked) bytes += other->bytes();
+  return bytes;
+}
+
+void SignatureEntry::drop() {
+  leave_unchecked();
   state = State::kSeen;
   step.reset();
+  parked.clear();
+  untried = 0;
   eager_steps = 0;
   report.signature = inputs;
 }
@@ -103,6 +117,7 @@ void SignatureEntry::drop() {
 void SignatureEntry::give_up(std::string reason) {
   state = State::kEager;
   step.reset();
+  parked.clear();
   report.reason = std::move(reason);
   report.signature = inputs + (first != nullptr || !variants.empty() ? ", reads other values" : "");
 }
@@ -113,11 +128,8 @@ void SignatureEntry::name_reads() {
 
 SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
-  // What a loop sets around its steps.
-  key_.push_back(ThreadSettings::now().key());
-  key_.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-  key_.push_back(kernel_settings());
-  append_inputs_key(micro_batches, key_);
+  append_settings(key_);
+  append_inputs_key(micro_batches, written_, key_);
   step.append_key(key_);
   if (found_ != nullptr && key_ == latest_key_) return *found_;
   std::unique_ptr<SignatureEntry>& entry = entries_[key_];
@@ -138,6 +150,14 @@ SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& m
   latest_key_ = key_;
   found_ = entry.get();
   return *entry;
+}
+
+bool SignatureCache::add_written(const WrittenMemory::Ranges& ranges, const MicroBatches& micro_batches) {
+  Key before, after;
+  append_inputs_key(micro_batches, written_, before);
+  written_.add(ranges);
+  append_inputs_key(micro_batches, written_, after);
+  return before != after;
 }
 
 SignatureEntry& SignatureCache::add_variant(SignatureEntry& first) {
@@ -204,15 +224,14 @@ void SignatureCache::forget_before(int64_t plan_version) {
 
 int64_t SignatureCache::bytes() const {
   int64_t bytes = 0;
-  for (const SignatureEntry* entry : order_) bytes += entry->step ? entry->step->bytes() : 0;
+  for (const SignatureEntry* entry : order_) bytes += entry->bytes();
   return bytes;
 }
 
 void SignatureCache::evict(const SignatureEntry& newest) {
   while (bytes() > options_.cache_bytes) {
-    SignatureEntry* oldest = oldest_of(order_, [&newest](const SignatureEntry& entry) {
-      return entry.state == State::kCaptured && &entry != &newest;
-    });
+    SignatureEntry* oldest =
+        oldest_of(order_, [&newest](const SignatureEntry& entry) { return entry.bytes() > 0 && &entry != &newest; });
     if (oldest == nullptr) return;
     oldest->drop();
     if (!warned_of_budget_) {
@@ -253,7 +272,7 @@ std::vector<SignatureReport> SignatureCache::report() const {
   for (const SignatureEntry* entry : order_) {
     SignatureReport report = entry->report;
     report.state = entry->state == State::kCaptured ? "captured" : entry->state == State::kEager ? "eager" : "seen";
-    report.bytes = entry->step ? entry->step->bytes() : 0;
+    report.bytes = entry->bytes();
     reports.push_back(std::move(report));
   }
   return reports;

@@ -12,6 +12,7 @@
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
 #include "graph/guards/check_schedule.h"
+#include "graph/guards/written_memory.h"
 
 namespace duet {
 
@@ -75,14 +76,27 @@ struct SignatureEntry {
       : verify(options.verify_interval), check(options.check, options.check_budget) {}
   // Forgets the captured step: the signature is as if it had been seen for the first time.
   void drop();
+  // What its host code does now is recorded next, or was recorded before and is tried next. False if it changes too
+  // often to pay for that. `changed`: the tensor from outside that was another one.
+  bool record_again(const std::optional<StepProgram::Place>& changed, bool too_often, int64_t eager_steps_before);
+  // The replays since the last check count as never checked.
+  void leave_unchecked();
+  // Whether another recording would not cost more than those before it have saved.
+  bool has_paid() const { return report.replays >= kWorthCapturing * recordings; }
+  int64_t bytes() const;
   // From here on it runs eager, whatever its host code reads.
   void give_up(std::string reason);
   // The signature in the report, with what the captured step reads.
   void name_reads();
 
+  static constexpr int64_t kWorthCapturing = 32;  // replays that pay for a recording
+
   State state = State::kSeen;
   std::unique_ptr<CapturedStep> step;
-  int64_t eager_steps = 0;  // since it was new or was dropped
+  std::vector<std::unique_ptr<CapturedStep>> parked;  // what its host code did before, and may do again
+  std::size_t untried = 0;                            // of these, since the last replay
+  bool noticed = false;                               // something that the step reads was let go of just now
+  int64_t eager_steps = 0;                            // since it was new or was dropped
   VerifySchedule verify;
   CheckSchedule check;
   int64_t never_checked = 0;  // replays of captures that were dropped
@@ -111,6 +125,10 @@ class SignatureCache {
   // The one that ran last; null if there was none.
   const SignatureEntry* latest() const { return latest_; }
   void take(const SignatureEntry& entry) { latest_ = &entry; }
+
+  // What a step writes to beside its own memory: from here on part of the key of batches that share it. Whether that
+  // makes another one of the key of these.
+  bool add_written(const WrittenMemory::Ranges& ranges, const MicroBatches& micro_batches);
 
   // A new variant of an entry that is none itself.
   SignatureEntry& add_variant(SignatureEntry& first);
@@ -142,6 +160,7 @@ class SignatureCache {
   int64_t bytes() const;
 
   GraphOptions options_;
+  WrittenMemory written_;
   std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
   SignatureEntry* found_ = nullptr;     // by the latest find()

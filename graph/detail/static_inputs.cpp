@@ -28,7 +28,9 @@ at::Tensor tensor_over(void* address, const at::Tensor& owner, const at::Tensor&
       address, new at::Tensor(owner), [](void* kept) { delete static_cast<at::Tensor*>(kept); }, tensor.device());
   const c10::Storage storage(c10::Storage::use_byte_size_t(), span_of(tensor).nbytes(), std::move(memory), nullptr,
                              /*resizable=*/false);
-  return at::empty({0}, tensor.options().requires_grad(false)).set_(storage, 0, tensor.sizes(), tensor.strides());
+  ValueTable::Value value = value_of(tensor);
+  value.offset = 0;
+  return tensor_at(storage, value);
 }
 
 at::Tensor empty_aligned_as(const at::Tensor& tensor) {

@@ -45,10 +45,6 @@ NamedTensors known_tensors(TrainStep& step) {
   return {live.tensors().begin(), live.tensors().end()};
 }
 
-at::Tensor bytes_of(const c10::Storage& storage) {
-  return tensor_at(storage, {0, 0, {static_cast<int64_t>(storage.nbytes())}, {1}, at::kByte, {}});
-}
-
 }  // namespace
 
 ForeignState::ForeignState(const NamedTensors& known) {

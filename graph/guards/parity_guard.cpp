@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <unordered_set>
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include "base/detail/bits.h"
 #include "base/detail/text.h"
 #include "base/device.h"
@@ -49,46 +49,67 @@ class Comparison {
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
 
-  // The replay, then the eager run, whose results stay in place. Where hooks act between the kernels only the eager run
-  // calls them, and what is compared is the state before the first one.
+  // The eager run, whose results stay in place, then the replay, which may be of tensors that only the host code of
+  // this step names. Where hooks act between the kernels only the eager run calls them, and what is compared is the
+  // state before the first one.
   ParityResult compare(StepObserver& observer) {
     ParityResult result;
-    NamedTensors at_split;
-    FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
-                             [&](const StepView& view) { at_split = copy_of(all_at(view)); });
-    run_replay(without_hooks, result);
-    if (may_blame_kernels()) before_ = copy_of(live_);
-    FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled, [&](const StepView& view) {
-      if (may_blame_kernels()) expected_ = copy_of(all_at(view));
-      if (result.differing.empty()) result.differing = differences(at_split, all_at(view));
-    });
-    begin_again();
+    FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled,
+                          [&](const StepView& view) { expected_ = copy_of(all_at(view)); });
     step_.zero_grad();
-    try {
-      result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
-    } catch (const c10::OutOfMemoryError&) {
-      // The other ranks wait in the sums of this step's eager run.
-      if (!result.differing.empty() || observer.splits() || !step_.communicator().is_alone()) throw;
-      keep_replay(result);
-      return result;
-    }
-    gradients_.clear();  // a replay would copy them for whoever keeps them
-    if (result.differing.empty()) result.differing = differences_after(result.output, observer.splits());
-    const bool differs = !result.differing.empty() && result.same_host_code;
+    result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
+    result.compared = !on_any_rank(!result.same_host_code);
+    if (!result.compared) return result;
+    replay(observer, result);
+    const bool differs = !result.differing.empty();
     if (on_any_rank(differs)) judge_kernels(result);
     if (differs && result.unstable_op.empty() && may_blame_kernels()) blame_kernels(observer, result);
     return result;
   }
 
  private:
-  // Between the replay and the eager run, at their end; behind hooks only the latter has got there.
-  std::vector<std::string> differences_after(const StepResult& output, bool splits) {
-    std::vector<std::string> names;
-    if (ranks_ != nullptr && !ranks_->repeated_exactly()) names.emplace_back(kToRanks);
-    if (splits) return names;
-    for (std::string& name : differences(saved_, live_)) names.push_back(std::move(name));
-    for (std::string& name : differences(replayed_, beside_state(output))) names.push_back(std::move(name));
-    return names;
+  void replay(StepObserver& observer, ParityResult& result) {
+    const RandomStates random_after(captured_);
+    const NamedTensors eager = beside_state(result.output);
+    std::vector<at::Tensor> gradients;
+    for (const auto& parameter : step_.parameters()) gradients.push_back(parameter.second.grad());
+    swap_values(saved_, live_);
+    const auto put_back = c10::make_scope_exit([&] {
+      restore(saved_, live_);
+      random_after.restore(captured_);
+      for (std::size_t i = 0; i < gradients.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients[i];
+    });
+    if (may_blame_kernels()) before_ = copy_of(live_);
+    random_before_.restore(captured_);
+    if (ranks_ != nullptr) ranks_->repeat();
+    try {
+      std::vector<std::string> at_split;
+      FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
+                               [&](const StepView& view) { at_split = differences(all_at(view), expected_); });
+      const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
+      if (ranks_ != nullptr && !ranks_->repeated_exactly()) result.differing.emplace_back(kToRanks);
+      const auto add = [&result](std::vector<std::string> names) {
+        for (std::string& name : names) result.differing.push_back(std::move(name));
+      };
+      if (observer.splits()) return add(std::move(at_split));
+      add(differences(live_, saved_));
+      add(differences(beside_state(output), eager));
+      add(captured_.differences_outside());
+    } catch (const PeerError&) {
+      throw;
+    } catch (const c10::OutOfMemoryError&) {
+      if (!step_.communicator().is_alone()) throw;  // the other ranks wait in the sums of this replay
+      result.compared = false;
+      static std::once_flag warned;
+      std::call_once(warned, [] {
+        log_warning(
+            "[GraphTrainer] too little memory to replay a step that ran op by op as well: it is not compared. "
+            "graph.verify_interval 0 switches comparisons off");
+      });
+    } catch (const std::exception& error) {
+      result.replay_error = first_line(error);
+      result.differing = {"all that its replay gives"};
+    }
   }
 
   // With other ranks the sums would have to be those of the first run at each time.
@@ -207,7 +228,7 @@ class Comparison {
     FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
                              [&](const StepView& view) { given = copy_of(all_at(view)); });
     try {
-      const StepResult output = captured_.replay(step_, micro_batches_, without_hooks);
+      const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
       if (!observer.splits()) {
         given = live_;
         for (auto& item : beside_state(output)) given.push_back(std::move(item));
@@ -228,43 +249,6 @@ class Comparison {
     return tensors;
   }
 
-  // Leaves the state as it was and its own in saved_.
-  void run_replay(StepObserver& observer, ParityResult& result) {
-    try {
-      replay_ = captured_.replay(step_, micro_batches_, observer);
-      replayed_ = beside_state(replay_);
-      random_after_.emplace(captured_);
-      for (const auto& parameter : step_.parameters()) gradients_.push_back(parameter.second.grad());
-      swap_values(saved_, live_);
-    } catch (const PeerError&) {
-      throw;
-    } catch (const std::exception& error) {
-      result.replay_error = first_line(error);
-      result.differing = {"all that its replay gives"};
-      restore(saved_, live_);
-    }
-  }
-
-  // The step is the replay, as if nothing had been compared.
-  void keep_replay(ParityResult& result) {
-    restore(saved_, live_);
-    random_after_->restore(captured_);
-    for (std::size_t i = 0; i < gradients_.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients_[i];
-    result.output = replay_;
-    result.short_of_memory = true;
-    static std::once_flag warned;
-    std::call_once(warned, [] {
-      log_warning(
-          "[GraphTrainer] too little memory to run a replayed step op by op as well: it is not compared. "
-          "graph.verify_interval 0 switches comparisons off");
-    });
-  }
-
-  void begin_again() {
-    random_before_.restore(captured_);
-    if (ranks_ != nullptr) ranks_->repeat();
-  }
-
   NamedTensors beside_state(const StepResult& output) {
     NamedTensors tensors = output.all();
     for (auto& item : tensors) item.second = item.second.detach().clone();
@@ -277,13 +261,9 @@ class Comparison {
   StepCode& step_;
   const MicroBatches& micro_batches_;
   const NamedTensors live_;
-  NamedTensors saved_;  // as it is now; after the replay, as that leaves it
-  NamedTensors replayed_;
+  NamedTensors saved_;              // as it was; during the replay, as the eager run has left it
   NamedTensors before_, expected_;  // for blame_kernels(): the state as it was, and what the eager run gave
   RandomStates random_before_;
-  StepResult replay_;  // and what it left beside the state
-  std::optional<RandomStates> random_after_;
-  std::vector<at::Tensor> gradients_;
   Communicator* ranks_;
 };
 

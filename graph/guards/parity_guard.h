@@ -9,8 +9,8 @@
 namespace duet {
 
 struct ParityResult {
-  StepResult output;                   // of the step that counts
-  bool short_of_memory = false;        // for the eager run: then it is the replay's, and nothing was compared
+  StepResult output;                   // of the eager run
+  bool compared = true;                // not where host code differs, on any rank, or memory is short for the replay
   bool same_host_code = true;          // as recorded; if not, CapturedStep::difference() says what was different
   std::vector<std::string> differing;  // names of the tensors that differ
   std::string replay_error;            // of the replay, which failed where the eager run did not; empty: it did not
@@ -23,8 +23,8 @@ struct ParityResult {
   std::vector<const KernelPass*> passes;
 };
 
-// Runs one step both ways from one snapshot: replayed, then eager, and compares weights, buffers, optimizer state, loss
-// and random state bit by bit. What stays in place is right either way. Where they differ, several runs op by op are
+// Runs one step both ways from one snapshot: eager, then replayed, and compares weights, buffers, optimizer state, loss
+// and random state bit by bit. What stays in place is the eager run's. Where they differ, several runs op by op are
 // compared with one another; and if the step uses kernels of duet's own, it is replayed again without them, and with
 // some of them, to find out which is at fault.
 ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches,

@@ -42,7 +42,7 @@ std::vector<std::vector<int>> let_go_after(const StepProgram& recording) {
 OpHashes run_by_op(const std::shared_ptr<const StepProgram>& recording) {
   const ValueTable& table = recording->table;
   StepMemory fresh(recording);
-  fresh.start();
+  fresh.start(/*ops_run=*/false);
   const std::vector<c10::Storage> memory = fresh.all();
   const auto hash = [&](int value) {
     if (value < 0) return std::string();

@@ -20,8 +20,7 @@ void add_state(NamedTensors& state, std::unordered_map<const void*, std::size_t>
   if (is_new) {
     state.push_back(item);
   } else {
-    state[found->second].second =
-        tensor_at(memory, {0, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, at::kByte, {}});
+    state[found->second].second = bytes_of(memory);
   }
 }
 

@@ -8,24 +8,21 @@
 
 namespace duet {
 
-namespace {
-
-at::Tensor all_bytes_of(const c10::Storage& storage) {
-  return tensor_at(storage, {0, 0, {static_cast<int64_t>(storage.nbytes())}, {1}, at::kByte, {}});
-}
-
-}  // namespace
-
 bool is_same_place(const ValueTable::Value& recorded, const at::Tensor& now) {
   return now.storage_offset() == recorded.offset && now.scalar_type() == recorded.dtype &&
          now.sizes() == at::IntArrayRef(recorded.sizes) && now.strides() == at::IntArrayRef(recorded.strides) &&
-         now.is_conj() == recorded.conj && now.is_neg() == recorded.neg;
+         now.is_conj() == recorded.conj && now.is_neg() == recorded.neg &&
+         now.unsafeGetTensorImpl()->is_wrapped_number() == recorded.wrapped;
 }
 
 StepMemory::StepMemory(std::shared_ptr<const StepProgram> recording)
-    : recording_(std::move(recording)), table_(recording_->table), prototypes_(table_.values().size()) {}
+    : recording_(std::move(recording)),
+      table_(recording_->table),
+      prototypes_(table_.values().size()),
+      written_(recording_->written_outside()) {}
 
-void StepMemory::start() {
+void StepMemory::start(bool ops_run) {
+  ops_run_ = ops_run;
   seen_.assign(table_.storages().size(), Weak(c10::intrusive_ptr<c10::StorageImpl>()));
   left_behind_.clear();
   filled_.assign(seen_.size(), false);
@@ -69,20 +66,24 @@ bool StepMemory::are_results(const std::vector<at::Tensor>& results) {
   return same;
 }
 
-// Memory that the step knows by another name as well cannot be bound: a replay would work on two copies of it.
+// Memory that the step knows by another name as well, and writes to, cannot be bound: a replay would work on two
+// copies.
 bool StepMemory::bind(int storage, const c10::Storage& memory) {
-  const auto& storages = table_.storages();
-  const c10::StorageImpl* wanted = memory.unsafeGetStorageImpl();
   for (const Bound& bound : bound_) {
-    const bool same = bound.memory.unsafeGetStorageImpl() == wanted;
-    if (bound.storage == storage || same) return bound.storage == storage && same;
+    if (bound.storage == storage) return bound.memory.unsafeGetStorageImpl() == memory.unsafeGetStorageImpl();
   }
-  if (is_shadow(*wanted) || memory.nbytes() != storages[storage].bytes) return false;
-  for (std::size_t s = 0; s < storages.size(); ++s) {
-    const bool fixed = is_from_outside(static_cast<int>(s)) && !storages[s].changes;
-    if (wanted == (fixed ? storages[s].strong.unsafeGetStorageImpl() : seen_[s]._unsafe_get_target())) return false;
+  if (is_shadow(*memory.unsafeGetStorageImpl()) || memory.nbytes() != table_.storages()[storage].bytes) return false;
+  const MemoryRange wanted = MemoryRange::of(memory);
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    if (!written_[storage] && !written_[s]) continue;
+    const bool fixed = is_from_outside(static_cast<int>(s));
+    const c10::Storage known = fixed ? outside(static_cast<int>(s)) : c10::Storage(seen_[s].lock());
+    if (known && static_cast<int>(s) != storage && MemoryRange::of(known).overlaps(wanted)) return false;
   }
-  bound_.push_back({storage, memory});
+  bound_.push_back({storage, memory, {}});
+  if (ops_run_ && written_[storage]) {
+    bound_.back().before = c10::Storage(c10::Storage::use_byte_size_t(), memory.nbytes(), copy_memory(memory));
+  }
   return true;
 }
 
@@ -111,7 +112,7 @@ bool StepMemory::local_outlives_step() const {
 
 bool StepMemory::holds_the_same(int constant) const {
   const c10::Storage now(seen_[constant].lock());
-  return now && same_bits(all_bytes_of(now), all_bytes_of(table_.storages()[constant].contents));
+  return now && same_bits(bytes_of(now), bytes_of(table_.storages()[constant].contents));
 }
 
 at::Tensor StepMemory::hand_out(int value, bool fresh) {

@@ -13,8 +13,8 @@ namespace duet {
 class StepMemory {
  public:
   explicit StepMemory(std::shared_ptr<const StepProgram> recording);
-  // Of a new run.
-  void start();
+  // Of a new run. `ops_run`: so do the ops that the host code calls.
+  void start(bool ops_run);
 
   // From now on `memory` is what the recording calls by that storage.
   void see(int storage, c10::StorageImpl* memory);
@@ -53,6 +53,7 @@ class StepMemory {
   struct Bound {
     int storage;
     c10::Storage memory;
+    c10::Storage before;  // a copy, where the step itself writes to it meanwhile
   };
   const std::vector<Bound>& bound() const { return bound_; }
 
@@ -70,6 +71,7 @@ class StepMemory {
   std::shared_ptr<const StepProgram> recording_;
   const ValueTable& table_;
   std::vector<at::Tensor> prototypes_;  // by value: shape and dtype of what is handed out
+  std::vector<bool> written_;           // by storage: from outside, and an op writes to it
 
   // Of the current run.
   std::vector<Weak> seen_;                             // by storage: the memory that the host code got
@@ -77,6 +79,7 @@ class StepMemory {
   std::vector<bool> filled_;                           // by fill_kept()
   std::vector<Weak> locals_;                           // that were accepted for what they hold
   std::vector<Bound> bound_;
+  bool ops_run_ = false;
 };
 
 // Whether shape, strides, offset and dtype are the recorded ones.

@@ -61,7 +61,7 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
 }
 
 void TraceCheck::start() {
-  memory_.start();
+  memory_.start(kernels_ == Kernels::kRun && !run_op_);
   generators_.start(/*captured=*/run_op_ != nullptr);
   changed_tensor_.reset();
   split_hooks_.clear();
@@ -154,7 +154,7 @@ void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::fu
 void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   const auto run = [&] { op.redispatchBoxed(below, stack); };
   if (paused_ || memory_.is_view_by_other_means(op, *stack)) return run();
-  if (state_ == State::kByOp || !matches(op, *stack)) return run_op_ ? run_op_(op, *stack, run) : run();
+  if (state_ == State::kByOp || !matches(op, below, *stack)) return run_op_ ? run_op_(op, *stack, run) : run();
   const std::size_t index = cursor_++;
   const Op& recorded = recording_->ops[index];
   if (kernels_ == Kernels::kRun) {
@@ -189,36 +189,27 @@ void TraceCheck::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   unreadable_ = false;
 }
 
-bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack) {
+  if (below.has(c10::DispatchKey::Python))
+    return differs(full_name(op) + " is handed to Python (a dispatch mode, a subclass of torch.Tensor)");
   if (kernels_ == Kernels::kRun && is_random(op) && host_draws()) {
     differ_by_draws();
     return false;
   }
-  if (cursor_ == recording_->ops.size()) {
-    differ(full_name(op) + " is called, where the recorded step had ended");
-    return false;
-  }
+  if (cursor_ == recording_->ops.size())
+    return differs(full_name(op) + " is called, where the recorded step had ended");
   const Op& recorded = recording_->ops[cursor_];
-  if (!(op == called(recorded))) {
-    differ(full_name(op) + " is called, where " + full_name(called(recorded)) + " was recorded");
-    return false;
-  }
+  if (!(op == called(recorded)))
+    return differs(full_name(op) + " is called, where " + full_name(called(recorded)) + " was recorded");
   const std::vector<Slot>& slots = given(recorded);
   const std::size_t first = stack.size() - slots.size();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     std::string what;
     if (same_argument(slots[i], i, stack[first + i], what)) continue;
-    differ("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
-    return false;
+    return differs("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
   }
-  const ThreadSettings now = ThreadSettings::now();
-  if (!(recorded.settings == now)) {
-    differ((recorded.settings.grad_mode == now.grad_mode ? "autocast is another"
-            : now.grad_mode                              ? "gradients are on"
-                                                         : "gradients are off") +
-           std::string(" for ") + full_name(op));
-    return false;
-  }
+  const std::string setting = changed_setting(recorded.settings, recording_->settings);
+  if (!setting.empty()) return differs(setting + " for " + full_name(op));
   return same_constants(recorded) && same_read(op);
 }
 

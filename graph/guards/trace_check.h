@@ -90,12 +90,13 @@ class TraceCheck : private OpListener {
   void start();
   void end(const std::vector<at::Tensor>& results);
 
-  bool matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  bool matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack);
   bool same_argument(const StepProgram::Slot& slot, std::size_t argument, const c10::IValue& value, std::string& what);
   bool same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what);
   bool same_constants(const StepProgram::Op& recorded);
   bool same_read(const c10::OperatorHandle& op);
   void differ(std::string what);
+  bool differs(std::string what) { return differ(std::move(what)), false; }
   void differ_by_draws();
   void go_on_by_op();
   bool host_draws() const { return generators_.moved(); }

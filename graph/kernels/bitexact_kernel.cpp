@@ -8,17 +8,11 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include "base/detail/op_rules.h"
+#include "graph/record/thread_settings.h"
 
 namespace duet {
 
 namespace {
-
-// LibTorch can set this mode but not tell it.
-bool flushes_denormals() {
-  const volatile float smallest = std::numeric_limits<float>::min();
-  const volatile float half = smallest / 2;
-  return half == 0;
-}
 
 // Of the MKL inside LibTorch; 0 if it has another BLAS.
 int blas_threads() {

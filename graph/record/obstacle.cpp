@@ -79,7 +79,9 @@ std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch
   if (gives_a_number(op)) {
     return Obstacle{name + " gives a number, which a replay would freeze", "let the op give a 0-dim tensor"};
   }
-  const bool follows_values = op.hasTag(at::Tag::dynamic_output_shape) || name == "aten::_unique";  // which has no tag
+  const bool of_lengths = name == "aten::_ctc_loss";  // numbers of the host, although its tag says otherwise
+  const bool follows_values =
+      (op.hasTag(at::Tag::dynamic_output_shape) && !of_lengths) || name == "aten::_unique";  // which has no tag
   if (follows_values && !indexes_by_integers(op, stack)) {
     return Obstacle{name + " has an output whose shape depends on values",
                     "use a form of fixed shape (a mask and where() instead of nonzero or boolean indexing)"};

@@ -40,6 +40,7 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     return op.redispatchBoxed(below, stack);
   }
   if (is_view_by_other_means(op, *stack)) return op.redispatchBoxed(below, stack);
+  check_settings();
   note_addresses();
   note_host_work(op, *stack);
   Call call = before(op, *stack);
@@ -55,6 +56,13 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   for (const at::Tensor& tensor : used) {
     if (is_left_to_ops(tensor)) addresses_.guard(tensor);
   }
+}
+
+void OpRecorder::check_settings() {
+  if (!program().settings) return;
+  const std::string changed = changed_setting(*program().settings, op_settings());
+  if (changed.empty()) return;
+  fail_here("the step's host code changes a setting between its ops: " + changed, "set it around the steps");
 }
 
 // Places in memory are what is recorded, however a tensor came to lie there. Not so one from outside the step, which

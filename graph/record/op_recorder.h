@@ -18,6 +18,7 @@ class OpRecorder : public ProgramWriter, private OpListener {
   // code of in_step.
   explicit OpRecorder(const NamedTensors& parameters, bool strict = false) : ProgramWriter(parameters, strict) {
     for (const auto& item : parameters) on_device_ = on_device_ || !item.second.is_cpu();
+    if (!on_device_) note_settings(op_settings());
     tap_.emplace(static_cast<OpListener&>(*this));
   }
 
@@ -36,6 +37,7 @@ class OpRecorder : public ProgramWriter, private OpListener {
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
 
   void note_addresses();
+  void check_settings();
   bool is_view_by_other_means(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool is_from_outside(const at::Tensor& tensor) const;
   void note_host_work(const c10::OperatorHandle& op, const torch::jit::Stack& stack);

@@ -53,15 +53,7 @@ ProgramWriter::ProgramWriter(const NamedTensors& parameters, bool strict) : stri
   note_random_state();
 }
 
-void ProgramWriter::watch_inputs(const MicroBatches& micro_batches) {
-  for (const Batch& batch : micro_batches.batches) {
-    for (const auto& [name, tensor] : batch.items()) {
-      if (!tensor.has_storage()) continue;
-      input_names_[tensor.storage().unsafeGetStorageImpl()] = name;
-      bytes_at_hand_ += static_cast<int64_t>(tensor.nbytes());
-    }
-  }
-}
+void ProgramWriter::watch_inputs(const MicroBatches& micro_batches) { bytes_at_hand_ += inputs_.watch(micro_batches); }
 
 void ProgramWriter::fail(const std::string& reason) {
   const std::size_t hint = reason.find("; ");
@@ -102,8 +94,7 @@ bool ProgramWriter::is_left_to_ops(const at::Tensor& tensor) const {
   const int index = table_.find_storage(tensor);
   if (index < 0) return false;
   const ValueTable::Storage& storage = table_.storages()[index];
-  const bool is_input = input_names_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
-  return !storage.contents && !storage.host && !storage.kept_by_op && !is_input;
+  return !storage.contents && !storage.host && !storage.kept_by_op && !inputs_.is_input(tensor);
 }
 
 bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
@@ -159,6 +150,11 @@ ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const t
     call.op.arguments.push_back(read_slot(argument, written && (overwrites(op) || moves), call.op));
     if (written) append_tensors(argument, call.written);
   }
+  std::vector<at::Tensor> changed = call.written;
+  for (const std::size_t hidden : hidden_writes(op)) {
+    append_tensors(stack[stack.size() - arguments.size() + hidden], changed);
+  }
+  for (const at::Tensor& tensor : changed) inputs_.note_write(full_name(op), tensor);
   for (const at::Tensor& tensor : call.written) check_write(op, tensor);
   call.op.place = last_parameter_;
   return call;
@@ -223,6 +219,11 @@ int ProgramWriter::read(const at::Tensor& tensor, bool overwritten, StepProgram:
     fail_here(std::string(kind) + " is used", "use dense tensors");
     return -1;
   }
+  if (const std::string by = inputs_.overwritten(tensor); !by.empty() && !overwritten) {
+    fail_here("the step reads the batch tensor '" + inputs_.name_of(tensor) + "' after it has written to " + by +
+                  ", with which it shares memory",
+              "clone() the tensor before it goes into the batch");
+  }
   const bool is_new = table_.find_storage(tensor) < 0;
   const int index = table_.add_storage(tensor, /*producer=*/-1);
   ValueTable::Storage& storage = table_.storage(index);
@@ -246,9 +247,8 @@ void ProgramWriter::check_memory(const at::Tensor& tensor, bool is_new, const Va
 // What the host writes into it from here on would be lost.
 void ProgramWriter::use_constant(int index, StepProgram::Op& op) {
   const ValueTable::Storage& storage = table_.storages()[index];
-  const ValueTable::Value bytes{index, 0, {static_cast<int64_t>(storage.bytes)}, {1}, at::kByte, {}};
   const c10::Storage live(storage.weak->lock());
-  if (live && !same_bits(tensor_at(live, bytes), tensor_at(storage.contents, bytes))) {
+  if (live && !same_bits(bytes_of(live), bytes_of(storage.contents))) {
     fail_here("the host changes a tensor of numbers after the step has used it", "make a new one");
   }
   op.constants.push_back(index);
@@ -256,9 +256,8 @@ void ProgramWriter::use_constant(int index, StepProgram::Op& op) {
 
 void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor& tensor) {
   if ((!failure_.empty() && !tells_all()) || !tensor.has_storage()) return;
-  const auto input = input_names_.find(tensor.storage().unsafeGetStorageImpl());
-  if (input != input_names_.end()) {
-    fail_here("the step writes into the batch tensor '" + input->second + "' (" + full_name(op) + ")",
+  if (inputs_.is_input(tensor)) {
+    fail_here("the step writes into the batch tensor '" + inputs_.name_of(tensor) + "' (" + full_name(op) + ")",
               "use the op that gives a new tensor");
     return;
   }
@@ -386,7 +385,7 @@ void ProgramWriter::find_kept(const std::vector<at::Tensor>& results) {
     ValueTable::Storage& storage = table_.storage(static_cast<int>(s));
     if (storage.external) {
       const bool alone = table_.alone_refers_to(static_cast<int>(s));
-      storage.input = input_names_.count(storage.strong.unsafeGetStorageImpl()) > 0;
+      storage.input = inputs_.is_input(storage.strong);
       storage.local = !storage.contents && !storage.input && alone;
       storage.kept = storage.input && !alone;
     } else if (const auto alive = storage.weak->lock(); alive && !storage.kept_by_op) {

@@ -5,6 +5,7 @@
 #include <vector>
 #include <ATen/core/stack.h>
 #include "core/train_context.h"
+#include "graph/record/input_watch.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
@@ -27,8 +28,13 @@ class ProgramWriter {
   ProgramWriter(const ProgramWriter&) = delete;
   ProgramWriter& operator=(const ProgramWriter&) = delete;
 
-  // Names the static inputs: a step that writes into them would not change the batches of later steps.
+  // The static inputs: a step that writes into them would not change the batches of later steps, and one that reads
+  // them after it has written to memory that they share would read what that held before.
   void watch_inputs(const MicroBatches& micro_batches);
+  // What errors call these tensors from outside.
+  void name_outside(const NamedTensors& tensors) { inputs_.name_outside(tensors); }
+
+  void note_settings(const OpSettings& settings) { program_.settings = settings; }
 
   // From here on recording goes on behind an obstacle, to find the others; `listener` is told of each.
   void tell_all(ObstacleListener* listener) { listener_ = listener; }
@@ -100,7 +106,8 @@ class ProgramWriter {
   bool guards_reads_ = false;
   int64_t bytes_at_hand_ = 0;  // of parameters and inputs
   std::string op_;             // that was looked at last, for the listener
-  std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_, input_names_;
+  std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_;
+  InputWatch inputs_;
   std::string last_parameter_;  // that was read
   at::Tensor random_state_;     // of the default generator since the last random op
 };

@@ -46,8 +46,7 @@ int ValueTable::find(const at::Tensor& tensor) const {
 int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
   const int known = find(tensor);
   if (known >= 0) return known;
-  Value value{storage, tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
-              {},      tensor.is_conj(),        tensor.is_neg()};
+  Value value = value_of(tensor, storage);
   if (keep) value.original = tensor;
   const int index = static_cast<int>(values_.size());
   value_index_.emplace(place_of(storage, tensor), index);
@@ -59,9 +58,8 @@ int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
 void ValueTable::make_constant(int storage) {
   Storage& constant = storages_[storage];
   const c10::Storage live(constant.weak->lock());
-  const Value bytes{storage, 0, {static_cast<int64_t>(constant.bytes)}, {1}, at::kByte, {}};
   const at::NoGradGuard no_grad;
-  constant.contents = tensor_at(live, bytes).clone().storage();
+  constant.contents = bytes_of(live).clone().storage();
   constant.strong = constant.contents;
   constant.external = true;
   constant.host = false;
@@ -131,30 +129,62 @@ at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value)
   at::Tensor tensor = at::empty({0}, options).set_(memory, value.offset, value.sizes, value.strides);
   if (value.conj) tensor._set_conj(true);
   if (value.neg) tensor._set_neg(true);
+  if (value.wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
+}
+
+ValueTable::Value value_of(const at::Tensor& tensor, int storage) {
+  return {storage,
+          tensor.storage_offset(),
+          tensor.sizes().vec(),
+          tensor.strides().vec(),
+          tensor.scalar_type(),
+          tensor.is_conj(),
+          tensor.is_neg(),
+          tensor.unsafeGetTensorImpl()->is_wrapped_number()};
+}
+
+at::Tensor bytes_of(const c10::Storage& memory) {
+  return tensor_at(memory, {0, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, at::kByte});
+}
+
+MemoryRange range_of(const c10::Storage& memory, const ValueTable::Value& value) {
+  return MemoryRange::of(memory, value.offset, value.sizes, value.strides, c10::elementSize(value.dtype));
+}
+
+template <class Visit>
+void StepProgram::for_each_write_outside(Visit visit) const {
+  const auto see = [&](int value) {
+    if (value >= 0 && table.storage_of(value).external) visit(table.values()[value]);
+  };
+  for (const Op& op : ops) {
+    for (const int value : op.written) see(value);
+    for (const std::size_t argument : hidden_writes(op.handle)) {
+      for (const int value : op.arguments[argument].values) see(value);
+    }
+  }
 }
 
 std::vector<bool> StepProgram::written_outside() const {
   std::vector<bool> changed(table.storages().size());
-  const auto mark = [&](int value) {
-    if (value >= 0 && table.storage_of(value).external) changed[table.values()[value].storage] = true;
-  };
-  for (const Op& op : ops) {
-    for (const int value : op.written) mark(value);
-    for (const std::size_t argument : hidden_writes(op.handle)) {
-      for (const int value : op.arguments[argument].values) mark(value);
-    }
-  }
+  for_each_write_outside([&](const ValueTable::Value& value) { changed[value.storage] = true; });
   return changed;
+}
+
+std::vector<std::pair<c10::Storage, MemoryRange>> StepProgram::written_ranges() const {
+  std::vector<std::pair<c10::Storage, MemoryRange>> ranges;
+  for_each_write_outside([&](const ValueTable::Value& value) {
+    const c10::Storage& memory = table.storages()[value.storage].strong;
+    ranges.emplace_back(memory, range_of(memory, value));
+  });
+  return ranges;
 }
 
 std::vector<at::Tensor> StepProgram::changed_outside() const {
   const std::vector<bool> changed = written_outside();
   std::vector<at::Tensor> tensors;
   for (std::size_t s = 0; s < changed.size(); ++s) {
-    if (!changed[s]) continue;
-    const auto& storage = table.storages()[s];
-    tensors.push_back(tensor_at(storage.strong, {0, 0, {static_cast<int64_t>(storage.bytes)}, {1}, at::kByte, {}}));
+    if (changed[s]) tensors.push_back(bytes_of(table.storages()[s].strong));
   }
   return tensors;
 }

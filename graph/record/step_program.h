@@ -13,6 +13,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
 #include "base/batch.h"
+#include "base/detail/memory_range.h"
 #include "graph/record/thread_settings.h"
 
 namespace duet {
@@ -45,8 +46,9 @@ class ValueTable {
     int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
     at::ScalarType dtype = at::kFloat;
-    at::Tensor original{};           // external values: the tensor itself (wrapped numbers must stay such)
     bool conj = false, neg = false;  // lazily conjugated or negated
+    bool wrapped = false;            // a number: it does not decide about a result's dtype
+    at::Tensor original{};           // external values: the tensor itself
   };
 
   // Index of the tensor's storage, or -1 if it is not in the table.
@@ -87,8 +89,14 @@ class ValueTable {
   std::map<Place, int> value_index_;
 };
 
-// The tensor at the value's place in `memory`.
+// All that arithmetic looks at in a tensor but its memory. `storage`: its index in a table.
+ValueTable::Value value_of(const at::Tensor& tensor, int storage = -1);
+// The tensor at the value's place in `memory`: whatever stands for another tensor is made by this.
 at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value);
+// All of it, as a tensor of bytes.
+at::Tensor bytes_of(const c10::Storage& memory);
+// The part of memory in which the value lies.
+MemoryRange range_of(const c10::Storage& memory, const ValueTable::Value& value);
 
 // Of the model, in words: the parameter that was read last; empty if none was.
 std::string place_after(const std::string& parameter);
@@ -139,6 +147,7 @@ struct StepProgram {
   };
 
   ValueTable table;
+  std::optional<OpSettings> settings{};  // under which all of it ran; none: on a device, whose graphs hold them
   std::vector<Op> ops;
   std::vector<Split> splits;
   std::vector<int> results{};  // what it gives, in order; -1: nothing that an op has seen
@@ -148,6 +157,8 @@ struct StepProgram {
   // What a run changes besides its own memory: the bytes of every tensor from outside that an op writes, and the
   // generators that it names.
   std::vector<at::Tensor> changed_outside() const;
+  // Where it does so.
+  std::vector<std::pair<c10::Storage, MemoryRange>> written_ranges() const;
   // By storage: whether it is one of these.
   std::vector<bool> written_outside() const;
   std::vector<at::Generator> generators() const;
@@ -156,6 +167,10 @@ struct StepProgram {
   bool reads_changing_tensors() const;
   // Whether a tensor that the step makes is kept by somebody: a module's member, a hook, a list.
   bool keeps_tensors() const;
+
+ private:
+  template <class Visit>
+  void for_each_write_outside(Visit visit) const;
 };
 
 // What the slot stands for, with tensor_of(value) as its tensors.

@@ -3,61 +3,49 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
+#include <string>
+#include <vector>
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
 
 namespace duet {
 
+// Settings of the thread and of the process that decide what an op does or who sees it: one table of them, with what
+// becomes of each, is in thread_settings.cpp.
+
+// What a loop sets around its steps: a captured step is for these alone.
+void append_settings(std::vector<int64_t>& key);
+
+// What kernels on the CPU ask for whenever they run. They must be the same at all ops of a step.
+using OpSettings = std::array<int64_t, 12>;
+OpSettings op_settings();
+// "default dtype": the first that is another one; empty if none is.
+std::string changed_setting(const OpSettings& before, const OpSettings& now);
+
+// LibTorch can set this mode but not tell it.
+bool flushes_denormals();
+
 // What a kernel asks of its thread beside its arguments: some keep more if there is to be a backward (oneDNN's RNN),
-// and those that call further ops (linalg_pinv) get them autocast.
+// and those that call further ops (linalg_pinv) get them autocast. A replay sets it for each op.
 struct ThreadSettings {
   static constexpr std::array<c10::DeviceType, 2> kTypes = {c10::kCPU, c10::kCUDA};
 
   bool grad_mode = false;
   std::array<std::optional<c10::ScalarType>, 2> autocast{};  // by type of device
 
-  static ThreadSettings now() {
-    ThreadSettings settings{at::GradMode::is_enabled(), {}};
-    for (std::size_t i = 0; i < kTypes.size(); ++i) {
-      if (at::autocast::is_autocast_enabled(kTypes[i]))
-        settings.autocast[i] = at::autocast::get_autocast_dtype(kTypes[i]);
-    }
-    return settings;
-  }
-  void apply() const {
-    at::GradMode::set_enabled(grad_mode);
-    for (std::size_t i = 0; i < kTypes.size(); ++i) {
-      if (at::autocast::is_autocast_enabled(kTypes[i]) != autocast[i].has_value()) {
-        at::autocast::set_autocast_enabled(kTypes[i], autocast[i].has_value());
-      }
-      if (autocast[i]) at::autocast::set_autocast_dtype(kTypes[i], *autocast[i]);
-    }
-  }
-  // A number that is the same for equal ones.
-  int64_t key() const {
-    int64_t number = grad_mode ? 1 : 0;
-    for (const auto& dtype : autocast) number = 256 * number + (dtype ? static_cast<int64_t>(*dtype) + 1 : 0);
-    return number;
-  }
+  static ThreadSettings now();
+  void apply() const;
   bool operator==(const ThreadSettings& other) const = default;
 };
+
+// Which of the settings of an op, and of all ops of its step (none: on a device), are others now: "gradients are on".
+std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step);
 
 // Puts the thread's settings back at its end. Casts are not cached while it lives: a cached one would go stale.
 class ThreadSettingsGuard {
  public:
-  ThreadSettingsGuard() : before_(ThreadSettings::now()), caches_(at::autocast::is_autocast_cache_enabled()) {
-    for (std::size_t i = 0; i < dtypes_.size(); ++i) {
-      dtypes_[i] = at::autocast::get_autocast_dtype(ThreadSettings::kTypes[i]);
-    }
-    at::autocast::set_autocast_cache_enabled(false);
-  }
-  ~ThreadSettingsGuard() {
-    before_.apply();
-    for (std::size_t i = 0; i < dtypes_.size(); ++i) {
-      at::autocast::set_autocast_dtype(ThreadSettings::kTypes[i], dtypes_[i]);
-    }
-    at::autocast::set_autocast_cache_enabled(caches_);
-  }
+  ThreadSettingsGuard();
+  ~ThreadSettingsGuard();
   ThreadSettingsGuard(const ThreadSettingsGuard&) = delete;
   ThreadSettingsGuard& operator=(const ThreadSettingsGuard&) = delete;
 

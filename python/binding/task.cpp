@@ -1,5 +1,6 @@
 #include "python/binding/task.h"
 #include <utility>
+#include <ATen/SavedTensorHooks.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "python/binding/batch_tree.h"
@@ -127,10 +128,18 @@ SharedObject list_of_modules(const py::object& model) {
   return share(py::list(model.attr("modules")()));
 }
 
+SharedObject list_of(const PythonTask::Functions& functions) {
+  py::list list;
+  for (const SharedObject& function : {functions.loss, functions.forward, functions.validation, functions.predict}) {
+    if (function) list.append(*function);
+  }
+  return share(std::move(list));
+}
+
 }  // namespace
 
 PythonTask::PythonTask(py::object model, Functions functions)
-    : functions_(std::move(functions)), modules_(list_of_modules(model)), host_state_(modules_) {
+    : functions_(std::move(functions)), modules_(list_of_modules(model)), host_state_(modules_, list_of(functions_)) {
   model_ = share(std::move(model));
 }
 
@@ -197,8 +206,19 @@ void PythonTask::append_key(std::vector<int64_t>& key) const {
     flags = 2 * flags + (flag.ptr() == Py_True ? 1 : 0);
   }
   key.push_back(flags);
-  // What the loop sets between its steps; a counter of the step's own would be another key each time.
-  if (!moves_attributes_) key.push_back(static_cast<int64_t>(host_state_.attributes()));
+  key.push_back(static_cast<int64_t>(HostState::function_modes()));
+  // What the loop sets between its steps. What is another at each step, or moved by the step, would be another key each
+  // time.
+  if (moves_numbers_) return;
+  constexpr int64_t kSeldom = 8, kQuick = 4;
+  const uint64_t numbers = host_state_.numbers();
+  if (std::exchange(numbers_, numbers) != numbers) {
+    quick_changes_ = std::exchange(same_numbers_, 0) < kSeldom ? quick_changes_ + 1 : 0;
+    moves_numbers_ = quick_changes_ > kQuick;
+  } else {
+    ++same_numbers_;
+  }
+  if (!moves_numbers_) key.push_back(static_cast<int64_t>(numbers));
 }
 
 void PythonTask::to(at::Device device) {
@@ -217,7 +237,7 @@ py::object PythonTask::loss(const py::object& prediction, const py::object& batc
 StepOutput PythonTask::training_step(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  const uint64_t attributes = moves_attributes_ ? 0 : host_state_.attributes();
+  const uint64_t numbers = moves_numbers_ ? 0 : host_state_.numbers();
   const uint64_t random_numbers = moves_random_numbers_ ? 0 : HostState::random_numbers();
   py::object prediction;
   StepOutput output = in_step([&] {
@@ -225,9 +245,10 @@ StepOutput PythonTask::training_step(const Batch& batch) {
     return to_step_output(loss(prediction, given));
   });
   if (prediction && (is_tensor(prediction) || is_mapping(prediction))) output.outputs = to_outputs(prediction);
-  moves_attributes_ = moves_attributes_ || host_state_.attributes() != attributes;
+  moves_numbers_ = moves_numbers_ || host_state_.numbers() != numbers;
   moves_random_numbers_ = moves_random_numbers_ || HostState::random_numbers() != random_numbers;
-  if (moves_attributes_ || moves_random_numbers_) kept_ = output.loss.detach();
+  const bool is_seen = HostState::has_function_modes() || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+  if (moves_numbers_ || moves_random_numbers_ || is_seen) kept_ = output.loss.detach();
   return output;
 }
 

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 #include "tests/support/log_lines.h"
 #include "tests/support/trainer_runs.h"
+#include "tests/support/two_layers.h"
 
 // Loops with several trainers over shared networks, and with a trainer that acts between its steps: captured, with the
 // bits of eager mode.
@@ -180,6 +181,68 @@ TEST(SharedModules, AnActorAndACriticOverSharedFeaturesAreCapturedWithTheBitsOfE
   expect_captured(*graph.acts);
   expect_captured(*graph.judges);
 }
+
+// Its layer is reached by a backward pass within the backward pass alone, as that of a reentrant checkpoint.
+struct InnerBackward : torch::autograd::Function<InnerBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor* weight) {
+    context->save_for_backward({x});
+    context->saved_data["weight"] = reinterpret_cast<int64_t>(weight);
+    return x.matmul(*weight);
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               const torch::autograd::tensor_list& gradients) {
+    const auto* weight = reinterpret_cast<const at::Tensor*>(context->saved_data["weight"].toInt());
+    const at::AutoGradMode with_grad(true);
+    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    x.matmul(*weight).backward(gradients[0]);
+    return {x.grad(), {}};
+  }
+};
+
+struct HiddenLayer : torch::nn::Module {
+  HiddenLayer() {
+    register_module("a", a);
+    weight = register_parameter("weight", torch::randn({8, 8}));
+    register_module("b", b);
+  }
+  torch::nn::Linear a{16, 8}, b{8, 5};
+  at::Tensor weight;
+};
+
+class HiddenParameters : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
+
+TEST_P(HiddenParameters, AreTrainedAsInAPlainLoop) {
+  const auto [mode, allow_untrained] = GetParam();
+  const auto train = [](const auto& step) {
+    for (int64_t n = 0; n < 20; ++n) step(testing::batch_at(n));
+  };
+  const auto loss_of = [](HiddenLayer& net, const Batch& batch) {
+    const at::Tensor hidden = InnerBackward::apply(net.a(batch["input"]), &net.weight);
+    return torch::nn::functional::cross_entropy(net.b(torch::relu(hidden)), batch["target"]);
+  };
+  torch::manual_seed(3);
+  const auto plain = std::make_shared<HiddenLayer>();
+  torch::optim::SGD optimizer(plain->parameters(), torch::optim::SGDOptions(0.05));
+  train([&](const Batch& batch) {
+    optimizer.zero_grad();
+    loss_of(*plain, batch).backward();
+    optimizer.step();
+  });
+  torch::manual_seed(3);
+  const auto net = std::make_shared<HiddenLayer>();
+  TrainerOptions options;
+  options.optimizer = SGD{.lr = 0.05};
+  options.allow_untrained = allow_untrained;
+  const auto trainer = testing::make_trainer(mode, make_task(net, loss_of), options);
+  train([&](const Batch& batch) { trainer->step(batch); });
+  for (const auto& item : plain->named_parameters()) {
+    EXPECT_TRUE(same_bits(item.value(), net->named_parameters()[item.key()])) << item.key();
+  }
+  if (std::string(mode) == "graph") expect_captured(*trainer);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HiddenParameters,
+                         ::testing::Combine(::testing::Values("eager", "graph"), ::testing::Bool()));
 
 TEST(SharedModules, AnActorWhoseLossReachesTheCriticIsToldWhatToFreeze) {
   ActorCritic eager("eager", true), graph("graph", true);

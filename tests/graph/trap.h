@@ -23,6 +23,7 @@ struct TrapRun {
   TrapLoss loss;
   std::function<void(BaseTrainer&, int64_t step)> between = nullptr;  // before each step
   std::function<std::vector<at::Tensor>()> seen = nullptr;            // what the user saw, compared as well
+  std::function<Batch(int64_t step)> batch = nullptr;                 // in the place of the ordinary one
   bool with_ids = false;                                              // batches have an "id": the number of the step
 };
 
@@ -49,10 +50,12 @@ struct Traps {
   }
 };
 
-void add_counter_cases(Traps& add);  // counters, generators, clocks, files
-void add_module_cases(Traps& add);   // modules, parameters and hooks that change
-void add_kept_cases(Traps& add);     // tensors that outlive the step
-void add_read_cases(Traps& add);     // values that the host reads back
-void add_crash_cases(Traps& add);    // what eager mode runs and a capture has stumbled over
+void add_counter_cases(Traps& add);   // counters, generators, clocks, files
+void add_module_cases(Traps& add);    // modules, parameters and hooks that change
+void add_aliasing_cases(Traps& add);  // batches that share memory with what the step writes
+void add_setting_cases(Traps& add);   // settings of the thread around and inside steps
+void add_kept_cases(Traps& add);      // tensors that outlive the step
+void add_read_cases(Traps& add);      // values that the host reads back
+void add_crash_cases(Traps& add);     // what eager mode runs and a capture has stumbled over
 
 }  // namespace duet::testing

@@ -15,6 +15,8 @@ std::vector<Trap> all_traps() {
   Traps add;
   add_counter_cases(add);
   add_module_cases(add);
+  add_aliasing_cases(add);
+  add_setting_cases(add);
   add_kept_cases(add);
   add_read_cases(add);
   add_crash_cases(add);
@@ -39,7 +41,7 @@ TrapOutcome run_trap(const Trap& trap, const std::string& mode) {
   try {
     for (int64_t n = 0; n < trap.steps; ++n) {
       if (run.between) run.between(*trainer, n);
-      Batch batch = batch_at(n % 97);
+      Batch batch = run.batch ? run.batch(n) : batch_at(n % 97);
       if (run.with_ids) batch.set("id", at::full({8}, n, at::kLong));
       outcome.losses.push_back(trainer->step(batch).loss.item<double>());
     }
@@ -70,7 +72,7 @@ TEST_P(HostCodeTraps, GiveTheBitsOfEagerOrAnErrorThatNamesTheCause) {
   EXPECT_THAT(reasons, ::testing::HasSubstr(GetParam().reason));
   if (GetParam().stays_captured) {
     EXPECT_EQ(reasons, "");
-    EXPECT_EQ(graph.report.at(0).state, "captured");
+    EXPECT_EQ(graph.report.back().state, "captured");
   }
   if (!graph.error.empty()) return;
   EXPECT_EQ(eager.losses, graph.losses);

@@ -1,0 +1,59 @@
+#include "graph/record/host_free_ops.h"
+#include <vector>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/ctc_loss.h>
+#include <ATen/ops/ctc_loss_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/one_hot_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+#include "base/detail/op_tap.h"
+
+namespace duet {
+
+namespace {
+
+// LibTorch reads the least and the greatest index to check them; scatter_ checks each.
+at::Tensor one_hot(const at::Tensor& index, int64_t classes) {
+  if (!OpTap::is_active() || classes <= 0 || index.numel() == 0 || index.scalar_type() != at::kLong) {
+    return at::compositeimplicitautograd::one_hot(index, classes);
+  }
+  std::vector<int64_t> shape = index.sizes().vec();
+  shape.push_back(classes);
+  return at::zeros(shape, index.options()).scatter_(-1, index.unsqueeze(-1), 1);
+}
+
+// By an op for each, so that a recording knows that they are values of the step's.
+std::vector<int64_t> values_of(const at::Tensor& lengths) {
+  std::vector<int64_t> values;
+  for (const at::Tensor& length : lengths.flatten().unbind()) values.push_back(length.item().toLong());
+  return values;
+}
+
+// LibTorch takes the lengths by their address.
+at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets, const at::Tensor& input_lengths,
+                    const at::Tensor& target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
+  const bool integral = c10::isIntegralType(input_lengths.scalar_type(), /*includeBool=*/false) &&
+                        c10::isIntegralType(target_lengths.scalar_type(), /*includeBool=*/false);
+  if (!OpTap::is_active() || !integral) {
+    return at::compositeimplicitautograd::ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction,
+                                                   zero_infinity);
+  }
+  return at::ctc_loss(log_probs, targets, values_of(input_lengths), values_of(target_lengths), blank, reduction,
+                      zero_infinity);
+}
+
+}  // namespace
+
+void register_host_free_ops() {
+  static const bool registered = [] {
+    for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::CPU}) {
+      auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+      library->impl("one_hot", one_hot);
+      library->impl("ctc_loss.Tensor", ctc_loss);
+    }
+    return true;
+  }();
+  (void)registered;
+}
+
+}  // namespace duet

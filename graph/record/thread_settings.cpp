@@ -1,0 +1,162 @@
+#include "graph/record/thread_settings.h"
+#include <cfenv>
+#include <limits>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+
+namespace duet {
+
+namespace {
+
+const at::Context& context() { return at::globalContext(); }
+const c10::AutogradState& autograd() { return c10::AutogradState::get_tls_state(); }
+const at::impl::SavedTensorDefaultHooksTLS& saved_tensors() { return at::SavedTensorDefaultHooks::get_tls_state(); }
+
+int64_t precision(at::Float32Backend backend, at::Float32Op op) {
+  return static_cast<int64_t>(context().float32Precision(backend, op));
+}
+
+int64_t autocast(c10::DeviceType type) {
+  return at::autocast::is_autocast_enabled(type) ? 1 + static_cast<int64_t>(at::autocast::get_autocast_dtype(type)) : 0;
+}
+
+struct Setting {
+  const char* name;
+  int64_t (*now)();
+};
+
+using Backend = at::Float32Backend;
+using Float32Op = at::Float32Op;
+
+// Part of the signature, and the same at all ops of a step: a replay runs its kernels under what is set then.
+constexpr std::array<Setting, std::tuple_size_v<OpSettings>> kOfOps = {{
+    {"default dtype", [] { return static_cast<int64_t>(c10::get_default_dtype_as_scalartype()); }},
+    {"deterministic algorithms", [] { return int64_t{context().deterministicAlgorithms()}; }},
+    {"filling of uninitialized memory", [] { return int64_t{context().deterministicFillUninitializedMemory()}; }},
+    {"oneDNN", [] { return int64_t{context().userEnabledMkldnn()}; }},
+    {"deterministic oneDNN", [] { return int64_t{context().deterministicMkldnn()}; }},
+    {"oneDNN's float32 precision of convolutions", [] { return precision(Backend::MKLDNN, Float32Op::CONV); }},
+    {"oneDNN's float32 precision of RNNs", [] { return precision(Backend::MKLDNN, Float32Op::RNN); }},
+    {"oneDNN's float32 precision of products", [] { return precision(Backend::MKLDNN, Float32Op::MATMUL); }},
+    {"float16 reduction", [] { return int64_t{context().allowFP16ReductionCPU()}; }},
+    {"number of threads", [] { return int64_t{at::get_num_threads()}; }},
+    {"flushing of denormal numbers", [] { return int64_t{flushes_denormals()}; }},
+    {"rounding mode", [] { return int64_t{std::fegetround()}; }},
+}};
+
+// Part of the signature alone: they act above the recorded ops, or when a device captures them. Dispatch keys tell of
+// dispatch modes, inference mode, functorch's levels and functionalization.
+constexpr std::array kAroundSteps = {
+    Setting{"dispatch keys",
+            [] { return static_cast<int64_t>(c10::impl::tls_local_dispatch_key_set().included_.raw_repr()); }},
+    Setting{"left out dispatch keys",
+            [] { return static_cast<int64_t>(c10::impl::tls_local_dispatch_key_set().excluded_.raw_repr()); }},
+    Setting{"grad mode", [] { return int64_t{autograd().get_grad_mode()}; }},
+    Setting{"forward grad mode", [] { return int64_t{autograd().get_fw_grad_mode()}; }},
+    Setting{"inference mode", [] { return int64_t{autograd().get_inference_mode()}; }},
+    Setting{"threads of autograd", [] { return int64_t{autograd().get_multithreading_enabled()}; }},
+    Setting{"view replay", [] { return int64_t{autograd().get_view_replay_enabled()}; }},
+    Setting{"anomaly mode", [] { return int64_t{torch::autograd::AnomalyMode::is_enabled()}; }},
+    Setting{"its look for NaN", [] { return int64_t{torch::autograd::AnomalyMode::should_check_nan()}; }},
+    Setting{"hooks on saved tensors", [] { return static_cast<int64_t>(saved_tensors().stack.size()); }},
+    Setting{"saved tensors without hooks", [] { return int64_t{saved_tensors().disabled_error_message.has_value()}; }},
+    Setting{"__torch_function__", [] { return int64_t{at::impl::PythonTorchFunctionTLS::get_disabled_state()}; }},
+    Setting{"function modes", [] { return at::impl::PythonTorchFunctionTLS::stack_len(); }},
+    Setting{"autocast on the CPU", [] { return autocast(c10::kCPU); }},
+    Setting{"autocast on CUDA", [] { return autocast(c10::kCUDA); }},
+    Setting{"autocast's cache", [] { return int64_t{at::autocast::is_autocast_cache_enabled()}; }},
+    Setting{"warnings of nondeterminism", [] { return int64_t{context().deterministicAlgorithmsWarnOnly()}; }},
+    Setting{"cuDNN", [] { return int64_t{context().userEnabledCuDNN()}; }},
+    Setting{"cuDNN's benchmark", [] { return int64_t{context().benchmarkCuDNN()}; }},
+    Setting{"deterministic cuDNN", [] { return int64_t{context().deterministicCuDNN()}; }},
+    Setting{"flash attention", [] { return int64_t{context().userEnabledFlashSDP()}; }},
+    Setting{"attention by products", [] { return int64_t{context().userEnabledMathSDP()}; }},
+    Setting{"memory-efficient attention", [] { return int64_t{context().userEnabledMemEfficientSDP()}; }},
+    Setting{"cuDNN's attention", [] { return int64_t{context().userEnabledCuDNNSDP()}; }},
+    Setting{"reduced precision in attention", [] { return int64_t{context().allowFP16BF16ReductionMathSDP()}; }},
+    Setting{"float16 accumulation", [] { return int64_t{context().allowFP16AccumulationCuBLAS()}; }},
+    Setting{"cuBLAS's float16 reduction", [] { return static_cast<int64_t>(context().allowFP16ReductionCuBLAS()); }},
+    Setting{"cuBLAS's bfloat16 reduction", [] { return static_cast<int64_t>(context().allowBF16ReductionCuBLAS()); }},
+    Setting{"CUDA's float32 precision of convolutions", [] { return precision(Backend::CUDA, Float32Op::CONV); }},
+    Setting{"CUDA's float32 precision of RNNs", [] { return precision(Backend::CUDA, Float32Op::RNN); }},
+    Setting{"CUDA's float32 precision of products", [] { return precision(Backend::CUDA, Float32Op::MATMUL); }},
+};
+
+}  // namespace
+
+void append_settings(std::vector<int64_t>& key) {
+  for (const Setting& setting : kAroundSteps) key.push_back(setting.now());
+  for (const Setting& setting : kOfOps) key.push_back(setting.now());
+}
+
+OpSettings op_settings() {
+  OpSettings settings{};
+  for (std::size_t i = 0; i < settings.size(); ++i) settings[i] = kOfOps[i].now();
+  return settings;
+}
+
+std::string changed_setting(const OpSettings& before, const OpSettings& now) {
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (before[i] != now[i]) return kOfOps[i].name;
+  }
+  return {};
+}
+
+bool flushes_denormals() {
+  const volatile float smallest = std::numeric_limits<float>::min();
+  const volatile float half = smallest / 2;
+  return half == 0;
+}
+
+ThreadSettings ThreadSettings::now() {
+  ThreadSettings settings{at::GradMode::is_enabled(), {}};
+  for (std::size_t i = 0; i < kTypes.size(); ++i) {
+    if (at::autocast::is_autocast_enabled(kTypes[i]))
+      settings.autocast[i] = at::autocast::get_autocast_dtype(kTypes[i]);
+  }
+  return settings;
+}
+
+void ThreadSettings::apply() const {
+  at::GradMode::set_enabled(grad_mode);
+  for (std::size_t i = 0; i < kTypes.size(); ++i) {
+    if (at::autocast::is_autocast_enabled(kTypes[i]) != autocast[i].has_value()) {
+      at::autocast::set_autocast_enabled(kTypes[i], autocast[i].has_value());
+    }
+    if (autocast[i]) at::autocast::set_autocast_dtype(kTypes[i], *autocast[i]);
+  }
+}
+
+std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step) {
+  const ThreadSettings now = ThreadSettings::now();
+  if (recorded.grad_mode != now.grad_mode) return now.grad_mode ? "gradients are on" : "gradients are off";
+  if (!(recorded == now)) return "autocast is another";
+  const std::string changed = of_step ? changed_setting(*of_step, op_settings()) : std::string();
+  return changed.empty() ? changed : "the setting '" + changed + "' is another";
+}
+
+ThreadSettingsGuard::ThreadSettingsGuard()
+    : before_(ThreadSettings::now()), caches_(at::autocast::is_autocast_cache_enabled()) {
+  for (std::size_t i = 0; i < dtypes_.size(); ++i) {
+    dtypes_[i] = at::autocast::get_autocast_dtype(ThreadSettings::kTypes[i]);
+  }
+  at::autocast::set_autocast_cache_enabled(false);
+}
+
+ThreadSettingsGuard::~ThreadSettingsGuard() {
+  before_.apply();
+  for (std::size_t i = 0; i < dtypes_.size(); ++i) {
+    at::autocast::set_autocast_dtype(ThreadSettings::kTypes[i], dtypes_[i]);
+  }
+  at::autocast::set_autocast_cache_enabled(caches_);
+}
+
+}  // namespace duet

@@ -1,0 +1,94 @@
+#include <cfenv>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include "tests/graph/trap.h"
+
+namespace duet::testing {
+
+namespace {
+
+namespace F = torch::nn::functional;
+
+struct Setting {
+  std::string name;
+  std::function<void(bool on)> set;
+  bool may_change_inside = false;  // it acts above the recorded ops
+};
+
+void set_autograd(bool on, void (c10::AutogradState::*set)(bool)) {
+  c10::AutogradState state = c10::AutogradState::get_tls_state();
+  (state.*set)(on);
+  c10::AutogradState::set_tls_state(state);
+}
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = {
+      {"DefaultDtype",
+       [](bool on) { torch::set_default_dtype(caffe2::TypeMeta::fromScalarType(on ? at::kDouble : at::kFloat)); }},
+      {"DeterministicAlgorithms", [](bool on) { at::globalContext().setDeterministicAlgorithms(on, false); }},
+      {"FlushedDenormals", [](bool on) { at::globalContext().setFlushDenormal(on); }},
+      {"RoundingUpwards", [](bool on) { std::fesetround(on ? FE_UPWARD : FE_TONEAREST); }},
+      {"OneDnn", [](bool on) { at::globalContext().setUserEnabledMkldnn(!on); }},
+      {"Threads", [](bool on) { at::set_num_threads(on ? 2 : 1); }},
+      {"AnomalyMode", [](bool on) { torch::autograd::AnomalyMode::set_enabled(on); }, true},
+      {"AnomalyModeWithoutNan", [](bool on) { torch::autograd::AnomalyMode::set_enabled(on, /*check_nan=*/false); },
+       true},
+      {"AutogradWithoutThreads", [](bool on) { set_autograd(!on, &c10::AutogradState::set_multithreading_enabled); },
+       true},
+      {"Autocast", [](bool on) { at::autocast::set_autocast_enabled(at::kCPU, on); }, true},
+      {"FlashAttention", [](bool on) { at::globalContext().setSDPUseFlash(!on); }, true},
+  };
+  return all;
+}
+
+// With numbers so small that flushing them shows, and a tensor of the default dtype.
+at::Tensor loss_of(TwoLayers& net, const Batch& batch) {
+  const at::Tensor tiny = (batch["input"] * 1e-38).sum() * 1e36;
+  const at::Tensor made = torch::ones({3}) / 3;
+  return F::cross_entropy(net.forward(batch["input"]).to(torch::kFloat), batch["target"]) + tiny +
+         made.sum().to(torch::kFloat);
+}
+
+}  // namespace
+
+void add_setting_cases(Traps& add) {
+  for (const Setting& setting : settings()) {
+    add(setting.name + "AroundTenSteps", [setting] {
+      TrapRun run;
+      run.loss = loss_of;
+      run.between = [set = setting.set](BaseTrainer&, int64_t n) {
+        if (n == 30 || n == 40) set(n == 30);
+      };
+      return run;
+    });
+    add(setting.name + "InsideTenSteps", [setting] {
+      TrapRun run;
+      auto calls = std::make_shared<int64_t>(0);
+      run.loss = [calls, set = setting.set](TwoLayers& net, const Batch& batch) {
+        const bool on = ++*calls > 30 && *calls <= 40;
+        if (on) set(true);
+        const at::Tensor loss = loss_of(net, batch);
+        if (on) set(false);
+        return loss;
+      };
+      return run;
+    });
+    add(
+        setting.name + "InsideEachStep",
+        [setting] {
+          TrapRun run;
+          run.loss = [set = setting.set](TwoLayers& net, const Batch& batch) {
+            set(true);
+            const at::Tensor loss = loss_of(net, batch);
+            set(false);
+            return loss;
+          };
+          return run;
+        },
+        setting.may_change_inside ? "" : "changes a setting between its ops");
+  }
+}
+
+}  // namespace duet::testing

@@ -1,0 +1,238 @@
+"""What the host code of a step may do: numbers that change, parameters reached by other ways than edges, ops by way of
+the host."""
+
+import types
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import duet
+import toy
+
+
+class Linear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+        self.scalar = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def parameters_of(module):
+    return module.parameters()
+
+
+def both(make_model, loss, steps=40, before=None, trained=parameters_of):
+    """Trains with duet's step and with PyTorch's loop, whose bits it must have; gives duet's report."""
+    ends = []
+    for kind in ("duet", "loop"):
+        torch.manual_seed(1)
+        module, now = make_model(), {"n": 0}
+        optimizer = torch.optim.SGD(trained(module), lr=0.05, momentum=0.9)
+
+        def loss_fn(module, batch, now=now):
+            return loss(module, batch, now)
+
+        step = duet.graph_step(module, loss_fn, optimizer) if kind == "duet" else None
+        torch.manual_seed(3)
+        losses = []
+        for n, batch in enumerate(toy.batches(steps)):
+            now["n"] = n
+            if before:
+                before(n, module, now, batch)
+            losses.append(step(batch) if step else toy.loop_step(module, loss_fn, optimizer, batch))
+        ends.append((torch.stack(losses), module.state_dict()))
+        report = step.report() if step else report
+    toy.assert_same_bits(*ends)
+    return report
+
+
+def replays(report):
+    return sum(entry["replays"] for entry in report)
+
+
+def cross_entropy(module, batch, now):
+    return F.cross_entropy(module(batch["x"]), batch["y"])
+
+
+NUMBERS = {
+    "times": lambda number, x: x * number,
+    "number_times": lambda number, x: number * x,
+    "plus": lambda number, x: x + 1e-3 * number,
+    "over": lambda number, x: x / number,
+    "number_over": lambda number, x: number / x,
+    "minus": lambda number, x: number - x,
+    "int_times_count": lambda number, x: x * torch.ones(4).long().sum() * int(10 * number),
+    "bfloat16": lambda number, x: (x.bfloat16() * number).float(),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("on", ["loss", "parameter"])
+def test_a_number_that_changes_stays_a_number(name, on):
+    def loss(module, batch, now):
+        value = cross_entropy(module, batch, now)
+        number = 0.1 + 0.37 / (now["n"] + 1.3)
+        scaled = NUMBERS[name](number, value if on == "loss" else module.scalar)
+        return scaled if on == "loss" else value + scaled
+
+    report = both(Linear, loss)
+    if name != "minus":  # an op whose number is no tensor
+        assert replays(report) >= 24, report
+
+
+class Hidden(nn.Module):
+    """Its middle layer is reached by a node of the graph that runs a backward pass of its own."""
+
+    def __init__(self, kind="checkpoint"):
+        super().__init__()
+        self.kind = kind
+        self.first, self.middle, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        if self.kind == "function":
+            x = InnerBackward.apply(x, self.middle)
+        else:
+            keeps = self.kind == "checkpoint_with_random_state"
+            x = checkpoint(self.middle, x, use_reentrant=True, preserve_rng_state=keeps)
+        return self.last(torch.relu(x))
+
+
+class InnerBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            ctx.layer(x).backward(gradient)
+        return x.grad, None
+
+
+@pytest.mark.parametrize("part", ["all", "first_and_middle", "middle"])
+@pytest.mark.parametrize("kind", ["checkpoint", "checkpoint_with_random_state", "function"])
+def test_parameters_that_no_edge_reaches_are_trained(kind, part):
+    trained = {
+        "all": parameters_of,
+        "first_and_middle": lambda module: [*module.first.parameters(), *module.middle.parameters()],
+        "middle": lambda module: module.middle.parameters(),
+    }
+    report = both(lambda: Hidden(kind), cross_entropy, trained=trained[part])
+    assert replays(report) >= 30, report
+
+
+def test_parameters_that_are_not_trained_keep_the_gradients_they_have():
+    module = Hidden("function")
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    step = duet.graph_step(module, lambda m, b: cross_entropy(m, b, None), torch.optim.SGD(module.first.parameters(), 0.1))
+    for batch in toy.batches(6):
+        step(batch)
+    for parameter in [*module.middle.parameters(), *module.last.parameters()]:
+        assert torch.equal(parameter.grad, torch.ones_like(parameter))
+
+
+smoothing = 0.0
+settings = types.SimpleNamespace(scale=1.0)
+
+
+def loss_of_globals(module, batch, now):
+    logits = module(batch["x"]) * settings.scale
+    return F.cross_entropy(logits, batch["y"], label_smoothing=smoothing + now.get("more", 0.0))
+
+
+def test_numbers_that_a_loop_sets_seldom_are_noticed_at_their_step():
+    def before(n, module, now, batch):
+        global smoothing
+        smoothing = 0.01 * (n // 1300)
+        settings.scale = 1 + 0.1 * (n // 1500)
+        now["more"] = 0.01 * (n // 1700)
+
+    report = both(Linear, loss_of_globals, 3600, before)
+    assert replays(report) >= 3500, report
+
+
+@pytest.mark.parametrize("phase", [50, 100])
+def test_numbers_that_change_once_in_a_while_are_captured_as_often(phase):
+    counter = {}  # a number that the loop's objects do not show
+
+    def loss(module, batch, now):
+        counter[id(module)] = counter.get(id(module), -1) + 1
+        return F.cross_entropy(module(batch["x"]), batch["y"], label_smoothing=0.01 * (counter[id(module)] // phase))
+
+    report = both(Linear, loss, 1000)
+    assert replays(report) >= 800, report
+
+
+def test_phases_that_come_back_are_not_recorded_again():
+    calls = {}
+
+    def loss(module, batch, now):
+        calls[id(module)] = calls.get(id(module), -1) + 1
+        weight = None if calls[id(module)] // 40 % 2 else torch.tensor([0.2, 0.3, 0.5])
+        return F.cross_entropy(module(batch["x"]), batch["y"], weight=weight)
+
+    report = both(Linear, loss, 800)
+    assert replays(report) >= 740, report
+
+
+def test_a_tensor_that_is_replaced_after_many_replays_is_captured_anew():
+    def before(n, module, now, batch):
+        if n % 1400 == 0:
+            now["weight"] = torch.rand(3, generator=torch.Generator().manual_seed(n)) + 0.5
+        if n == 2000:
+            now["weight"].data = torch.tensor([0.2, 0.3, 0.5])
+
+    def loss(module, batch, now):
+        return F.cross_entropy(module(batch["x"]), batch["y"], weight=now["weight"])
+
+    report = both(Linear, loss, 3000, before)
+    assert replays(report) >= 2950, report
+
+
+def ctc(module, batch, lengths, targets):
+    return F.ctc_loss(module(batch["x"]).reshape(6, 2, 3).log_softmax(-1), torch.ones(2, 2).long(), lengths, targets)
+
+
+BY_WAY_OF_THE_HOST = {
+    "one_hot": lambda module, batch, now: (module(batch["x"]).softmax(-1) - F.one_hot(batch["y"], 3)).pow(2).mean(),
+    "one_hot_of_computed": lambda module, batch, now: (
+        module(batch["x"]).softmax(-1) - F.one_hot(batch["x"][:, 0].abs().long() % 3, 3)
+    )
+    .pow(2)
+    .mean(),
+    "ctc_of_numbers": lambda module, batch, now: ctc(module, batch, (6, 5), (2, 1)),
+    "ctc_of_a_batch": lambda module, batch, now: ctc(module, batch, batch["lengths"], batch["targets"]),
+}
+
+
+@pytest.mark.parametrize("name", BY_WAY_OF_THE_HOST)
+def test_ops_that_look_at_values_for_checks_alone_are_captured(name):
+    def before(n, module, now, batch):
+        batch["lengths"], batch["targets"] = torch.tensor([6, 6 - n // 20 % 2]), torch.tensor([2, 1])
+
+    assert replays(both(Linear, BY_WAY_OF_THE_HOST[name], 60, before)) >= 50
+
+
+def test_one_hot_refuses_a_class_that_is_not_there():
+    module = Linear()
+    step = duet.graph_step(
+        module, lambda m, b: BY_WAY_OF_THE_HOST["one_hot"](m, b, None), torch.optim.SGD(module.parameters(), 0.1)
+    )
+    data = toy.batches(8)
+    for batch in data[:6]:
+        step(batch)
+    data[6]["y"][3] = 3
+    with pytest.raises(duet.DataError, match="index 3 is out of bounds"):
+        step(data[6])
