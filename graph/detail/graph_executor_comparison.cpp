@@ -46,7 +46,8 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   entry.report.check_seconds += std::max(0.0, time.seconds() - entry.check.replay_seconds());
   if (result.short_of_memory) {
     count(entry.report.replays, replays_);
-    entry.verify.put_off();
+    note_unchecked(entry);
+    entry.verify.put_off(steps_done_);
     return result.output;
   }
   if (!result.same_host_code) {
@@ -57,7 +58,7 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
     } else {
       note_difference(entry);
     }
-    if (!step_.communicator().is_alone()) throw_if_doubtful(entry, 0);  // what they got was the replay's
+    if (!step_.communicator().is_alone()) throw_if_doubtful(entry, 0, 0);  // what they got was the replay's
     return result.output;
   }
   entry.check.verified();
@@ -76,7 +77,8 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   }
   fall_back(entry, reason_of(result));
   count(entry.report.eager_steps, eager_steps_);
-  throw_if_doubtful(entry, result.replay_error.empty() ? entry.verify.doubtful() : 0);  // no other replay has failed
+  const int64_t doubtful = result.replay_error.empty() ? entry.verify.doubtful() : 0;  // no other replay has failed
+  throw_if_doubtful(entry, doubtful, entry.verify.doubtful_since());
   return result.output;
 }
 

@@ -89,10 +89,16 @@ int64_t kernel_settings() {
   return 4 * key + static_cast<int64_t>(settings.allowBF16ReductionCuBLAS());
 }
 
+// What a loop sets around its steps.
+void append_settings(std::vector<int64_t>& key) {
+  key.push_back(ThreadSettings::now().key());
+  key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+  key.push_back(kernel_settings());
+}
+
 }  // namespace
 
 void SignatureEntry::drop() {
-  never_checked += check.unchecked();
   check.verified();
   state = State::kSeen;
   step.reset();
@@ -113,10 +119,7 @@ void SignatureEntry::name_reads() {
 
 SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
-  // What a loop sets around its steps.
-  key_.push_back(ThreadSettings::now().key());
-  key_.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-  key_.push_back(kernel_settings());
+  append_settings(key_);
   append_inputs_key(micro_batches, key_);
   step.append_key(key_);
   if (found_ != nullptr && key_ == latest_key_) return *found_;
@@ -153,10 +156,11 @@ SignatureEntry& SignatureCache::add_variant(SignatureEntry& first) {
 
 void SignatureCache::forget_variant(SignatureEntry& variant, SignatureEntry& heir) {
   variant.drop();
-  heir.never_checked += variant.never_checked;
   heir.report.eager_steps += variant.report.eager_steps;
   heir.report.replays += variant.report.replays;
   heir.report.checked += variant.report.checked;
+  heir.report.unchecked += variant.report.unchecked;
+  heir.report.unchecked_in_a_row = std::max(heir.report.unchecked_in_a_row, variant.report.unchecked_in_a_row);
   heir.report.check_seconds += variant.report.check_seconds;
   heir.report.differing += variant.report.differing;
   heir.report.nondeterministic += variant.report.nondeterministic;
@@ -234,6 +238,12 @@ bool SignatureCache::is_of(const SignatureEntry& entry, const StepCode& step) {
   Key present;
   step.append_key(present);
   return entry.key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), entry.key.rbegin());
+}
+
+bool SignatureCache::is_present(const SignatureEntry& entry, const StepCode& step) {
+  Key settings;
+  append_settings(settings);
+  return std::equal(settings.begin(), settings.end(), entry.key.begin()) && is_of(entry, step);
 }
 
 void SignatureCache::drop_outdated(const StepCode& step) {

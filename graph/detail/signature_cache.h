@@ -36,11 +36,16 @@ class VerifySchedule {
   bool cannot_wait() const { return must_verify_; }
   // Replays that counted since the last comparison and may have been wrong already.
   int64_t doubtful() const { return must_verify_ ? 0 : unverified_; }
+  int64_t doubtful_since() const { return unverified_since_; }
 
-  void replayed() { ++unverified_; }
+  // As CheckSchedule::replayed().
+  void replayed(int64_t steps_done) {
+    unverified_since_ = unverified_++ == 0 ? steps_done : std::min(unverified_since_, steps_done);
+  }
   // A replay whose comparison could not be made.
-  void put_off() {
-    next_ = ++unverified_ + next();
+  void put_off(int64_t steps_done) {
+    replayed(steps_done);
+    next_ = unverified_ + next();
     must_verify_ = false;
   }
   void verified() {
@@ -62,7 +67,8 @@ class VerifySchedule {
   int64_t interval_;
   int64_t growing_ = 1;
   int64_t unverified_ = 0;  // replays since the last comparison
-  int64_t next_ = kNever;   // replays until the next one
+  int64_t unverified_since_ = 0;
+  int64_t next_ = kNever;  // replays until the next one
   bool must_verify_ = false;
 };
 
@@ -85,8 +91,7 @@ struct SignatureEntry {
   int64_t eager_steps = 0;  // since it was new or was dropped
   VerifySchedule verify;
   CheckSchedule check;
-  int64_t never_checked = 0;  // replays of captures that were dropped
-  std::vector<int64_t> key;   // SignatureCache's
+  std::vector<int64_t> key;  // SignatureCache's
   int64_t recordings = 0;
   std::vector<StepProgram::Place> changing;  // tensors from outside that are others from step to step
   int64_t differing_in_a_row = 0;            // steps whose host code did something else than recorded
@@ -109,8 +114,8 @@ class SignatureCache {
   // The entry of the step that is about to run.
   SignatureEntry& find(const StepCode& step, const MicroBatches& micro_batches);
   // The one that ran last; null if there was none.
-  const SignatureEntry* latest() const { return latest_; }
-  void take(const SignatureEntry& entry) { latest_ = &entry; }
+  SignatureEntry* latest() const { return latest_; }
+  void take(SignatureEntry& entry) { latest_ = &entry; }
 
   // A new variant of an entry that is none itself.
   SignatureEntry& add_variant(SignatureEntry& first);
@@ -128,6 +133,8 @@ class SignatureCache {
 
   // Whether the step is still what the entry is for, whatever the micro-batches.
   static bool is_of(const SignatureEntry& entry, const StepCode& step);
+  // Whether the settings around the step are those as well.
+  static bool is_present(const SignatureEntry& entry, const StepCode& step);
 
   // In order of first sight.
   std::vector<SignatureReport> report() const;
@@ -145,7 +152,7 @@ class SignatureCache {
   std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
   SignatureEntry* found_ = nullptr;     // by the latest find()
-  const SignatureEntry* latest_ = nullptr;
+  SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory
   Key latest_key_;
   int64_t new_in_a_row_ = 0;
