@@ -20,9 +20,9 @@ namespace duet {
 
 namespace fs = std::filesystem;
 using checkpoint_format::as_checkpoint_error, checkpoint_format::FolderName, checkpoint_format::is_best_file,
-    checkpoint_format::kLatest, checkpoint_format::name_of, checkpoint_format::names_in,
-    checkpoint_format::parse_folder_name, checkpoint_format::read_back, checkpoint_format::verify_folder,
-    checkpoint_format::write_folder;
+    checkpoint_format::kLatest, checkpoint_format::kSuspectFile, checkpoint_format::name_of,
+    checkpoint_format::names_in, checkpoint_format::parse_folder_name, checkpoint_format::read_back,
+    checkpoint_format::verify_folder, checkpoint_format::write_folder;
 using file_io::IoError;
 
 namespace {
@@ -181,9 +181,26 @@ void CheckpointStore::write_locked(const Save& save, const StateDict& state) {
   good_.insert(name);
   std::set<std::string> kept = {name};
   for (const std::string& path : save.keep) kept.insert(name_of(path));
+  kept.insert(newest_confirmed(save));
   write_pointer(kLatest, name);
   for (const std::string& file : save.best) write_pointer(file, name);
   delete_old(kept);
+}
+
+void CheckpointStore::mark_suspect_after(int64_t step, const std::string& reason) const {
+  std::vector<std::string> marked;
+  for (const std::string& path : list()) {
+    if (parse_folder_name(name_of(path))->step <= step) break;
+    try {
+      file_io::replace_file(path + "/" + kSuspectFile, one_line(reason) + "\n");
+      marked.push_back(name_of(path));
+    } catch (const IoError& error) {
+      log_warning(c10::str("[CheckpointStore] '", path, "' is suspect (", reason, "), and not marked: ", error.what()));
+    }
+  }
+  if (marked.empty()) return;
+  log_warning(c10::str("[CheckpointStore] marked as suspect, since they were saved after the last check that found no ",
+                       "difference, at step ", step, ": ", c10::Join(", ", marked), " in '", root_, "'"));
 }
 
 std::string CheckpointStore::place_aside(const std::string& root) { return free_place_beside(without_slash(root)); }
@@ -299,6 +316,15 @@ bool CheckpointStore::is_good(const std::string& path) {
     log_warning(error.what());
     return false;
   }
+}
+
+// What a run goes on from should a check find later that the host code has changed; empty: there is none.
+std::string CheckpointStore::newest_confirmed(const Save& save) const {
+  const int64_t confirmed = save.run.unchecked.value_or(UncheckedSteps()).confirmed;
+  for (const std::string& path : list_now()) {
+    if (parse_folder_name(name_of(path))->step <= confirmed && suspicion(path).empty()) return name_of(path);
+  }
+  return {};
 }
 
 void CheckpointStore::delete_old(const std::set<std::string>& keep) {

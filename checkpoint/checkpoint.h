@@ -21,6 +21,18 @@ struct CheckpointOptions {
   int64_t verify_interval = 0;  // every so many saves what was written is read back from the disk first; 0: never
 };
 
+// Replays of steps whose host code did not run (GraphOptions::check), from the first step of the run on, those of the
+// checkpoints that it went on from included. A later check does not take one off: it tells what the code does then.
+struct UncheckedSteps {
+  int64_t count = 0;     // of all ranks together
+  int64_t in_a_row = 0;  // the most of one signature between two runs of its host code
+  // The last step before all of them on which a check may still cast doubt.
+  int64_t confirmed = std::numeric_limits<int64_t>::max();
+};
+
+// What may have been missed, in a sentence without its point.
+std::string to_text(const UncheckedSteps& unchecked);
+
 // What a run was when it saved a checkpoint, beside its state: what decides whether another one goes on from it, and
 // how.
 struct RunIdentity {
@@ -31,6 +43,7 @@ struct RunIdentity {
   std::string launch{};                         // which start of a launcher: "torchrun 1234"; empty: none
   std::string parent{};                         // the checkpoint that it went on from; empty: it began by itself
   int64_t world_size = 0;                       // 0: unknown
+  std::optional<UncheckedSteps> unchecked{};    // nothing: unknown, saved by a version that did not count
 };
 
 // One file of a checkpoint as its manifest lists it.
@@ -57,6 +70,7 @@ struct Manifest {
   RunIdentity run;
   std::vector<CheckpointFile> files;
   std::vector<CheckpointTensor> tensors;
+  std::string suspect;  // why it may be wrong, which was found after it was saved; empty: nothing was
 };
 
 struct LoadedCheckpoint {
@@ -108,6 +122,12 @@ class CheckpointStore {
   // somebody saves here now; if it cannot, it logs.
   void remove_leftovers() const;
 
+  // Leaves a note in each checkpoint of later steps that it may be wrong, and why. They stay, hashes and all; what
+  // looks for the newest good one prefers one without such a note. What cannot be written is logged.
+  void mark_suspect_after(int64_t step, const std::string& reason) const;
+  // What the note says; empty: there is none.
+  static std::string suspicion(const std::string& path);
+
   // Moves the checkpoints of later steps to <root>.1, or the next number that is free: all of them or, if the process
   // dies, as good as all, since from the first moment on nobody finds one here. Returns where they are; empty: there
   // were none. Throws CheckpointError.
@@ -115,7 +135,8 @@ class CheckpointStore {
   // Where all checkpoints of `root` would go.
   static std::string place_aside(const std::string& root);
 
-  // Newest checkpoint that verifies, of steps up to `last`; damaged ones are logged (file and key) and passed over.
+  // Newest checkpoint that verifies, of steps up to `last`; damaged ones are logged (file and key) and passed over, and
+  // so are suspect ones unless there are no others.
   // Nothing if there is no such checkpoint at all; CheckpointError if there are some and none verifies.
   std::optional<std::string> find_latest(int64_t last = std::numeric_limits<int64_t>::max()) const;
   // Notes in a file beside the checkpoints which folder is the best one: in "best", or in one of a metric. It is a
@@ -157,6 +178,7 @@ class CheckpointStore {
   void clean_up() const;
   std::string set_aside_locked(int64_t step) const;
   void write_pointer(const std::string& file, const std::string& name) const;
+  std::string newest_confirmed(const Save& save) const;
   void delete_old(const std::set<std::string>& keep);
   bool is_good(const std::string& path);
 

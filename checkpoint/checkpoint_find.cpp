@@ -1,10 +1,12 @@
 // What of CheckpointStore reads: finding, listing, loading and verifying. All of it waits for the saves of this process
 // that are still being written.
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -17,9 +19,15 @@ namespace duet {
 
 namespace fs = std::filesystem;
 using checkpoint_format::as_checkpoint_error, checkpoint_format::FolderName, checkpoint_format::kManifestFile,
-    checkpoint_format::load_folder, checkpoint_format::name_of, checkpoint_format::names_in,
-    checkpoint_format::parse_folder_name, checkpoint_format::verify_folder;
+    checkpoint_format::kSuspectFile, checkpoint_format::load_folder, checkpoint_format::name_of,
+    checkpoint_format::names_in, checkpoint_format::parse_folder_name, checkpoint_format::verify_folder;
 using file_io::IoError;
+
+std::string to_text(const UncheckedSteps& unchecked) {
+  if (unchecked.count == 0) return "the host code of every step has run";
+  return c10::str(unchecked.count, " replays did not run their host code, at most ", unchecked.in_a_row,
+                  " in a row: in these and no others a change of it, or an exception, may have been missed");
+}
 
 std::vector<std::string> CheckpointStore::list() const {
   BackgroundSave::wait_for_all();
@@ -47,13 +55,25 @@ std::vector<std::string> CheckpointStore::list_now() const try {
 
 namespace {
 
+// Newest first, and those that are suspect behind the others.
+void put_suspects_last(std::vector<std::string>& paths) {
+  const auto is_good = [](const std::string& path) { return CheckpointStore::suspicion(path).empty(); };
+  const auto good = std::find_if(paths.begin(), paths.end(), is_good);
+  for (auto path = paths.begin(); good != paths.end() && path != good; ++path) {
+    log_warning("[CheckpointStore] '" + *path + "' is suspect: " + CheckpointStore::suspicion(*path) +
+                "; passing over it for '" + *good + "'");
+  }
+  std::stable_partition(paths.begin(), paths.end(), is_good);
+}
+
 // What `look` makes of the newest checkpoint in `root`, of steps up to `last`, that it does not refuse; nothing if
-// there is none at all. Those that are refused are logged.
+// there is none at all. Those that are refused are logged, as are those that are suspect and come last for it.
 template <class Look>
 auto newest_good(const std::string& root, const Look& look, int64_t last = std::numeric_limits<int64_t>::max())
     -> std::optional<decltype(look(root))> {
   std::vector<std::string> paths = CheckpointStore(root).list();
   std::erase_if(paths, [last](const std::string& path) { return parse_folder_name(name_of(path))->step > last; });
+  put_suspects_last(paths);
   for (const std::string& path : paths) {
     try {
       return as_checkpoint_error([&] { return look(path); });
@@ -102,6 +122,19 @@ auto look_at(const std::string& path, const Look& look) -> decltype(look(path)) 
 
 }  // namespace
 
+std::string CheckpointStore::suspicion(const std::string& path) {
+  constexpr uint64_t kMost = 1 << 16;
+  const std::string note = path + "/" + kSuspectFile;
+  std::error_code ignored;
+  if (!fs::exists(note, ignored)) return {};
+  try {
+    const std::string text = file_io::read_text(note, kMost);
+    return one_line(text.substr(0, text.find('\n')));
+  } catch (const IoError& error) {
+    return error.what();
+  }
+}
+
 std::optional<std::string> CheckpointStore::find_latest(int64_t last) const {
   return newest_good(root_, verified, last);
 }
@@ -127,6 +160,9 @@ std::string CheckpointStore::find(const std::string& path) {
 LoadedCheckpoint CheckpointStore::read(const std::string& path) {
   LoadedCheckpoint loaded = look_at(path, load_folder);
   if (loaded.path != path) log_info("the newest good checkpoint in '" + path + "' is '" + loaded.path + "'");
+  if (const std::string reason = suspicion(loaded.path); !reason.empty()) {
+    log_warning("[CheckpointStore] '" + loaded.path + "' is suspect: " + reason);
+  }
   return loaded;
 }
 

@@ -100,6 +100,13 @@ Json fallbacks_of(const GraphTrainer& trainer) {
 
 }  // namespace
 
+void put_unchecked(Json& report, const std::optional<UncheckedSteps>& unchecked) {
+  report["unchecked"] = unchecked ? Json(unchecked->count) : Json();
+  if (!unchecked) return;
+  report["unchecked_in_a_row"] = unchecked->in_a_row;
+  report["host_code"] = to_text(*unchecked);
+}
+
 void put_times(Json& report, const Measurements& measured) {
   report["us_per_step"] = to_json(spread(measured.step_us));
   report["cpu_us_per_step"] = to_json(spread(measured.cpu_us));

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 #include <nlohmann/json_fwd.hpp>
@@ -63,6 +64,9 @@ class MeasureHook : public Hook {
 // What `--json` of train and compare says about one mode: counters, weights and captures of a run that has ended. Steps
 // are those that are finished, the ones before a resume included; `measured` is of this process.
 nlohmann::ordered_json report_of(Run& run, const std::string& mode, const Measurements& measured);
+
+// What graph mode left out, as a checkpoint says it; null: unknown.
+void put_unchecked(nlohmann::ordered_json& report, const std::optional<UncheckedSteps>& unchecked);
 
 // The times of its steps alone, in a report that report_of() made.
 void put_times(nlohmann::ordered_json& report, const Measurements& measured);

@@ -65,7 +65,7 @@ std::vector<StepExecutor*> BaseTrainer::evaluation_executors() const { return fo
 
 void BaseTrainer::set_mode(Mode mode) {
   StepExecutor& wanted = executor(mode);
-  if (executor_ != nullptr && executor_ != &wanted) executor_->settle(*observer_);
+  if (executor_ != nullptr && executor_ != &wanted) settle_steps();
   executor_ = &wanted;
   forward_->set_mode(mode);
   context_.mode = to_string(mode);
@@ -95,6 +95,7 @@ void BaseTrainer::train_on(DataSource& data, const NamedSources& validation) {
       run_epochs(data, validation);
       ranks_->agree_on_stop();
       settle();
+      count_unchecked();
     });
   });
   error = close_run(error);
@@ -194,8 +195,9 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
     step_->begin(micro_batches);
     const StepPath path =
         ranks_->common_path(executor_->choose(micro_batches, *observer_), executor_->ranks_need_same_path());
-    result_ = with_place({"train step", progress.step, task(), *step_, micro_batches.batches},
-                         [&] { return executor_->run(path, micro_batches, *observer_); });
+    result_ = with_place({"train step", progress.step, task(), *step_, micro_batches.batches}, [&] {
+      return marking_suspects(context_.branch, [&] { return executor_->run(path, micro_batches, *observer_); });
+    });
     step_->end();
   });
   state_->loss = result_.loss;
@@ -276,6 +278,7 @@ void BaseTrainer::finish() {
   const std::exception_ptr found = caught([this] {
     ranks_->agree_on_stop();
     settle();
+    count_unchecked();
   });
   if (const std::exception_ptr error = close_run(found)) std::rethrow_exception(error);
 }
@@ -328,7 +331,7 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
 
 MetricValues BaseTrainer::validate(const NamedSources& data) {
   check_names(data);
-  if (run_ == Run::kOpen) executor_->settle(*observer_);  // for what is saved after it: layers are in another mode then
+  if (run_ == Run::kOpen) settle_steps();  // for what is saved after it: layers are in another mode then
   const bool in_train = state_->is_attached();
   // A pass that has no results is made up for by a resume.
   evaluator_->evaluate(data, RunKind::kValidation, [&] {
@@ -360,12 +363,5 @@ Task& BaseTrainer::task() { return step_->task(); }
 HyperParameters& BaseTrainer::hyper_parameters() { return *step_; }
 
 at::Device BaseTrainer::device() const { return step_->device(); }
-
-// Finds out what is still open, and throws if the steps so far may not be trusted.
-void BaseTrainer::settle() {
-  step_->settle();
-  executor_->settle(*observer_);
-  forward_->settle();
-}
 
 }  // namespace duet

@@ -233,6 +233,11 @@ class BaseTrainer : public Stateful {
   bool validation_is_due(bool epoch_ends) const;
   bool validate_if_due(const NamedSources& validation, bool epoch_ends);  // the same, as a save may ask for it
   void settle();
+  void settle_steps();
+  UncheckedSteps own_unchecked() const;
+  // Notes in the run's identity what graph mode left out. All ranks call it.
+  void count_unchecked();
+  void go_on_from(const LoadedCheckpoint& checkpoint);
   StateDict checkpoint_state();
   void adopt(const StateDict& state);
   // What `load` has changed is taken back if it throws, but for a lost rank.
@@ -253,6 +258,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<StepExecutors> executors_;  // go first: captured steps refer to the others
   StepExecutor* executor_ = nullptr;          // of the present mode
   StepResult result_;
+  UncheckedSteps unchecked_before_;  // of the checkpoint that this run goes on from, less own_unchecked() at that time
   Run run_ = Run::kClosed;
 };
 

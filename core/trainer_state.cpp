@@ -1,4 +1,5 @@
 // What of BaseTrainer is about its state: saved, loaded as one, gone back to.
+#include <algorithm>
 #include <utility>
 #include <variant>
 #include <c10/util/StringUtil.h>
@@ -17,6 +18,32 @@
 #include "core/trainer.h"
 
 namespace duet {
+
+// Finds out what is still open, and throws if the steps so far may not be trusted.
+void BaseTrainer::settle() {
+  step_->settle();
+  settle_steps();
+  forward_->settle();
+}
+
+void BaseTrainer::settle_steps() {
+  marking_suspects(context_.branch, [this] { executor_->settle(*observer_); });
+}
+
+UncheckedSteps BaseTrainer::own_unchecked() const {
+  const StepExecutor* const graph = executors_->made(Mode::kGraph);
+  return graph == nullptr ? UncheckedSteps() : graph->unchecked();
+}
+
+void BaseTrainer::count_unchecked() {
+  UncheckedSteps all{unchecked_before_.count, unchecked_before_.in_a_row, context_.progress.step};
+  for (const UncheckedSteps& rank : step_->communicator().gather(own_unchecked())) {
+    all.count += rank.count;
+    all.in_a_row = std::max(all.in_a_row, rank.in_a_row);
+    all.confirmed = std::min(all.confirmed, rank.confirmed);
+  }
+  context_.identity.unchecked = all;
+}
 
 StateDict BaseTrainer::weights() const { return state_->weights(); }
 
@@ -69,6 +96,7 @@ StateDict BaseTrainer::checkpoint_state() {
     hooks_.call(HookPoint::kBeforeSaveCheckpoint, context_);
     state = state_->state_dict();
   });
+  count_unchecked();
   ranks_->warn_of_drift();
   add_rank_state(state, task(), step_->communicator());
   return state;
@@ -111,7 +139,7 @@ bool BaseTrainer::roll_back_if_asked() {
       adopt(state);
     });
   });
-  context_.identity.parent = checkpoint.path;
+  go_on_from(checkpoint);
   context_.control.request_save();
   progress.epoch = now.epoch;
   progress.step_in_epoch = now.step_in_epoch;
@@ -139,8 +167,17 @@ std::string BaseTrainer::load(const std::string& path, NumbersFrom numbers) {
   LoadedCheckpoint checkpoint = read_on_main(ranks, path);
   if (numbers == NumbersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());
   all_or_nothing([&] { run_on_all_ranks(ranks, [&] { adopt(checkpoint.state); }); });
-  context_.identity.parent = checkpoint.path;
+  go_on_from(checkpoint);
   return checkpoint.path;
+}
+
+void BaseTrainer::go_on_from(const LoadedCheckpoint& checkpoint) {
+  context_.identity.parent = checkpoint.path;
+  unchecked_before_ = {};
+  count_unchecked();
+  const UncheckedSteps saved = checkpoint.run.unchecked.value_or(UncheckedSteps());
+  unchecked_before_ = {saved.count - context_.identity.unchecked->count, saved.in_a_row};
+  count_unchecked();
 }
 
 }  // namespace duet

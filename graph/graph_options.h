@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 #include "../base/options.h"
+#include "../checkpoint/checkpoint.h"
 
 namespace duet {
 
@@ -48,9 +49,11 @@ struct SignatureReport {
   std::string reason;     // why it is eager: op, place in the model, way out
   int64_t eager_steps = 0;
   int64_t replays = 0;
-  int64_t checked = 0;       // of the replays: those before which the host code was run and found the same
-  double check_seconds = 0;  // that these checks, and comparisons with an eager run, took beside the replays
-  int64_t differing = 0;     // steps whose host code did something else than recorded; they ran op by op from there on
+  int64_t checked = 0;             // of the replays: those before which the host code was run and found the same
+  int64_t unchecked = 0;           // of the replays: those whose host code did not run, whatever was found later
+  int64_t unchecked_in_a_row = 0;  // the most of them between two runs of the host code
+  double check_seconds = 0;        // that these checks, and comparisons with an eager run, took beside the replays
+  int64_t differing = 0;  // steps whose host code did something else than recorded; they ran op by op from there on
   int64_t nondeterministic = 0;  // comparisons in which a replay differed from eager only where eager does from itself
   int64_t bytes = 0;             // memory that the captured step owns
   std::string kind = "step";     // or "validation", "prediction": the forward pass of one batch

@@ -320,15 +320,22 @@ void LoggerHook::after_train(TrainContext& context) {
     if (line_steps_ > 0) log_step(context);
     const double seconds = steady_seconds() - start_;
     const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
-    emit(context, {.kind = "stop",
-                   .step = context.progress.step,
-                   .values = {{"mode", context.mode},
-                              {"reason", reason},
-                              {"outcome", to_string(context.control.outcome)},
-                              {"seconds", seconds},
-                              {"epoch", shown_epoch(context)}},
-                   .line = c10::str("training ends at step ", context.progress.step, " after ", duration_text(seconds),
-                                    ": ", reason)});
+    const UncheckedSteps unchecked = context.identity.unchecked.value_or(UncheckedSteps());
+    const bool may_replay = context.mode == to_string(Mode::kGraph) || unchecked.count > 0;
+    LogRecord record{.kind = "stop",
+                     .step = context.progress.step,
+                     .values = {{"mode", context.mode},
+                                {"reason", reason},
+                                {"outcome", to_string(context.control.outcome)},
+                                {"seconds", seconds},
+                                {"epoch", shown_epoch(context)}},
+                     .line = c10::str("training ends at step ", context.progress.step, " after ",
+                                      duration_text(seconds), ": ", reason)};
+    if (may_replay) {
+      record.values.emplace_back("unchecked", unchecked.count);
+      record.line += "; " + to_text(unchecked);
+    }
+    emit(context, std::move(record));
   }
   started_ = false;
   flush();

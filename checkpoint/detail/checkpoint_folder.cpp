@@ -193,6 +193,7 @@ Manifest read_manifest(const std::string& folder) {
   for (const CheckpointFile& file : manifest.files) found.push_back(file.name);
   const std::vector<std::string> expected = files_for(tensors);
   check(path, found == expected, "found the files ", c10::Join(", ", found), ", expected ", c10::Join(", ", expected));
+  manifest.suspect = CheckpointStore::suspicion(folder);
   return manifest;
 }
 

@@ -67,6 +67,18 @@ ordered_json to_json(const RunIdentity& run) {
           {"config", run.config},         {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
 }
 
+ordered_json to_json(const UncheckedSteps& unchecked) {
+  return {{"replays", unchecked.count},
+          {"in_a_row", unchecked.in_a_row},
+          {"confirmed_step", unchecked.confirmed},
+          {"means", to_text(unchecked)}};
+}
+
+UncheckedSteps to_unchecked(const json& entry) {
+  return {whole<int64_t>(entry.at("replays")), whole<int64_t>(entry.at("in_a_row")),
+          whole<int64_t>(entry.at("confirmed_step"))};
+}
+
 RunIdentity to_identity(const json& entry) {
   RunIdentity run;
   run.world_size = whole<int64_t>(entry.at("world_size"));
@@ -87,6 +99,7 @@ Manifest to_manifest(const json& document) {
   manifest.torch_version = document.at("torch_version").get<std::string>();
   manifest.duet_version = document.at("duet_version").get<std::string>();
   if (document.contains("run")) manifest.run = to_identity(document.at("run"));
+  if (document.contains("unchecked")) manifest.run.unchecked = to_unchecked(document.at("unchecked"));
   for (const auto& file : document.at("files")) {
     manifest.files.push_back(
         {file.at("name").get<std::string>(), whole<uint64_t>(file.at("bytes")), file.at("xxh3").get<std::string>()});
@@ -199,6 +212,7 @@ std::string encode_manifest(const Manifest& manifest) {
                        {"run", to_json(manifest.run)},
                        {"files", ordered_json::array()},
                        {"tensors", ordered_json::array()}};
+  if (manifest.run.unchecked) json["unchecked"] = to_json(*manifest.run.unchecked);
   for (const CheckpointFile& file : manifest.files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
   }

@@ -42,6 +42,8 @@ inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kStateFile = "state.safetensors";
 inline constexpr const char* kValuesFile = "state.json";
 inline constexpr const char* kManifestFile = "manifest.json";
+// Beside them in a checkpoint that was found to be suspect later: CheckpointStore::mark_suspect_after().
+inline constexpr const char* kSuspectFile = "suspect";
 
 // Which file holds a tensor follows from its name alone: "model.<name>" lies in kModelFile,
 // "hooks.<hook>.weights.<name>", a hook's copy of the weights, in "<hook>.safetensors", the rest in kStateFile. The

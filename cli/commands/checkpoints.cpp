@@ -29,6 +29,8 @@ Json to_json(const std::string& path, const Manifest& manifest) {
   json["created"] = manifest.created;
   json["duet_version"] = manifest.duet_version;
   json["torch_version"] = manifest.torch_version;
+  put_unchecked(json, manifest.run.unchecked);
+  json["suspect"] = manifest.suspect;
   json["files"] = Json::array();
   for (const CheckpointFile& file : manifest.files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
@@ -81,6 +83,8 @@ int inspect_command(const Arguments& arguments) {
   std::printf("%s: step %lld, saved %s by duet %s with LibTorch %s\n", one_line(path).c_str(),
               static_cast<long long>(manifest.step), one_line(manifest.created).c_str(),
               one_line(manifest.duet_version).c_str(), one_line(manifest.torch_version).c_str());
+  if (manifest.run.unchecked) std::printf("host code: %s\n", to_text(*manifest.run.unchecked).c_str());
+  if (!manifest.suspect.empty()) std::printf("SUSPECT: %s\n", manifest.suspect.c_str());
   for (const CheckpointFile& file : manifest.files) {
     std::printf("  %-24s %12s  xxh3 %s\n", one_line(file.name).c_str(),
                 readable_bytes(static_cast<int64_t>(file.bytes)).c_str(), one_line(file.xxh3).c_str());

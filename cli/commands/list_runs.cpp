@@ -4,8 +4,11 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
+#include "checkpoint/checkpoint.h"
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
@@ -39,6 +42,37 @@ std::string local_time(const std::string& utc) {
 
 Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
+// What the newest checkpoint says of the steps that led to it, and which are marked as suspect.
+struct Checkpoints {
+  std::optional<UncheckedSteps> unchecked;
+  std::vector<std::string> suspects;
+};
+
+Checkpoints checkpoints_of(const RunFolder& run) {
+  Checkpoints found;
+  static_cast<void>(caught([&] {  // of one that cannot be read nothing is known
+    const std::vector<std::string> paths = CheckpointStore(CheckpointStore::root_of(run.path)).list();
+    for (const std::string& path : paths) {
+      if (!CheckpointStore::suspicion(path).empty()) {
+        found.suspects.push_back(std::filesystem::path(path).filename().string());
+      }
+    }
+    if (!paths.empty()) found.unchecked = CheckpointStore::read_manifest(paths.front()).run.unchecked;
+  }));
+  return found;
+}
+
+// "4820, 612 in a row; suspect: step-900"
+std::string unchecked_text(const Checkpoints& checkpoints) {
+  std::string text = "-";
+  if (const auto& unchecked = checkpoints.unchecked) {
+    text = std::to_string(unchecked->count);
+    if (unchecked->count > 0) text += c10::str(", ", unchecked->in_a_row, " in a row");
+  }
+  if (!checkpoints.suspects.empty()) text += "; suspect: " + c10::Join(", ", checkpoints.suspects);
+  return text;
+}
+
 Json row_json(const RunFolder& run) {
   const BestMetric best = best_metric_of(run);
   Json json = {{"name", run.name},
@@ -57,6 +91,9 @@ Json row_json(const RunFolder& run) {
                                           {"value", number_or_null(best.best)},
                                           {"step", best.best_step},
                                           {"less_is_better", best.is_less_better}};
+  const Checkpoints checkpoints = checkpoints_of(run);
+  put_unchecked(json, checkpoints.unchecked);
+  json["suspect"] = checkpoints.suspects;
   return json;
 }
 
@@ -72,6 +109,7 @@ std::vector<std::string> row_text(const RunFolder& run) {
           std::to_string(log.epoch),
           best.name.empty() ? "-" : best.name + " " + figure(best.best),
           log.curve("train", "loss") == nullptr ? "-" : figure(last_loss_of(run)),
+          unchecked_text(checkpoints_of(run)),
           local_time(log.last_time)};
 }
 
@@ -95,7 +133,7 @@ int list_command(const Arguments& arguments) {
                    [](const RunFolder& a, const RunFolder& b) { return a.log.last_time > b.log.last_time; });
   Json json = Json::array();
   std::vector<std::vector<std::string>> rows = {
-      {"name", "mode", "state", "steps", "epochs", "best metric", "last loss", "last line"}};
+      {"name", "mode", "state", "steps", "epochs", "best metric", "last loss", "unchecked replays", "last line"}};
   for (const RunFolder& run : runs) {
     json.push_back(row_json(run));
     rows.push_back(row_text(run));

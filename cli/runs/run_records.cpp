@@ -47,6 +47,8 @@ void write_graph_coverage(const std::string& work_dir, const GraphTrainer& train
                                   {"replays", signature.replays},
                                   {"eager_steps", signature.eager_steps},
                                   {"checked", signature.checked},
+                                  {"unchecked", signature.unchecked},
+                                  {"unchecked_in_a_row", signature.unchecked_in_a_row},
                                   {"differing", signature.differing},
                                   {"nondeterministic", signature.nondeterministic},
                                   {"memory", readable_bytes(signature.bytes)},

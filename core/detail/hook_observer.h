@@ -15,6 +15,7 @@ class HookObserver : public StepObserver {
   }
   int64_t version() const override { return 2 * static_cast<int64_t>(hooks_.size()) + (wants_outputs() ? 1 : 0); }
   bool wants_outputs() const override { return hooks_.wants_outputs(); }
+  int64_t steps_done() const override { return context_.progress.step; }
   bool postpones_checks() const override { return context_.control.postpones_checks; }
   void after_backward(const StepView& view) override { call(HookPoint::kAfterBackward, view); }
   void before_optimizer_step(const StepView& view) override { call(HookPoint::kBeforeOptimizerStep, view); }

@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/detail/concat_text.h"
+#include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -316,9 +317,18 @@ std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const
     store.set_identity(context.identity);
     const auto save = wishes.in_background ? &CheckpointStore::save_in_background : &CheckpointStore::save;
     path = (store.*save)(context.progress.step, state, wishes.keep, wishes.best);
-    branch.folders.insert(folder);
   });
-  return context.communicator->broadcast(path);
+  path = context.communicator->broadcast(path);
+  context.branch.folders.insert(std::filesystem::weakly_canonical(path).parent_path().string());  // on every rank
+  return path;
+}
+
+void mark_suspects(const CheckpointBranch& branch, const DoubtError& error) {
+  for (const std::string& folder : branch.folders) {
+    const CheckpointStore store(folder);
+    const std::exception_ptr failed = caught([&] { store.mark_suspect_after(error.sound_step(), error.what()); });
+    if (failed) log_warning(text_of(failed));
+  }
 }
 
 void finish_save(CheckpointStore& store, const TrainContext& context) {

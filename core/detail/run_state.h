@@ -6,6 +6,7 @@
 #include <vector>
 #include "base/state_dict.h"
 #include "checkpoint/checkpoint.h"
+#include "core/detail/step_executor.h"
 #include "core/task.h"
 #include "core/train_context.h"
 #include "data/data_source.h"
@@ -87,6 +88,17 @@ struct SaveWishes {
 // Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
 // an error of one, CheckpointError or SaveRefused, is thrown on all.
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveWishes& wishes = {});
+// Marks the checkpoints that the run has saved since the last step that is sound.
+void mark_suspects(const CheckpointBranch& branch, const DoubtError& error);
+// What `run` returns, and throws; they are marked if that is doubt.
+template <class Run>
+auto marking_suspects(const CheckpointBranch& branch, const Run& run) try {
+  return run();
+} catch (const DoubtError& error) {
+  mark_suspects(branch, error);
+  throw;
+}
+
 // Waits for a save in the background on rank 0, whose error is thrown on all. All ranks call it.
 void finish_save(CheckpointStore& store, const TrainContext& context);
 

@@ -10,6 +10,7 @@
 #include <vector>
 #include <c10/core/Device.h>
 #include "base/batch.h"
+#include "base/error.h"
 #include "core/train_context.h"
 
 namespace duet {
@@ -28,6 +29,8 @@ class StepObserver {
   virtual int64_t version() const { return 0; }
   // Whether anybody looks at the model's outputs: the step then gives copies of them.
   virtual bool wants_outputs() const { return false; }
+  // Steps of the run that are done.
+  virtual int64_t steps_done() const { return 0; }
   // Whether checks that can wait shall wait (RunControl::postpones_checks).
   virtual bool postpones_checks() const { return false; }
   virtual void after_backward(const StepView&) {}
@@ -80,6 +83,16 @@ enum class StepPath {
   kReplayAndCompare,  // the recording and op by op, from one snapshot, compared bit by bit
 };
 
+// Steps that are done may have been wrong, all but those up to `sound_step`.
+class DoubtError : public GraphError {
+ public:
+  DoubtError(const std::string& message, int64_t sound_step) : GraphError(message), sound_step_(sound_step) {}
+  int64_t sound_step() const noexcept { return sound_step_; }
+
+ private:
+  int64_t sound_step_;
+};
+
 // Runs a StepCode: a mode is which executor the trainer has. For TrainStep it is called between begin() and end().
 class StepExecutor {
  public:
@@ -93,8 +106,10 @@ class StepExecutor {
   virtual void on_stream(const std::function<void()>& work) { work(); }
   // Whether ranks must all take the same path, since collectives are part of what is captured.
   virtual bool ranks_need_same_path() const { return false; }
-  // Before the state is saved and at the end of training: throws if steps may have been wrong.
+  // Before the state is saved and at the end of training: throws if steps are found that may have been wrong.
   virtual void settle(StepObserver& /*observer*/) {}
+  // What nobody can find any more: since this executor was made, on this rank.
+  virtual UncheckedSteps unchecked() const { return {}; }
   // The host numbers of the step (StepCode::append_key) were replaced, by a load.
   virtual void state_replaced() {}
   // What becomes of such a step in this mode, all but `mode` and `splits`. Changes nothing: see BaseTrainer::explain.

@@ -311,11 +311,12 @@ OpHashes CapturedStep::run_by_op(const MicroBatches& micro_batches) {
 bool CapturedStep::still_same(StepCode& step, StepObserver& observer) {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : step.parameters()) gradients.push_back(parameter.second.grad());
+  const auto back = c10::make_scope_exit([&] {
+    for (std::size_t i = 0; i < gradients.size(); ++i) step.parameters()[i].second.mutable_grad() = gradients[i];
+  });
   step.zero_grad();
   StepResult output;
-  const bool same = check_->still_same(host_code(step, inputs_.micro_batches(), observer, output));
-  for (std::size_t i = 0; i < gradients.size(); ++i) step.parameters()[i].second.mutable_grad() = gradients[i];
-  return same;
+  return check_->still_same(host_code(step, inputs_.micro_batches(), observer, output));
 }
 
 StepResult CapturedStep::replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_tap.h"
 #include "base/detail/stopwatch.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/train_step.h"
@@ -103,6 +104,7 @@ StepResult GraphExecutor::execute(StepPath path, const MicroBatches& micro_batch
   if (chosen_ == nullptr) choose(micro_batches, observer);
   SignatureEntry& entry = *std::exchange(chosen_, nullptr);
   entry.last_use = ++steps_;
+  steps_done_ = observer.steps_done();
   if (path == StepPath::kReplay && entry.step->is_ready()) return replay(entry, micro_batches, observer);
   const auto refreshed = c10::make_scope_exit([this] { ledger_.refresh_references(); });  // host code runs
   if (path == StepPath::kEager) return run_eager(entry, micro_batches, observer);
@@ -168,8 +170,8 @@ StepResult GraphExecutor::capture(SignatureEntry& entry, const MicroBatches& mic
 }
 
 StepResult GraphExecutor::replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
-  entry.verify.replayed();
-  entry.check.replayed();
+  entry.verify.replayed(steps_done_);
+  note_unchecked(entry);
   count(entry.report.replays, replays_);
   const Stopwatch time;
   StepResult output = entry.step->replay(step_, micro_batches, observer);
@@ -217,9 +219,25 @@ StepResult GraphExecutor::run_again(SignatureEntry& entry, const MicroBatches& m
   }
 }
 
+void GraphExecutor::note_unchecked(SignatureEntry& entry) {
+  entry.check.replayed(steps_done_);
+  const int64_t in_a_row = entry.check.unchecked();
+  count(entry.report.unchecked, unchecked_.count);
+  for (int64_t* most : {&entry.report.unchecked_in_a_row, &unchecked_.in_a_row}) *most = std::max(*most, in_a_row);
+}
+
+UncheckedSteps GraphExecutor::unchecked() const {
+  UncheckedSteps unchecked = unchecked_;
+  for (const SignatureEntry* entry : cache_.entries()) {
+    if (entry->state != State::kCaptured || entry->check.unchecked() == 0) continue;
+    unchecked.confirmed = std::min(unchecked.confirmed, entry->check.unchecked_since());
+  }
+  return unchecked;
+}
+
 // The host code of a step that was replayed is the recorded one.
 void GraphExecutor::note_same(SignatureEntry& entry, double seconds, double replay_seconds) {
-  entry.verify.replayed();
+  entry.verify.replayed(steps_done_);
   entry.report.check_seconds += seconds - replay_seconds;
   entry.check.checked(seconds, replay_seconds);
   if (entry.step->needs_host_code()) entry.check.check_always();
@@ -235,7 +253,7 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   const std::string difference = entry.step->difference();
   const auto changed = entry.step->changed_tensor();
   // A tensor that was let go of just now was there in the steps before.
-  if (changed && entry.noticed) entry.leave_unchecked();
+  if (changed && entry.noticed) entry.check.verified();
   const int64_t unchecked = entry.check.unchecked();
   entry.check.check_always();
   if (++entry.report.differing == 1 && unchecked == 0) {
@@ -256,16 +274,19 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
 
 // The step itself ran op by op, on all ranks with the same sums; those before it may not have been right.
 void GraphExecutor::throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const {
-  if (unchecked > 0 || fallback_ == Fallback::kStrict) throw_if_doubtful(entry, unchecked);
+  if (unchecked > 0 || fallback_ == Fallback::kStrict) {
+    throw_if_doubtful(entry, unchecked, entry.check.unchecked_since());
+  }
 }
 
 // Its host code has run and no op of it: to run the code again would move counters and generators of its own once more.
 void GraphExecutor::throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const {
   const bool trains = step_.kind() == CodeKind::kStep;
-  throw GraphError(c10::str(who(entry), ": ", entry.report.reason, ". It has changed nothing, and cannot be run again ",
-                            "since its host code has run; ", unchecked, trains ? " steps" : " batches",
-                            " before it were not checked. ", trains ? "Resume from a checkpoint" : "Evaluate again",
-                            " with graph.fallback eager"));
+  throw_doubt(c10::str(who(entry), ": ", entry.report.reason, ". It has changed nothing, and cannot be run again ",
+                       "since its host code has run; ", unchecked, trains ? " steps" : " batches",
+                       " before it were not checked. ", trains ? "Resume from a checkpoint" : "Evaluate again",
+                       " with graph.fallback eager"),
+              unchecked, entry.check.unchecked_since());
 }
 
 StepExplanation GraphExecutor::explain(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -281,45 +302,55 @@ StepExplanation GraphExecutor::explain(TrainStep& step, const MicroBatches& micr
   return explanation;
 }
 
+// Asks the code of the step that ran last whether it does now what was recorded. That code runs under the inputs and
+// state of its own step or not at all, and no replay counts as checked for it.
 void GraphExecutor::settle(StepObserver& observer) {
-  int64_t never_checked = 0;
-  for (SignatureEntry* entry : cache_.entries()) {
-    never_checked += std::exchange(entry->never_checked, 0);
-    const int64_t unchecked = entry->state == State::kCaptured ? entry->check.unchecked() : 0;
-    if (unchecked == 0) continue;
-    if (!SignatureCache::is_of(*entry, step_)) {  // its code cannot be run as it was: a layer is in another mode now
-      never_checked += unchecked;
-      entry->check.verified();
-    } else if (entry->step->still_same(step_, observer)) {
-      entry->check.verified();
-    } else {
-      const bool somebody_drew = entry->step->somebody_drew();
-      fall_back(*entry, "its host code does something else than when it was captured: " + entry->step->difference());
-      if (!somebody_drew) throw_if_doubtful(*entry, unchecked);
-      never_checked += unchecked;
-    }
+  SignatureEntry* const last = cache_.latest();
+  if (std::exchange(settled_, steps_) == steps_ || last == nullptr || !is_as_it_ran(*last, observer)) return;
+  try {
+    if (last->step->still_same(step_, observer)) return;
+  } catch (const std::exception& error) {
+    log_warning(c10::str(who(*last), ": its host code threw when it was run once more, to compare it: ",
+                         one_line(error.what()), ". ", last->check.unchecked(), " replays stay unchecked"));
+    return;
   }
-  if (never_checked == 0) return;
-  log_warning(c10::str("[GraphTrainer] the host code of ", never_checked,
-                       step_.kind() == CodeKind::kStep ? " replayed steps" : " replayed evaluations",
-                       " was not checked before their capture was dropped or the model changed its mode; ",
-                       "graph.check every checks all"));
+  const bool somebody_drew = last->step->somebody_drew();
+  fall_back(*last, "its host code does something else than when it was captured: " + last->step->difference());
+  if (!somebody_drew) throw_if_doubtful(*last, last->check.unchecked(), last->check.unchecked_since());
+}
+
+// As far as anybody can see; numbers of the user's own are not seen.
+bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver& observer) {
+  if (entry.state != State::kCaptured || entry.last_use != steps_ || entry.check.unchecked() == 0) return false;
+  if (!entry.step->fits(observer) || !SignatureCache::is_present(entry, step_) || !ledger_.moved().empty())
+    return false;
+  const bool is_rebound = entry.step->lost_references();
+  if (is_rebound) cache_.must_check();
+  return !is_rebound;
 }
 
 // The step itself was run eager and is right; those before it may not have been.
-void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const {
+void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful, int64_t since) const {
   const std::string what = who(entry) + ": " + entry.report.reason;
   if (!step_.communicator().is_alone()) {
-    throw GraphError(
-        what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager");
+    throw_doubt(
+        what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager",
+        doubtful, since);
   }
   if (doubtful > 0 || fallback_ == Fallback::kStrict) {
     const bool trains = step_.kind() == CodeKind::kStep;
-    throw GraphError(c10::str(what, ". Up to ", doubtful, trains ? " steps" : " batches",
-                              " since the last check may have used an old value; ",
-                              trains ? "resume from a checkpoint before them" : "evaluate them again",
-                              ", with graph.check every or graph.fallback eager"));
+    throw_doubt(c10::str(what, ". Up to ", doubtful, trains ? " steps" : " batches",
+                         " since the last check may have used an old value; ",
+                         trains ? "resume from a checkpoint before them" : "evaluate them again",
+                         ", with graph.check every or graph.fallback eager"),
+                doubtful, since);
   }
+}
+
+// Only steps leave something behind.
+void GraphExecutor::throw_doubt(const std::string& what, int64_t doubtful, int64_t since) const {
+  if (doubtful > 0 && step_.kind() == CodeKind::kStep) throw DoubtError(what, since);
+  throw GraphError(what);
 }
 
 std::string GraphExecutor::who(const SignatureEntry& entry) const {

@@ -35,6 +35,7 @@ class GraphExecutor : public StepExecutor {
   void state_replaced() override { cache_.drop_outdated(step_); }
   StepExplanation explain(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) override;
 
+  UncheckedSteps unchecked() const override;
   std::vector<SignatureReport> report() const { return cache_.report(); }
   int64_t eager_steps() const { return eager_steps_; }
   int64_t replays() const { return replays_; }
@@ -52,6 +53,7 @@ class GraphExecutor : public StepExecutor {
   StepResult replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult check_and_replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  void note_unchecked(SignatureEntry& entry);
   void note_same(SignatureEntry& entry, double seconds, double replay_seconds);
   void note_difference(SignatureEntry& entry);
   void note_unstable_kernels(SignatureEntry& entry, const ParityResult& result);
@@ -59,7 +61,9 @@ class GraphExecutor : public StepExecutor {
   void fall_back(SignatureEntry& entry, std::string reason);
   [[noreturn]] void throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const;
   void throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const;
-  void throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const;
+  void throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful, int64_t since) const;
+  [[noreturn]] void throw_doubt(const std::string& what, int64_t doubtful, int64_t since) const;
+  bool is_as_it_ran(const SignatureEntry& entry, const StepObserver& observer);
   std::string who(const SignatureEntry& entry) const;
   static void count(int64_t& in_report, int64_t& in_all) { ++in_report, ++in_all; }
 
@@ -70,6 +74,9 @@ class GraphExecutor : public StepExecutor {
   AddressLedger ledger_;              // of the tensors that captured steps read and write
   SignatureEntry* chosen_ = nullptr;  // by choose(), for run()
   int64_t steps_ = 0;
+  int64_t steps_done_ = 0;  // StepObserver's, before the step that runs
+  int64_t settled_ = 0;     // of `steps_`, by the last settle()
+  UncheckedSteps unchecked_;
   int64_t eager_steps_ = 0;
   int64_t replays_ = 0;
 };

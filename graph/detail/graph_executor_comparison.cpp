@@ -75,7 +75,8 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   }
   fall_back(entry, reason_of(result));
   count(entry.report.eager_steps, eager_steps_);
-  throw_if_doubtful(entry, result.replay_error.empty() ? entry.verify.doubtful() : 0);  // no other replay has failed
+  const int64_t doubtful = result.replay_error.empty() ? entry.verify.doubtful() : 0;  // no other replay has failed
+  throw_if_doubtful(entry, doubtful, entry.verify.doubtful_since());
   return result.output;
 }
 

@@ -64,16 +64,11 @@ SignatureEntry* oldest_of(const std::vector<SignatureEntry*>& entries, MayGo may
 
 }  // namespace
 
-void SignatureEntry::leave_unchecked() {
-  never_checked += check.unchecked();
-  check.verified();
-}
-
 bool SignatureEntry::record_again(const std::optional<StepProgram::Place>& changed, bool too_often,
                                   int64_t eager_steps_before) {
   constexpr int64_t kFree = 4;  // recordings before any has paid
   constexpr std::size_t kMaxParked = 4, kMaxChanging = 64;
-  leave_unchecked();
+  check.verified();
   differing_in_a_row = 0;
   const bool learned = changed && std::ranges::find(changing, *changed) == changing.end();
   if (learned && changing.size() < kMaxChanging) {
@@ -105,7 +100,7 @@ int64_t SignatureEntry::bytes() const {
 }
 
 void SignatureEntry::drop() {
-  leave_unchecked();
+  check.verified();
   state = State::kSeen;
   step.reset();
   parked.clear();
@@ -173,10 +168,11 @@ SignatureEntry& SignatureCache::add_variant(SignatureEntry& first) {
 
 void SignatureCache::forget_variant(SignatureEntry& variant, SignatureEntry& heir) {
   variant.drop();
-  heir.never_checked += variant.never_checked;
   heir.report.eager_steps += variant.report.eager_steps;
   heir.report.replays += variant.report.replays;
   heir.report.checked += variant.report.checked;
+  heir.report.unchecked += variant.report.unchecked;
+  heir.report.unchecked_in_a_row = std::max(heir.report.unchecked_in_a_row, variant.report.unchecked_in_a_row);
   heir.report.check_seconds += variant.report.check_seconds;
   heir.report.differing += variant.report.differing;
   heir.report.nondeterministic += variant.report.nondeterministic;
@@ -253,6 +249,12 @@ bool SignatureCache::is_of(const SignatureEntry& entry, const StepCode& step) {
   Key present;
   step.append_key(present);
   return entry.key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), entry.key.rbegin());
+}
+
+bool SignatureCache::is_present(const SignatureEntry& entry, const StepCode& step) {
+  Key settings;
+  append_settings(settings);
+  return std::equal(settings.begin(), settings.end(), entry.key.begin()) && is_of(entry, step);
 }
 
 void SignatureCache::drop_outdated(const StepCode& step) {

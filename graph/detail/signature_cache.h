@@ -37,11 +37,15 @@ class VerifySchedule {
   bool cannot_wait() const { return must_verify_; }
   // Replays that counted since the last comparison and may have been wrong already.
   int64_t doubtful() const { return must_verify_ ? 0 : unverified_; }
+  int64_t doubtful_since() const { return unverified_since_; }
 
-  void replayed() { ++unverified_; }
-  // A replay whose comparison could not be made.
+  // As CheckSchedule::replayed().
+  void replayed(int64_t steps_done) {
+    unverified_since_ = unverified_++ == 0 ? steps_done : std::min(unverified_since_, steps_done);
+  }
+  // A comparison could not be made.
   void put_off() {
-    next_ = ++unverified_ + next();
+    next_ = unverified_ + next();
     must_verify_ = false;
   }
   void verified() {
@@ -63,7 +67,8 @@ class VerifySchedule {
   int64_t interval_;
   int64_t growing_ = 1;
   int64_t unverified_ = 0;  // replays since the last comparison
-  int64_t next_ = kNever;   // replays until the next one
+  int64_t unverified_since_ = 0;
+  int64_t next_ = kNever;  // replays until the next one
   bool must_verify_ = false;
 };
 
@@ -79,8 +84,6 @@ struct SignatureEntry {
   // What its host code does now is recorded next, or was recorded before and is tried next. False if it changes too
   // often to pay for that. `changed`: the tensor from outside that was another one.
   bool record_again(const std::optional<StepProgram::Place>& changed, bool too_often, int64_t eager_steps_before);
-  // The replays since the last check count as never checked.
-  void leave_unchecked();
   // Whether another recording would not cost more than those before it have saved.
   bool has_paid() const { return report.replays >= kWorthCapturing * recordings; }
   int64_t bytes() const;
@@ -99,8 +102,7 @@ struct SignatureEntry {
   int64_t eager_steps = 0;                            // since it was new or was dropped
   VerifySchedule verify;
   CheckSchedule check;
-  int64_t never_checked = 0;  // replays of captures that were dropped
-  std::vector<int64_t> key;   // SignatureCache's
+  std::vector<int64_t> key;  // SignatureCache's
   int64_t recordings = 0;
   std::vector<StepProgram::Place> changing;  // tensors from outside that are others from step to step
   int64_t differing_in_a_row = 0;            // steps whose host code did something else than recorded
@@ -123,8 +125,8 @@ class SignatureCache {
   // The entry of the step that is about to run.
   SignatureEntry& find(const StepCode& step, const MicroBatches& micro_batches);
   // The one that ran last; null if there was none.
-  const SignatureEntry* latest() const { return latest_; }
-  void take(const SignatureEntry& entry) { latest_ = &entry; }
+  SignatureEntry* latest() const { return latest_; }
+  void take(SignatureEntry& entry) { latest_ = &entry; }
 
   // What a step writes to beside its own memory: from here on part of the key of batches that share it. Whether that
   // makes another one of the key of these.
@@ -146,6 +148,8 @@ class SignatureCache {
 
   // Whether the step is still what the entry is for, whatever the micro-batches.
   static bool is_of(const SignatureEntry& entry, const StepCode& step);
+  // Whether the settings around the step are those as well.
+  static bool is_present(const SignatureEntry& entry, const StepCode& step);
 
   // In order of first sight.
   std::vector<SignatureReport> report() const;
@@ -164,7 +168,7 @@ class SignatureCache {
   std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
   SignatureEntry* found_ = nullptr;     // by the latest find()
-  const SignatureEntry* latest_ = nullptr;
+  SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory
   Key latest_key_;
   int64_t new_in_a_row_ = 0;

@@ -36,11 +36,13 @@ class CheckSchedule {
   bool due() const { return cannot_wait() || (check_ != Check::kOff && pause_ == 0); }
   // Whether it is due even where checks that can wait are put off.
   bool cannot_wait() const { return always_ || check_ == Check::kEvery || (must_check_ && check_ != Check::kOff); }
-  // Replays since the last check.
+  // Replays since the last check, and how many steps were done when they began.
   int64_t unchecked() const { return unchecked_; }
+  int64_t unchecked_since() const { return unchecked_since_; }
 
-  void replayed() {
-    ++unchecked_;
+  // `steps_done` before that replay: fewer than before where a checkpoint was gone back to.
+  void replayed(int64_t steps_done) {
+    unchecked_since_ = unchecked_++ == 0 ? steps_done : std::min(unchecked_since_, steps_done);
     pause_ = std::max<int64_t>(pause_ - 1, 0);
   }
   // Seconds of that replay.
@@ -82,7 +84,7 @@ class CheckSchedule {
   bool always_ = false;
   bool must_check_ = false;
   int64_t in_a_row_ = 0;
-  int64_t unchecked_ = 0;
+  int64_t unchecked_ = 0, unchecked_since_ = 0;
   int64_t pause_ = 0;  // replays until the next check
   double check_seconds_ = 0, replay_seconds_ = 0;
   bool timed_alone_ = false;  // a replay, without a check in its step

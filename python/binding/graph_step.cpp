@@ -126,7 +126,8 @@ void bind_graph_step(py::module_& module) {
       .def("__call__", &LoopStep::step, py::arg("batch"), "One step; returns the loss, a 0-dim tensor that is yours.")
       .def("explain", &LoopStep::explain, py::arg("batch"), "What graph mode makes of a step; nothing is trained.")
       .def(
-          "report", [](LoopStep& step) { return to_list(step.get().report()); }, "One dict per signature of the step.")
+          "report", [](LoopStep& step) { return to_list(step.get().report()); },
+          "One dict per signature of the step: state, reason, replays, ..., and what was not checked (host_code).")
       .def(
           "set_mode", [](LoopStep& step, const std::string& mode) { step.get().set_mode(parse_mode(mode)); },
           py::call_guard<py::gil_scoped_release>(), py::arg("mode"), "'eager' or 'graph': the same bits either way.")

@@ -156,6 +156,9 @@ py::dict dict_of(const SignatureReport& report) {
   dict["eager_steps"] = report.eager_steps;
   dict["replays"] = report.replays;
   dict["checked"] = report.checked;
+  dict["unchecked"] = report.unchecked;
+  dict["unchecked_in_a_row"] = report.unchecked_in_a_row;
+  dict["host_code"] = to_text(UncheckedSteps{report.unchecked, report.unchecked_in_a_row});
   dict["differing"] = report.differing;
   dict["nondeterministic"] = report.nondeterministic;
   dict["bytes"] = report.bytes;
@@ -242,7 +245,7 @@ void bind_evaluation(py::class_<Trainer>& bound) {
            "What graph mode would make of a step with this batch; nothing is trained.")
       .def(
           "report", [](Trainer& t) { return to_list(t.get()); },
-          "One dict per signature of the step: state, reason, replays, ...");
+          "One dict per signature of the step: state, reason, replays, ..., and what was not checked (host_code).");
 }
 
 void bind_state(py::class_<Trainer>& bound) {

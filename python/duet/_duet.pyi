@@ -1242,7 +1242,7 @@ class BaseTrainer:
     def explain(self, batch: object) -> StepExplanation:
         """What graph mode would make of a step with this batch; nothing is trained."""
     def report(self) -> list:
-        """One dict per signature of the step: state, reason, replays, ..."""
+        """One dict per signature of the step: state, reason, replays, ..., and what was not checked (host_code)."""
     def save(self, folder: str) -> str:
         """Saves everything as <folder>/step-<step> and returns that path."""
     def load(self, path: str) -> None:
@@ -1279,7 +1279,7 @@ class GraphStep:
     def explain(self, batch: object) -> StepExplanation:
         """What graph mode makes of a step; nothing is trained."""
     def report(self) -> list:
-        """One dict per signature of the step."""
+        """One dict per signature of the step: state, reason, replays, ..., and what was not checked (host_code)."""
     def set_mode(self, mode: str) -> None:
         """'eager' or 'graph': the same bits either way."""
     @property

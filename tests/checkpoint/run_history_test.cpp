@@ -25,7 +25,8 @@ RunIdentity sample_identity() {
           .encoding = R"({"type":"Csv"})",
           .launch = "torchrun 1234",
           .parent = "runs/a/checkpoints/step-7",
-          .world_size = 4};
+          .world_size = 4,
+          .unchecked = UncheckedSteps{4820, 612, 17}};
 }
 
 void expect_same_identity(const RunIdentity& a, const RunIdentity& b) {
@@ -36,6 +37,10 @@ void expect_same_identity(const RunIdentity& a, const RunIdentity& b) {
   EXPECT_EQ(a.launch, b.launch);
   EXPECT_EQ(a.parent, b.parent);
   EXPECT_EQ(a.world_size, b.world_size);
+  ASSERT_EQ(a.unchecked.has_value(), b.unchecked.has_value());
+  if (!a.unchecked) return;
+  EXPECT_EQ(a.unchecked->confirmed, b.unchecked->confirmed);
+  EXPECT_EQ(to_text(*a.unchecked), to_text(*b.unchecked));
 }
 
 TEST(RunIdentity, IsInTheManifestOfEverySave) {
@@ -93,6 +98,44 @@ TEST(RunIdentity, ManifestsThatLeaveTensorsOutAreRefused) {
 }
 
 std::string latest_of(const CheckpointStore& store) { return fs::path(*store.find_latest()).filename(); }
+
+TEST(SuspectCheckpoints, ArePassedOverAndStayVerifiable) {
+  const TempDir folder;
+  const CheckpointStore reader(folder / "c");
+  CheckpointStore store(folder / "c", {.max_keep = -1});
+  for (const int64_t step : {10, 20, 30}) store.save(step, sample_state(step));
+  const std::string told = stderr_of([&] { store.mark_suspect_after(10, "the code has changed"); });
+  expect_contains(told, {"step-30, step-20", "at step 10"});
+  EXPECT_EQ(CheckpointStore::verify(folder / "c/step-20").suspect, "the code has changed");
+  expect_contains(stderr_of([&] { EXPECT_EQ(latest_of(reader), "step-10"); }), {"step-30' is suspect: the code"});
+  EXPECT_EQ(CheckpointStore::find(folder / "c/step-30"), folder / "c/step-30") << "whoever names one gets it";
+  EXPECT_EQ(store.list().size(), 3U);
+  store.save(30, sample_state(30));  // another one
+  EXPECT_EQ(latest_of(reader), "step-30");
+}
+
+TEST(SuspectCheckpoints, AreTakenWhereThereAreNoOthersAndSayWhy) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  store.save(10, sample_state(10));
+  store.mark_suspect_after(0, "the code has changed");
+  EXPECT_EQ(store.set_aside_after(5), folder / "c.1");
+  const std::string told =
+      stderr_of([&] { expect_same_state(sample_state(10), CheckpointStore::load(folder / "c.1")); });
+  expect_contains(told, {"step-10' is suspect: the code has changed"});
+}
+
+TEST(SuspectCheckpoints, WhatComesBeforeAllDoubtIsKept) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c", {.max_keep = 2});
+  for (int64_t step = 10; step <= 70; step += 10) {
+    store.set_identity({.unchecked = UncheckedSteps{100, 100, step < 60 ? 25 : 60}});
+    store.save(step, sample_state(step));
+    const bool is_in_doubt = step >= 40 && step < 60;
+    EXPECT_EQ(store.list().size(), is_in_doubt ? 3U : step == 10 ? 1U : 2U) << step;
+    if (is_in_doubt) EXPECT_EQ(fs::path(store.list().back()).filename(), "step-20");
+  }
+}
 
 TEST(RunThatWentBack, LeavesTheLaterStepsBesideTheRoot) {
   const TempDir folder;

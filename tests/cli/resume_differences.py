@@ -127,6 +127,24 @@ def damaged(case):
     expect(re.search(r"resumed from .*step-2", text), text)
 
 
+def suspect(case):
+    case.program.run("train", "config.yaml", "work_dir=odd", "--mode", "graph", "graph.check=off")
+    place = case.folder / "odd/checkpoints"
+    means = json.loads((place / "step-4/manifest.json").read_text(encoding="utf-8"))["unchecked"]
+    expect(means["replays"] == 1 and "1 replays did not run their host code" in means["means"], means)
+    (place / "step-4/suspect").write_text("the host code has changed\n", encoding="utf-8")
+    text = case.program.run("inspect", "odd/checkpoints/step-4")
+    for line in ("host code: 1 replays did not run", "SUSPECT: the host code has changed", "verified: every hash matches"):
+        expect(line in text, f"expected '{line}' in:\n{text}")
+    listed = [line for line in case.program.run("list", ".").splitlines() if line.startswith(("odd ", "run "))]
+    expect(any("1, 1 in a row; suspect: step-4" in line for line in listed), listed)
+    expect(any(re.search(r" 0  +\d", line) for line in listed if line.startswith("run ")), listed)
+    text = case.program.run("train", "config.yaml", "work_dir=odd", "--resume", "auto", "--mode", "graph")
+    expect(re.search(r"step-4' is suspect: the host code has changed; passing over it for .*step-2", text), text)
+    expect(re.search(r"resumed from .*step-2", text) and "training ends at step 4" in text, text)
+    expect("the host code of every step has run" in text, text)
+
+
 def checkpoints_lie_elsewhere(case):
     wish = ("train", "config.yaml", "work_dir=far", "default_hooks.checkpoint.out_dir=scratch")
     case.program.run(*wish, "default_hooks.checkpoint.interval_time=30 min")
@@ -167,7 +185,7 @@ def main():
         saved = manifest_of(folder, "run", 4)
         expect(saved["world_size"] == 1 and saved["parent"] == "" and saved["data"].startswith("Csv, 40 samples, "), saved)
         for check in (says_nothing_where_nothing_differs, checkpoint_wins, config_wins, the_record_reproduces_the_run,
-                      other_data, other_world, damaged, checkpoints_lie_elsewhere,
+                      other_data, other_world, damaged, suspect, checkpoints_lie_elsewhere,
                       a_run_that_fails_gives_an_earlier_one_its_place_back):
             check(case)
             print(check.__name__.replace("_", " "), flush=True)

@@ -51,41 +51,47 @@ at::Tensor loss_of(TwoLayers& net, const Batch& batch) {
          made.sum().to(torch::kFloat);
 }
 
+TrapRun run_with(const TrapLoss& loss) {
+  TrapRun run;
+  run.loss = loss;
+  run.batch = [](int64_t n) {
+    Batch batch = batch_at(n % 97);
+    batch.set("input", batch["input"].to(torch::kFloat));
+    return batch;
+  };
+  return run;
+}
+
 }  // namespace
 
 void add_setting_cases(Traps& add) {
   for (const Setting& setting : settings()) {
     add(setting.name + "AroundTenSteps", [setting] {
-      TrapRun run;
-      run.loss = loss_of;
+      TrapRun run = run_with(loss_of);
       run.between = [set = setting.set](BaseTrainer&, int64_t n) {
         if (n == 30 || n == 40) set(n == 30);
       };
       return run;
     });
     add(setting.name + "InsideTenSteps", [setting] {
-      TrapRun run;
       auto calls = std::make_shared<int64_t>(0);
-      run.loss = [calls, set = setting.set](TwoLayers& net, const Batch& batch) {
+      return run_with([calls, set = setting.set](TwoLayers& net, const Batch& batch) {
         const bool on = ++*calls > 30 && *calls <= 40;
         if (on) set(true);
         const at::Tensor loss = loss_of(net, batch);
         if (on) set(false);
         return loss;
-      };
-      return run;
+      });
     });
     add(
         setting.name + "InsideEachStep",
         [setting] {
-          TrapRun run;
-          run.loss = [set = setting.set](TwoLayers& net, const Batch& batch) {
+          return run_with([set = setting.set](TwoLayers& net, const Batch& batch) {
             set(true);
             const at::Tensor loss = loss_of(net, batch);
             set(false);
             return loss;
-          };
-          return run;
+          });
         },
         setting.may_change_inside ? "" : "changes a setting between its ops");
   }

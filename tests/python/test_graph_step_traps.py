@@ -173,6 +173,28 @@ def test_replays_do_not_run_the_loss_function():
         step(batch)
     assert len(calls) < 20, len(calls)
     assert not step.explain(batch).text().count("somebody keeps")
+    report = step.report()[0]
+    assert report["replays"] - len(calls) <= report["unchecked"] >= report["unchecked_in_a_row"] > 20, report
+    assert f"{report['unchecked']} replays did not run their host code" in report["host_code"], report
+
+
+def test_code_that_throws_between_steps_is_not_checked():
+    module = toy.model()
+    fails = []
+
+    def loss(model, batch):
+        if fails:
+            raise ValueError("at the end of the data")
+        return toy.loss(model, batch)
+
+    for check, unchecked in (("off", True), ("every", False)):
+        step = duet.graph_step(module, loss, adam(module), check=check)
+        for batch in toy.batches(20):
+            step(batch)
+        fails.append(1)
+        step.set_mode("eager")
+        fails.clear()
+        assert (step.report()[0]["unchecked"] > 0) == unchecked, step.report()
 
 
 class Counting(toy.Net):
