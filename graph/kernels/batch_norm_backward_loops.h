@@ -45,8 +45,8 @@ void add_planes(GradSums& sums, const BatchNormBackward& work, int64_t image, in
     const Floats without_mean = subtract(load(x + p * step + i, rest), mean);
     const float grad_sum = sum_of_lanes(select(rest, add(grads[p], g), grads[p]));
     const float product_sum = sum_of_lanes(select(rest, add(multiply(without_mean, g), products[p]), products[p]));
-    sums.grad = add(sums.grad, grad_sum);
-    sums.product = add(sums.product, product_sum);
+    sums.grad = add(sums.grad, double{grad_sum});
+    sums.product = add(sums.product, double{product_sum});
   }
 }
 
