@@ -38,7 +38,7 @@
 #include "optim/groups/param_group.h"            // ParamGroup: parameters with hyper-parameters of their own; rules
 #include "optim/hyper_parameters.h"              // HyperParameters: lr and its like, and their schedules
 #include "optim/optimizers/optimizer_kind.h"     // OptimizerKind: an optimizer of your own
-#include "optim/optimizers/optimizer_options.h"  // SGD, Adam, AdamW, ... LBFGS; ClipNorm, ClipValue
+#include "optim/optimizers/optimizer_options.h"  // SGD, Adam, AdamW, ... LBFGS; ClipNorm, ClipValue, ClipWith
 #include "optim/schedules/schedule.h"            // Linear, Cosine, ...: hyper-parameters as closed forms
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 

@@ -1,9 +1,10 @@
 #include "base/error.h"
+#include "base/detail/caller_words.h"
 #include "base/detail/text.h"
 
 namespace duet {
 
 Error::Error(const std::string& message, int exit_code)
-    : std::runtime_error(harmless_text(message)), exit_code_(exit_code) {}
+    : std::runtime_error(harmless_text(in_callers_words(message))), exit_code_(exit_code) {}
 
 }  // namespace duet

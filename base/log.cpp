@@ -4,6 +4,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include "base/detail/caller_words.h"
 #include "base/detail/text.h"
 
 namespace duet {
@@ -37,7 +38,9 @@ spdlog::level::level_enum level_of(LogLevel level) {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view message) { logger().log(level_of(level), prefix() + harmless_text(message)); }
+void log(LogLevel level, std::string_view message) {
+  logger().log(level_of(level), prefix() + harmless_text(in_callers_words(std::string(message))));
+}
 
 void set_log_prefix(std::string_view text) { prefix() = text; }
 

@@ -11,7 +11,7 @@ void StateDict::set(const std::string& name, StateValue value) { values_[name] =
 
 bool StateDict::has(const std::string& name) const { return tensors_.count(name) != 0 || values_.count(name) != 0; }
 
-const at::Tensor& StateDict::tensor(const std::string& name) const {
+const at::Tensor& StateDict::tensor(const std::string& name) const& {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     throw CheckpointError("[StateDict] tensor '" + name + "' is missing; the checkpoint belongs to another set-up");
@@ -51,7 +51,7 @@ double StateDict::number(const std::string& name) const {
   return typed<double>(found, name, "a number");
 }
 
-const std::string& StateDict::text(const std::string& name) const {
+const std::string& StateDict::text(const std::string& name) const& {
   return typed<std::string>(value(name, "text"), name, "a text");
 }
 

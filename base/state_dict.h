@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <variant>
 #include <ATen/core/Tensor.h>
 
@@ -19,11 +20,13 @@ class StateDict {
 
   bool empty() const { return tensors_.empty() && values_.empty(); }
   bool has(const std::string& name) const;
-  const at::Tensor& tensor(const std::string& name) const;
+  const at::Tensor& tensor(const std::string& name) const&;
+  at::Tensor tensor(const std::string& name) && { return std::as_const(*this).tensor(name); }
   bool flag(const std::string& name) const;
   int64_t integer(const std::string& name) const;
   double number(const std::string& name) const;
-  const std::string& text(const std::string& name) const;
+  const std::string& text(const std::string& name) const&;
+  std::string text(const std::string& name) && { return std::as_const(*this).text(name); }
 
   // Adds everything of `part` under `prefix` + "."
   void put(const std::string& prefix, const StateDict& part);
@@ -32,8 +35,10 @@ class StateDict {
   // Everything but that.
   StateDict without(const std::string& prefix) const;
 
-  const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
-  const std::map<std::string, StateValue>& values() const { return values_; }
+  const std::map<std::string, at::Tensor>& tensors() const& { return tensors_; }
+  std::map<std::string, at::Tensor> tensors() && { return std::move(tensors_); }
+  const std::map<std::string, StateValue>& values() const& { return values_; }
+  std::map<std::string, StateValue> values() && { return std::move(values_); }
 
  private:
   const StateValue& value(const std::string& name, const char* expected) const;

@@ -11,7 +11,7 @@ endfunction()
 add_library(duet STATIC)
 add_library(duet::duet ALIAS duet)
 duet_sources(sources ${DUET_FOLDERS})
-list(REMOVE_ITEM sources base/log.cpp base/detail/one_line.cpp)  # compiled apart
+list(REMOVE_ITEM sources base/log.cpp base/detail/caller_words.cpp base/detail/one_line.cpp)  # compiled apart
 list(APPEND sources make_trainer.cpp)
 
 # The build picks the platform, functions do not: of each pair of files one.

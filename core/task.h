@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -100,9 +101,14 @@ class ModuleTask : public Task {
   // `prediction` is what ForwardFn gave, undefined without one.
   using LossFn = std::function<StepOutput(Module&, const at::Tensor& prediction, const Batch&)>;
   using WeightFn = std::function<double(const Batch&)>;
+  using GraphKeyFn = std::function<std::string()>;
 
   ModuleTask(std::shared_ptr<Module> module, ForwardFn forward, LossFn loss, WeightFn weight = nullptr)
       : module_(std::move(module)), forward_(std::move(forward)), loss_(std::move(loss)), weight_(std::move(weight)) {}
+
+  void set(WeightFn weight) { weight_ = std::move(weight); }
+  void set(GraphKeyFn graph_key) { graph_key_ = std::move(graph_key); }
+  void set(std::nullptr_t) {}
 
   Module& module() { return *module_; }
 
@@ -142,6 +148,7 @@ class ModuleTask : public Task {
   }
 
   double weight(const Batch& batch) const override { return weight_ ? weight_(batch) : Task::weight(batch); }
+  std::string graph_key() const override { return graph_key_ ? graph_key_() : std::string(); }
 
   StepOutput training_step(const Batch& batch) override {
     const at::Tensor prediction = forward(batch);
@@ -170,6 +177,7 @@ class ModuleTask : public Task {
   ForwardFn forward_;
   LossFn loss_;
   WeightFn weight_;
+  GraphKeyFn graph_key_;
 };
 
 // A module as make_task takes it: a shared_ptr, or a ModuleHolder such as torch::nn::Linear.
@@ -209,44 +217,56 @@ concept LossOfPrediction = std::is_invocable_v<Function&, const at::Tensor&, con
 template <class Function>
 concept WeightOfBatch = std::is_convertible_v<Function, std::function<double(const Batch&)>>;
 
+template <class Function>
+concept GraphKey = std::is_convertible_v<Function, std::function<std::string()>>;
+
+template <class Function>
+inline constexpr bool is_null = std::is_null_pointer_v<Function>;
+
+// What may come last: a weight, a graph_key, or both.
 template <class... Functions>
-inline constexpr bool is_loss_and_weight = false;
-template <LossOfPrediction Loss>
-inline constexpr bool is_loss_and_weight<Loss> = true;
-template <LossOfPrediction Loss, WeightOfBatch Weight>
-inline constexpr bool is_loss_and_weight<Loss, Weight> = true;
+inline constexpr bool are_further = ((WeightOfBatch<Functions> || GraphKey<Functions>) && ...) &&
+                                    (0 + ... + (WeightOfBatch<Functions> && !is_null<Functions>)) < 2 &&
+                                    (0 + ... + (GraphKey<Functions> && !is_null<Functions>)) < 2;
+
+template <class... Functions>
+inline constexpr bool are_loss_and_further = false;
+template <LossOfPrediction Loss, class... More>
+inline constexpr bool are_loss_and_further<Loss, More...> = are_further<More...>;
 
 // Whether make_task(holder, functions...) makes a task of them.
 template <class Holder, class First, class... More>
 concept MakesTask = requires(const Holder& holder) { shared_module(holder); } &&
-                    ((LossOfModule<First, ModuleIn<Holder>> && sizeof...(More) < 2 && (WeightOfBatch<More> && ...)) ||
-                     (ForwardOfModule<First, ModuleIn<Holder>> && is_loss_and_weight<More...>));
+                    ((LossOfModule<First, ModuleIn<Holder>> && are_further<More...>) ||
+                     (ForwardOfModule<First, ModuleIn<Holder>> && are_loss_and_further<More...>));
 
 // A Task from a module and its loss: loss(module&, batch) -> 0-dim tensor, or StepOutput with further values to log.
-// `weight(batch)` is the count that the loss is a mean over; without it the samples.
-template <class Holder, class Loss, class Module = ModuleIn<Holder>>
-std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss,
-                                              typename ModuleTask<Module>::WeightFn weight = nullptr)
-  requires LossOfModule<Loss, Module>
+// `further`: weight(batch), the count that the loss is a mean over, without it the samples; and graph_key(), which is
+// Task::graph_key().
+template <class Holder, class Loss, class... Further, class Module = ModuleIn<Holder>>
+std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss, Further... further)
+  requires LossOfModule<Loss, Module> && are_further<Further...>
 {
   auto of_module = [loss = std::move(loss)](Module& own, const at::Tensor&, const Batch& batch) mutable {
     return to_step_output(loss(own, batch));
   };
-  return std::make_unique<ModuleTask<Module>>(shared_module(module), nullptr, std::move(of_module), std::move(weight));
+  auto task = std::make_unique<ModuleTask<Module>>(shared_module(module), nullptr, std::move(of_module));
+  (task->set(std::move(further)), ...);
+  return task;
 }
 
 // The same with a forward(module&, batch) -> prediction of its own, from which loss(prediction, batch) follows:
 // evaluation then has a "prediction", and predict() works.
-template <class Holder, class Forward, class Loss, class Module = ModuleIn<Holder>>
-std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forward, Loss loss,
-                                              typename ModuleTask<Module>::WeightFn weight = nullptr)
-  requires ForwardOfModule<Forward, Module> && LossOfPrediction<Loss>
+template <class Holder, class Forward, class Loss, class... Further, class Module = ModuleIn<Holder>>
+std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forward, Loss loss, Further... further)
+  requires ForwardOfModule<Forward, Module> && LossOfPrediction<Loss> && are_further<Further...>
 {
   auto of_prediction = [loss = std::move(loss)](Module&, const at::Tensor& prediction, const Batch& batch) mutable {
     return to_step_output(loss(prediction, batch));
   };
-  return std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), std::move(of_prediction),
-                                              std::move(weight));
+  auto task = std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), std::move(of_prediction));
+  (task->set(std::move(further)), ...);
+  return task;
 }
 
 // Anything else does not compile.
@@ -257,7 +277,7 @@ std::unique_ptr<Task> make_task(const Holder& /*module*/, const First& /*first*/
   static_assert(MakesTask<Holder, First, More...>,
                 "make_task takes a shared_ptr or ModuleHolder and either loss(Module&, const Batch&), or "
                 "forward(Module&, const Batch&) -> Tensor and loss(const Tensor&, const Batch&); a loss gives a "
-                "Tensor or a StepOutput, and weight(const Batch&) -> double may come last");
+                "Tensor or a StepOutput, and weight(const Batch&) -> double and graph_key() -> string may come last");
   return nullptr;
 }
 

@@ -167,7 +167,7 @@ class BaseTrainer : public Stateful {
   const Progress& progress() const { return context_.progress; }
   const std::string& stop_reason() const { return context_.control.stop_reason; }
   RunOutcome outcome() const { return context_.control.outcome; }
-  const std::string& mode() const { return context_.mode; }
+  Mode mode() const { return parse_mode(context_.mode); }
   // How the steps to come are run, from the next one on: the same bits either way. Captured steps stay for the way
   // back. All ranks change together. Throws ConfigError for graph mode where there is none: an EagerTrainer made by
   // its own constructor (make_trainer() gives one that can), or an optimizer that no capture can hold.

@@ -12,17 +12,28 @@ namespace duet {
 
 namespace {
 
+template <class Options>
+std::string first_changed(const Options& options) {
+  const Options defaults{};
+  for (const OptionField& field : Options::fields()) {
+    if (field.get && field.get(&options) != field.get(&defaults)) return field.name;
+  }
+  return {};
+}
+
 const TrainerOptions& step_alone(const TrainerOptions& options) {
-  const LoopOptions& loop = options.loop;
   const auto refuse = [](bool given, const std::string& what, const std::string& way_out) {
     require<ConfigError>(!given, "[GraphStep] found " + what + ", expected the options of a step alone; " + way_out);
   };
   options.validate();
   refuse(!options.schedules.empty(), "schedules", "give them to hyper_parameters().set_schedule()");
-  refuse(!options.work_dir.empty(), "a work_dir", "a step writes no files");
-  refuse(loop.accumulate != 1, "accumulate", "call the step with a list of micro-batches");
-  refuse(loop.max_steps > 0 || loop.max_epochs > 0 || loop.max_seconds > 0, "limits of a loop", "the loop is yours");
+  refuse(!options.work_dir.empty(), "work_dir", "a step writes no files");
+  refuse(!options.amp_eval, "amp_eval", "a step evaluates nothing");
+  refuse(options.loop.accumulate != 1, "accumulate", "call the step with a list of micro-batches");
+  const std::string of_loop = first_changed(options.loop), of_ranks = first_changed(options.distributed);
+  refuse(!of_loop.empty(), of_loop, "the loop is yours");
   refuse(!options.distributed.communicator->is_alone(), "several ranks", "train with a GraphTrainer");
+  refuse(!of_ranks.empty(), of_ranks, "a step knows of no other ranks: train with a GraphTrainer");
   return options;
 }
 

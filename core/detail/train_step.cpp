@@ -21,6 +21,7 @@
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/detail/gradient_check.h"
 #include "optim/optimizers/detail/optimizer.h"
+#include "optim/optimizers/detail/parameter_layout.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {
@@ -64,9 +65,11 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   outside_ = std::make_unique<OutsideParameters>(parameters_, task_->named_parameters());
   optimizer_ = Optimizer::create(options_.optimizer, groups, /*may_skip=*/options_.non_finite != NonFinite::kApply);
   if (optimizer_->needs_closure()) check_closure_options(options_);
+  const bool only_stepped = !scaler_ && options_.non_finite == NonFinite::kApply;
   const OptimizerKind* kind = find_optimizer_kind(options_.optimizer);
-  takes_sparse_ = kind != nullptr && kind->takes_sparse && !options_.clip_grad && !scaler_ &&
-                  options_.non_finite == NonFinite::kApply;
+  takes_sparse_ = kind != nullptr && kind->takes_any_layout && !options_.clip_grad && only_stepped;
+  const bool clips = options_.clip_grad && !std::holds_alternative<ClipWith>(*options_.clip_grad);
+  lays_out_ = clips || !only_stepped || (kind != nullptr && kind->fused && !kind->takes_any_layout);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   if (!communicator().is_alone()) {
     NamedTensors all = task_->named_parameters();
@@ -201,6 +204,14 @@ void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& 
     backward(target);
   }
   if (distributed_) distributed_->after_backward(output, !micro_batches.batches.empty());
+  lay_out_gradients();
+}
+
+// Before any hook looks, so that it sees the gradients that are clipped and stepped with.
+void TrainStep::lay_out_gradients() const {
+  if (!lays_out_) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : parameters_) lay_out_gradient(parameter.second);
 }
 
 std::vector<at::Tensor> TrainStep::gradients() const {

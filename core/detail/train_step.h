@@ -85,6 +85,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   void check_no_gradients() const;
   void forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void backward(const at::Tensor& loss);
+  void lay_out_gradients() const;
   void without_step(const std::function<void()>& passes);
   void forward_backward_alone(const Batch& batch);
   std::vector<at::Tensor> gradients() const;
@@ -105,6 +106,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   at::Tensor failed_;                             // kRaise: 1 since a step was not finite; float32 [1]
   static constexpr int64_t kReadInterval = 50;    // steps between two looks at failed_ where a look costs a wait
   bool takes_sparse_ = false;                     // gradients of any layout
+  bool lays_out_ = true;                          // gradients as their parameters, strides too
   bool checks_loss_ = false;                      // non_finite was asked for
   int64_t unread_steps_ = 0;                      // since failed_ was last read
 };

@@ -360,6 +360,7 @@ std::string GraphExecutor::who(const SignatureEntry& entry) const {
 // By value: the reason may lie in the step that goes.
 void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
   entry.give_up(std::move(reason));
+  if (!told_.insert(entry.report.reason).second) return;
   log_warning(who(entry) + " runs eager: " + entry.report.reason);
 }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 #include "core/detail/step_executor.h"
 #include "graph/detail/capture_method.h"
@@ -71,8 +72,9 @@ class GraphExecutor : public StepExecutor {
   CaptureMethod method_;  // its device outlives the steps in the cache
   Fallback fallback_;
   SignatureCache cache_;
-  AddressLedger ledger_;              // of the tensors that captured steps read and write
-  SignatureEntry* chosen_ = nullptr;  // by choose(), for run()
+  std::unordered_set<std::string> told_;  // reasons why steps run eager, each warned of once
+  AddressLedger ledger_;                  // of the tensors that captured steps read and write
+  SignatureEntry* chosen_ = nullptr;      // by choose(), for run()
   int64_t steps_ = 0;
   int64_t steps_done_ = 0;  // StepObserver's, before the step that runs
   int64_t settled_ = 0;     // of `steps_`, by the last settle()

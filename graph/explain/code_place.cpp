@@ -12,6 +12,7 @@
 #include <execinfo.h>
 #include <sys/auxv.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
+#include "core/detail/user_place.h"
 #include "graph/explain/symbol_table.h"
 
 namespace duet {
@@ -160,6 +161,7 @@ std::string short_function_name(const std::string& demangled) {
 }
 
 std::string place_in_user_code() {
+  if (const auto place = user_place()) return *place;
   std::array<void*, 256> addresses{};
   const int count = backtrace(addresses.data(), static_cast<int>(addresses.size()));
   for (int i = 0; i < count; ++i) {

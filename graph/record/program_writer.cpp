@@ -6,6 +6,7 @@
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
 #include "base/error.h"
+#include "core/detail/user_place.h"
 #include "graph/record/host_reads.h"
 #include "graph/record/kept_tensors.h"
 #include "graph/record/obstacle.h"
@@ -77,7 +78,8 @@ void ProgramWriter::throw_if_refused() const {
 void ProgramWriter::fail_here(const std::string& what, const std::string& way_out) {
   const std::string where = place_after(last_parameter_);
   if (tells_all()) listener_->on_obstacle(op_, {what, way_out}, where);
-  refuse(what + ", " + where + "; " + way_out);
+  const std::string line = user_place().value_or("");
+  refuse(what + ", " + where + (line.empty() ? "" : ", at " + line) + "; " + way_out);
 }
 
 // Tensors that the host makes out of numbers are constants of the step. Larger ones are not: a comparison of each would

@@ -49,23 +49,31 @@ GradientCheck clip_other_norm(const std::vector<at::Tensor>& gradients, const Cl
   return verdict;
 }
 
-GradientCheck clip_value(const std::vector<at::Tensor>& gradients, double limit, const at::Tensor& loss_scale,
-                         bool check_finite) {
+// `clip` changes the unscaled gradients in place.
+template <class Clip>
+GradientCheck clip_in_place(const std::vector<at::Tensor>& gradients, const Clip& clip, const at::Tensor& loss_scale,
+                            bool check_finite) {
   GradientCheck verdict;
-  if (check_finite || loss_scale.defined()) {
-    verdict.found_inf = unscale(gradients, loss_scale);
-  }
+  if (check_finite || loss_scale.defined()) verdict.found_inf = unscale(gradients, loss_scale);
+  clip(gradients);
+  return verdict;
+}
+
+void clamp(const std::vector<at::Tensor>& gradients, double limit) {
   at::_foreach_clamp_max_(gradients, limit);
   at::_foreach_clamp_min_(gradients, -limit);
-  return verdict;
 }
 
 }  // namespace
 
 GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
                               const at::Tensor& loss_scale, bool check_finite) {
+  if (const auto* own = clip ? std::get_if<ClipWith>(&*clip) : nullptr) {
+    return clip_in_place(gradients, own->function, loss_scale, check_finite);
+  }
   if (const auto* by_value = clip ? std::get_if<ClipValue>(&*clip) : nullptr) {
-    return clip_value(gradients, by_value->clip_value, loss_scale, check_finite);
+    const auto limit = [&](const auto& all) { clamp(all, by_value->clip_value); };
+    return clip_in_place(gradients, limit, loss_scale, check_finite);
   }
   if (const auto* norm = clip ? std::get_if<ClipNorm>(&*clip) : nullptr) {
     const bool other = norm->norm_type > 2 && std::isfinite(norm->norm_type) && (check_finite || loss_scale.defined());

@@ -11,6 +11,8 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/sqrt.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/grouped_optimizer.h"
 #include "optim/optimizers/optimizer_options.h"
@@ -63,6 +65,12 @@ std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, co
   return create(options, ParamGroups{{"", parameters, {}}});
 }
 
+void throw_state_index(std::size_t index, std::size_t size) {
+  throw ConfigError(c10::str("[KernelCall] the optimizer's kernel reads state at index ", index,
+                             ", expected one below ", size,
+                             "; state is [slot][parameter], with slots in the order of OptimizerKind::slots"));
+}
+
 }  // namespace duet
 
 namespace duet::kernel_math {
@@ -98,6 +106,7 @@ void step_in_float32(const KernelCall& call, const std::function<void(const Kern
   for (Tensors& tensors : wide.state) widen(tensors);
   step(wide);
   write_back(wide.parameters, call.parameters);
+  if (call.grad_scale.defined()) write_back(wide.gradients, call.gradients);
   for (std::size_t slot = 0; slot < call.state.size(); ++slot) write_back(wide.state[slot], call.state[slot]);
 }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include "../../base/batch.h"
@@ -12,11 +13,25 @@ namespace duet {
 class DeviceHyperParameters;
 class OptimizerOptions;
 
+[[noreturn]] void throw_state_index(std::size_t index, std::size_t size);
+
+// A list whose indices are checked: a kernel easily takes [parameter][slot] for [slot][parameter].
+template <class T>
+struct CheckedList : std::vector<T> {
+  T& operator[](std::size_t index) { return const_cast<T&>(std::as_const(*this)[index]); }
+  const T& operator[](std::size_t index) const {
+    if (index >= this->size()) throw_state_index(index, this->size());
+    return std::vector<T>::operator[](index);
+  }
+};
+
 // The tensors of one kernel call: parameters of one group that have the same number of steps behind them.
 struct KernelCall {
   std::vector<at::Tensor> parameters;
-  std::vector<at::Tensor> gradients;  // of the loss itself; for a fused kernel still to be divided by grad_scale
-  std::vector<std::vector<at::Tensor>> state;  // by slot, in the order of the optimizer's slots
+  // The very tensors that parameters show as grad(): of the loss itself; for a fused kernel laid out as their
+  // parameters, and still to be divided by grad_scale.
+  std::vector<at::Tensor> gradients;
+  CheckedList<CheckedList<at::Tensor>> state;  // by slot, in the order of the optimizer's slots, then by parameter
   at::Tensor step;                             // float32, 0-dim: steps of these parameters, this one included
   const DeviceHyperParameters* numbers = nullptr;
   std::size_t group = 0;
@@ -61,8 +76,9 @@ struct OptimizerKind {
   // The same step over tensors, for a device whose fused kernel takes from the host what a step needs from the device.
   // Without one, schedules of other numbers than lr are refused there.
   std::function<void(const KernelCall& call, const OptimizerOptions& options)> unfused{};
-  // The kernel takes gradients of any layout (of an Embedding with sparse), where nothing clips, scales or checks them.
-  bool takes_sparse = false;
+  // The kernel takes gradients of any layout and strides (sparse ones of an Embedding), where nothing clips, scales or
+  // checks them.
+  bool takes_any_layout = false;
 };
 
 extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;    // over ATen's fused kernels: fused.cpp

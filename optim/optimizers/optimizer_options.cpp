@@ -241,4 +241,12 @@ const OptionFields& ClipValue::fields() {
   });
 }
 
+const OptionFields& ClipWith::fields() {
+  return described<ClipWith>("ClipWith", [](const auto& add) {
+    add.rule([](const ClipWith& clip) {
+      require<ConfigError>(clip.function != nullptr, "[ClipWith] function is null, expected what clips; give it one");
+    });
+  });
+}
+
 }  // namespace duet

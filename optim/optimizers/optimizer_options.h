@@ -3,11 +3,13 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
+#include <ATen/core/Tensor.h>
 #include "../../base/options.h"
 
 namespace duet {
@@ -232,6 +234,12 @@ struct ClipValue {
   static const OptionFields& fields();
 };
 
-using ClipGrad = std::variant<ClipNorm, ClipValue>;
+// Changes the gradients by a function of one's own, in place, by ops alone: unscaled ones, before the optimizer's step.
+struct ClipWith {
+  std::function<void(const std::vector<at::Tensor>& gradients)> function;
+  static const OptionFields& fields();
+};
+
+using ClipGrad = std::variant<ClipNorm, ClipValue, ClipWith>;
 
 }  // namespace duet

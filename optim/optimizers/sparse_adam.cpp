@@ -79,6 +79,6 @@ const OptimizerKind kSparseAdam{.name = "SparseAdam",
                                 .slots = sparse_adam_slots,
                                 .numbers = numbers_in,
                                 .kernel = sparse_adam_kernel,
-                                .takes_sparse = true};
+                                .takes_any_layout = true};
 
 }  // namespace duet

@@ -1,7 +1,10 @@
 #include "python/binding/graph_step.h"
+#include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
+#include "base/detail/caller_words.h"
 #include "base/error.h"
 #include "graph/graph_trainer.h"
 #include "python/binding/batch_tree.h"
@@ -14,8 +17,7 @@ namespace duet::python {
 
 namespace {
 
-// A task of a loop that belongs to somebody else: the model's training flags stay theirs, and each step begins with
-// what the loop did before its optimizer's step.
+// A task of a loop that belongs to somebody else: the model's training flags stay theirs.
 class LoopTask : public PythonTask {
  public:
   LoopTask(py::object model, Functions functions, std::shared_ptr<TorchOptimizer> optimizer)
@@ -39,16 +41,53 @@ class LoopTask : public PythonTask {
 // What a loop has.
 struct Loop {
   py::object model, loss, optimizer;
-  py::object before_step;  // called between backward and the optimizer's step, or None
+  py::object clip;  // called between backward and the optimizer's step, or None
 };
+
+// Why graph_step does not take an option of the trainers, which a loop has no use for.
+const char* way_out(const std::string& name) {
+  const std::map<std::string, const char*> ways = {
+      {"schedules", "step a scheduler of torch.optim in the loop"},
+      {"param_groups", "give the groups to the optimizer"},
+      {"allow_untrained", "the optimizer's parameters are those that are trained"},
+      {"freeze", "call requires_grad_(False) and eval() on what is frozen, and leave it out of the optimizer"},
+      {"device", "move the model with model.to()"},
+      {"weight", "the loss is taken as it is"},
+      {"accumulate", "use duet.GraphTrainer"},
+      {"amp_eval", "evaluate in the loop, under torch.autocast"},
+  };
+  const auto found = ways.find(name);
+  return found != ways.end() ? found->second : "do it in the loop, or use duet.GraphTrainer";
+}
+
+TrainerArguments read_loop_arguments(const py::kwargs& arguments) {
+  std::vector<std::string> taken = {"amp", "forward", "graph_key", "loss_scale", "non_finite"};
+  for (const OptionField& field : GraphOptions::fields()) taken.push_back(field.name);
+  const std::vector<std::string> all = trainer_arguments();
+  for (const auto& item : arguments) {
+    const auto name = py::cast<std::string>(item.first);
+    const bool of_trainers = std::ranges::find(all, name) != all.end();
+    require<ConfigError>(!of_trainers || std::ranges::find(taken, name) != taken.end(),
+                         "[graph_step] '" + name + "' is an option of the trainers, not of a step; " + way_out(name));
+  }
+  return read_arguments(arguments, "graph_step", taken);
+}
+
+const CallerWords& step_words() {
+  static const CallerWords words = {{"[GraphTrainer]", "[graph_step]"}, {"[GraphStep]", "[graph_step]"}};
+  return words;
+}
 
 class LoopStep {
  public:
   LoopStep(Loop loop, const std::string& mode, const py::kwargs& arguments)
-      : optimizer_(std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.before_step)) {
-    TrainerArguments sorted = read_arguments(arguments);
+      : optimizer_(std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.clip)) {
+    const CallerWordsScope words(step_words());
+    TrainerArguments sorted = read_loop_arguments(arguments);
     sorted.functions.loss = share(std::move(loop.loss));
     sorted.options.optimizer = optimizer_->options();
+    sorted.options.clip_grad = optimizer_->clip();
+    require_skippable(sorted.options);
     sorted.options.param_groups = [optimizer = optimizer_](Task&, const OptimizerOptions&) {
       return optimizer->groups();
     };
@@ -62,8 +101,20 @@ class LoopStep {
   }
   ~LoopStep() { let_go(); }
 
+  // Of an optimizer that is recorded as it is nobody knows what to leave unchanged.
+  void require_skippable(const TrainerOptions& options) const {
+    const bool may_skip =
+        options.non_finite != NonFinite::kApply || options.loss_scale.has_value() || options.amp == at::kHalf;
+    require<ConfigError>(
+        !may_skip || optimizer_->can_skip(),
+        "[graph_step] non_finite and loss_scale (amp=torch.float16 has one) skip steps, which only SGD, "
+        "Adam, AdamW, RMSprop and Adagrad can, on the CPU, in float32 or float64, without foreach, "
+        "capturable and hooks; leave these options out, or use such an optimizer");
+  }
+
   at::Tensor step(const py::object& object) {
     const Busy busy(busy_);
+    const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
     optimizer_->bring_numbers();
     at::Tensor loss;
@@ -77,6 +128,7 @@ class LoopStep {
 
   StepExplanation explain(const py::object& object) {
     const Busy busy(busy_);
+    const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
     optimizer_->bring_numbers();
     const py::gil_scoped_release no_gil;
@@ -117,19 +169,23 @@ py::dict log_of(LoopStep& step) {
 void bind_graph_step(py::module_& module) {
   py::class_<LoopStep>(module, "GraphStep", collected<LoopStep>(),
                        "The step of an existing loop: call it with a batch.")
-      .def(py::init([](py::object model, py::object loss, py::object optimizer, py::object before_step,
+      .def(py::init([](py::object model, py::object loss, py::object optimizer, py::object clip,
                        const std::string& mode, const py::kwargs& arguments) {
-             Loop loop{std::move(model), std::move(loss), std::move(optimizer), std::move(before_step)};
+             Loop loop{std::move(model), std::move(loss), std::move(optimizer), std::move(clip)};
              return std::make_unique<LoopStep>(std::move(loop), mode, arguments);
            }),
-           py::arg("model"), py::arg("loss"), py::arg("optimizer"), py::arg("before_step"), py::arg("mode"))
+           py::arg("model"), py::arg("loss"), py::arg("optimizer"), py::arg("clip"), py::arg("mode"))
       .def("__call__", &LoopStep::step, py::arg("batch"), "One step; returns the loss, a 0-dim tensor that is yours.")
       .def("explain", &LoopStep::explain, py::arg("batch"), "What graph mode makes of a step; nothing is trained.")
       .def(
           "report", [](LoopStep& step) { return to_list(step.get().report()); },
           "One dict per signature of the step: state, reason, replays, ..., and what was not checked (host_code).")
       .def(
-          "set_mode", [](LoopStep& step, const std::string& mode) { step.get().set_mode(parse_mode(mode)); },
+          "set_mode",
+          [](LoopStep& step, const std::string& mode) {
+            const CallerWordsScope words(step_words());
+            step.get().set_mode(parse_mode(mode));
+          },
           py::call_guard<py::gil_scoped_release>(), py::arg("mode"), "'eager' or 'graph': the same bits either way.")
       .def_property_readonly("mode", [](LoopStep& step) { return to_string(step.get().mode()); })
       .def_property_readonly("log", log_of, "what the loss function gave beside the loss, at the latest step");

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/weights_file.h"
+#include "python/binding/code_place.h"
 #include "python/binding/context.h"
 #include "python/binding/distributed.h"
 #include "python/binding/errors.h"
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_duet, module) {
   module.attr("__version__") = DUET_VERSION;
   module.attr("built_for_torch") = DUET_TORCH_VERSION;
   bind_errors(module);
+  tell_in_python();
   bind_trainer_options(module);
   bind_distributed(module);
   bind_context(module);

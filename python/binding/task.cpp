@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "python/binding/batch_tree.h"
+#include "python/binding/code_place.h"
 
 namespace duet::python {
 
@@ -113,6 +114,7 @@ bool is_of_op(const py::error_already_set& error) {
 // Calls Python code of a step; an op's error in it becomes one that can be told where it came.
 template <class Call>
 auto in_step(const Call& call) {
+  const UserCode code;
   try {
     return call();
   } catch (const py::error_already_set& error) {

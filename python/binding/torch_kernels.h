@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <vector>
+#include <ATen/core/Tensor.h>
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet::python {
@@ -16,7 +18,9 @@ struct TorchFlags {
 // The step of torch.optim's optimizer of that type on the CPU, op for op, with every number read when it runs, so that
 // a replay follows param_groups. Its state has the names of torch.optim's; "torch_step" is torch's "step" of each
 // parameter, "started" whether torch has a momentum_buffer yet.
-OptimizerKind torch_kind(const TorchFlags& flags);
+// `types`: a number per group, on the CPU, whose digits are the types of the group's hyper-parameters
+// (TorchNumber::Type).
+OptimizerKind torch_kind(const TorchFlags& flags, const std::vector<at::Tensor>& types);
 
 // The hyper-parameters that its groups have, by torch's names; betas are beta1 and beta2.
 std::vector<std::string> torch_numbers(const TorchFlags& flags);

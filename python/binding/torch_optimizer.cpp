@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "optim/detail/device_hyper_parameters.h"
+#include "python/binding/torch_number.h"
 
 namespace duet::python {
 
@@ -13,17 +15,16 @@ bool truthy(const py::handle& mapping, const char* key) {
   return mapping.contains(key) && py::bool_(py::object(mapping[key]));
 }
 
-// What is recorded depends on it. A tensor on a device is read there at every step, whatever it holds.
+// What is recorded depends on it. A tensor is read at every step, whatever it holds.
 std::string key_of(const py::handle& value) {
-  if (THPVariable_Check(value.ptr())) {
-    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
-    if (!tensor.is_cpu()) return c10::str("tensor at ", tensor.const_data_ptr());
-  }
-  return py::cast<std::string>(py::repr(value));
+  if (!THPVariable_Check(value.ptr())) return py::cast<std::string>(py::repr(value));
+  return c10::str("tensor at ", THPVariable_Unpack(value.ptr()).const_data_ptr());
 }
 
-double to_double(const py::handle& number) {
-  return THPVariable_Check(number.ptr()) ? THPVariable_Unpack(number.ptr()).item<double>() : py::cast<double>(number);
+py::object number_in(const py::handle& group, const std::string& name) {
+  if (name != "beta1" && name != "beta2") return group[name.c_str()];
+  const py::object betas = group["betas"];
+  return betas[py::int_(name == "beta1" ? 0 : 1)];
 }
 
 }  // namespace
@@ -34,16 +35,6 @@ namespace {
 constexpr const char* kFlags[] = {"fused",      "amsgrad",        "maximize",
                                   "nesterov",   "centered",       "foreach",
                                   "capturable", "differentiable", "decoupled_weight_decay"};
-
-bool is_plain_number(const py::handle& object) {
-  if (PyTuple_Check(object.ptr()) || PyList_Check(object.ptr())) {
-    for (const py::handle item : object) {
-      if (!is_plain_number(item)) return false;
-    }
-    return true;
-  }
-  return PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr()) || object.is_none();
-}
 
 // Somebody else's code in or around step(): a scheduler's count of calls does not matter.
 bool has_own_step(const py::object& optimizer) {
@@ -83,7 +74,7 @@ bool is_true(PyObject* dict, const py::str& name) {
 
 }  // namespace
 
-TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step)
+TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip)
     : model_(share(model)), optimizer_(share(optimizer)), known_(is_known(optimizer) && !has_sparse_layer(model)) {
   const py::module_ optim = py::module_::import("torch.optim");
   require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
@@ -92,18 +83,16 @@ TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimi
                        "[graph_step] LBFGS evaluates the loss several times in a step, which no recording holds; keep "
                        "the loop as it is for it");
   hooks_ = share(hooks_of(optimizer));
-  if (!before_step.is_none()) before_step_ = share(before_step);
+  if (!clip.is_none()) clip_ = share(clip);
   read_groups(model);
   if (known_) {
     flags_ = read_flags();
     numbers_ = torch_numbers(flags_);
-    const auto kind = std::make_shared<OptimizerKind>(torch_kind(flags_));
+    for (std::size_t group = 0; group <= parameters_.back().group; ++group)
+      types_.push_back(make_device_scalar(0, at::kDouble, at::kCPU));
+    const auto kind = std::make_shared<const OptimizerKind>(torch_kind(flags_, types_));
     slots_ = kind->slots(OptimizerOptions());
-    kind->kernel = [this, step = kind->kernel](const KernelCall& call, const OptimizerOptions& options) {
-      run_before();
-      step(call, options);
-    };
-    options_ = OptimizerOptions(std::shared_ptr<const OptimizerKind>(kind));
+    options_ = OptimizerOptions(kind);
   } else {
     options_ = OptimizerOptions(std::make_shared<const OptimizerKind>(recorded_kind()));
   }
@@ -138,9 +127,8 @@ bool TorchOptimizer::is_known(const py::object& optimizer) {
   for (const py::handle group : groups) {
     for (const char* flag : {"foreach", "capturable", "differentiable"}) known = known && !truthy(group, flag);
     for (const char* flag : kFlags) known = known && truthy(group, flag) == truthy(groups[0], flag);
-    for (const char* name : {"lr", "betas", "eps", "weight_decay", "momentum", "dampening", "alpha", "lr_decay"}) {
-      known = known && (!group.contains(name) || is_plain_number(py::object(group[name])));
-    }
+    for (const std::string& name : torch_numbers({.type = type_name(optimizer)}))
+      known = known && to_torch_number(number_in(group, name)).has_value();
     // Half precision rounds a Python number as a tensor of its dtype.
     for (const py::handle parameter : py::object(group["params"])) {
       const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
@@ -185,13 +173,12 @@ OptimizerKind TorchOptimizer::recorded_kind() {
       .numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"lr", 0}}; },
       .kernel =
           [this](const KernelCall&, const OptimizerOptions&) {
-            if (!expected_) return;
-            run_before();
+            if (!std::exchange(expected_, false)) return;
             const py::gil_scoped_acquire gil;
             optimizer_->attr("step")();
           },
       .fused = true,
-      .takes_sparse = true,
+      .takes_any_layout = true,
   };
 }
 
@@ -233,24 +220,41 @@ ParamGroups TorchOptimizer::groups() const {
   return groups;
 }
 
-// In the first kernel call of a step.
-void TorchOptimizer::run_before() {
-  if (!std::exchange(expected_, false) || !before_step_) return;
+std::optional<ClipGrad> TorchOptimizer::clip() const {
+  if (!clip_) return std::nullopt;
+  return ClipWith{[this](const std::vector<at::Tensor>&) { clip_gradients(); }};
+}
+
+void TorchOptimizer::clip_gradients() const {
   const py::gil_scoped_acquire gil;
   // Their order decides how a norm is rounded.
   py::list trained;
   for (const py::handle parameter : model_->attr("parameters")()) {
     if (held_.count(THPVariable_Unpack(parameter.ptr()).unsafeGetTensorImpl()) > 0) trained.append(parameter);
   }
-  (*before_step_)(trained);
+  (*clip_)(trained);
 }
 
-double TorchOptimizer::number_in(const py::handle& group, const std::string& name) const {
-  if (name == "beta1" || name == "beta2") {
-    const py::object betas = group["betas"];
-    return to_double(betas[py::int_(name == "beta1" ? 0 : 1)]);
+void TorchOptimizer::bring_numbers(std::size_t index, const py::handle& group) {
+  int64_t types = 0, digit = 1;
+  for (std::size_t i = 0; i < numbers_.size(); ++i, digit *= TorchNumber::kTypes) {
+    const py::object given = number_in(group, numbers_[i]);
+    const std::optional<TorchNumber> now = to_torch_number(given);
+    if (!now) {
+      throw ConfigError("[graph_step] " + numbers_[i] + " of the optimizer has become " +
+                        py::cast<std::string>(py::repr(given)) +
+                        ", expected a number, or a tensor of one on the CPU that needs no gradient; make a new "
+                        "graph_step");
+    }
+    types += static_cast<int64_t>(now->type()) * digit;
+    const bool needs_buffers = numbers_[i] == "momentum" && now->value() != 0 && !has_momentum_[index];
+    require<ConfigError>(!needs_buffers, "[graph_step] momentum was 0 when this graph_step was made; make a new one");
+    double& last = last_[index][i];
+    if (std::bit_cast<int64_t>(now->value()) == std::bit_cast<int64_t>(last)) continue;
+    last = now->value();
+    step_->hyper_parameters().set(index, numbers_[i], last);
   }
-  return to_double(py::object(group[name.c_str()]));
+  write_device_scalar(types_[index], static_cast<double>(types));
 }
 
 void TorchOptimizer::bring_numbers() {
@@ -261,19 +265,12 @@ void TorchOptimizer::bring_numbers() {
   last_.resize(count);
   for (std::size_t group = 0; group < count && known_; ++group) {
     last_[group].resize(numbers_.size(), std::numeric_limits<double>::quiet_NaN());
-    for (std::size_t i = 0; i < numbers_.size(); ++i) {
-      const double now = number_in(groups[group], numbers_[i]);
-      const bool needs_buffers = numbers_[i] == "momentum" && now != 0 && !has_momentum_[group];
-      require<ConfigError>(!needs_buffers, "[graph_step] momentum was 0 when this graph_step was made; make a new one");
-      if (std::bit_cast<int64_t>(now) == std::bit_cast<int64_t>(last_[group][i])) continue;
-      step_->hyper_parameters().set(group, numbers_[i], now);
-      last_[group][i] = now;
-    }
+    bring_numbers(group, groups[group]);
   }
 }
 
 void TorchOptimizer::visit_kept(const VisitKept& visit) const {
-  for (const SharedObject& kept : {model_, optimizer_, before_step_, state_, hooks_}) visit(kept);
+  for (const SharedObject& kept : {model_, optimizer_, clip_, state_, hooks_}) visit(kept);
   for (const Parameter& parameter : parameters_) {
     visit(parameter.key);
     visit(parameter.state);

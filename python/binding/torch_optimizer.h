@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -15,11 +16,14 @@ namespace duet::python {
 // torch_kind(); of any other optimizer step() itself is recorded.
 class TorchOptimizer {
  public:
-  // `before_step` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for
-  // an optimizer that cannot be stepped this way, or whose parameters are not the model's.
-  TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step);
+  // `clip` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for an
+  // optimizer that cannot be stepped this way, or whose parameters are not the model's.
+  TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip);
 
   const OptimizerOptions& options() const { return options_; }
+  std::optional<ClipGrad> clip() const;
+  // Whether a step can be skipped: only the step of a known optimizer is this class's own.
+  bool can_skip() const { return known_; }
   ParamGroups groups() const;
   at::Device device() const { return parameters_.front().value.device(); }
 
@@ -30,7 +34,7 @@ class TorchOptimizer {
   // After it: the state of parameters that were stepped for the first time.
   void show_state();
 
-  // A step begins: the next kernel call is its first.
+  // A step begins: the next kernel call is its first, where an unknown optimizer steps.
   void expect_step() { expected_ = true; }
   // Numbers of an optimizer that is recorded as it is.
   std::string graph_key() const;
@@ -51,8 +55,8 @@ class TorchOptimizer {
   TorchFlags read_flags();
   OptimizerKind recorded_kind();
   void read_groups(const py::object& model);
-  void run_before();
-  double number_in(const py::handle& group, const std::string& name) const;
+  void clip_gradients() const;
+  void bring_numbers(std::size_t index, const py::handle& group);
   void append_what_decides(std::vector<int64_t>& parts) const;
   void check_unchanged();
   bool state_is_ours() const;
@@ -60,12 +64,13 @@ class TorchOptimizer {
   std::string torch_name(const Parameter& parameter, std::size_t slot) const;
   void show(Parameter& parameter, std::size_t index, const py::object& state);
 
-  SharedObject model_, optimizer_, before_step_;
+  SharedObject model_, optimizer_, clip_;
   bool known_;
   TorchFlags flags_;
   std::vector<StateSlot> slots_;
   std::vector<bool> has_momentum_;  // by group
   std::vector<std::string> numbers_;
+  std::vector<at::Tensor> types_;  // of these, by group; see torch_kind()
   OptimizerOptions options_;
   std::vector<Parameter> parameters_;
   std::unordered_set<const c10::TensorImpl*> held_;  // the same

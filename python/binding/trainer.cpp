@@ -1,6 +1,7 @@
 #include "python/binding/trainer.h"
 #include <utility>
 #include <vector>
+#include "base/detail/caller_words.h"
 #include "base/error.h"
 #include "checkpoint/weights_file.h"
 #include "core/weights_report.h"
@@ -152,7 +153,7 @@ py::dict dict_of(const SignatureReport& report) {
   dict["signature"] = report.signature;
   dict["kind"] = report.kind;
   dict["state"] = report.state;
-  dict["reason"] = report.reason;
+  dict["reason"] = in_callers_words(report.reason);
   dict["eager_steps"] = report.eager_steps;
   dict["replays"] = report.replays;
   dict["checked"] = report.checked;
@@ -173,6 +174,7 @@ void bind_explanation(py::module_& module) {
       .def_readonly("source", &StepExplanation::Obstacle::source)
       .def_readonly("way_out", &StepExplanation::Obstacle::way_out)
       .def_readonly("times", &StepExplanation::Obstacle::times);
+  const auto text = [](const StepExplanation& explanation) { return in_callers_words(explanation.text()); };
   py::class_<StepExplanation>(module, "StepExplanation", "What graph mode makes of a step, found out without training.")
       .def_readonly("captured", &StepExplanation::captured)
       .def_readonly("reason", &StepExplanation::reason)
@@ -181,9 +183,9 @@ void bind_explanation(py::module_& module) {
       .def_readonly("bytes", &StepExplanation::bytes)
       .def_readonly("replay_us", &StepExplanation::replay_us)
       .def_readonly("eager_us", &StepExplanation::eager_us)
-      .def("text", &StepExplanation::text)
-      .def("__repr__", &StepExplanation::text)
-      .def("__str__", &StepExplanation::text);
+      .def("text", text)
+      .def("__repr__", text)
+      .def("__str__", text);
 }
 
 void bind_loop(py::class_<Trainer>& bound) {
@@ -279,7 +281,7 @@ void bind_state(py::class_<Trainer>& bound) {
           py::arg("state"))
       .def_property_readonly("model", &Trainer::model)
       .def_property_readonly("result", result_of, "loss and logged values of the latest step, 0-dim tensors")
-      .def_property_readonly("mode", [](Trainer& t) { return t.get().mode(); })
+      .def_property_readonly("mode", [](Trainer& t) { return to_string(t.get().mode()); })
       .def_property_readonly("progress", [](Trainer& t) { return t.get().progress(); })
       .def_property_readonly("finished", [](Trainer& t) { return t.get().finished(); })
       .def_property_readonly("stop_reason", [](Trainer& t) { return t.get().stop_reason(); })

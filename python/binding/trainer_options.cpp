@@ -1,4 +1,5 @@
 #include "python/binding/trainer_options.h"
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <torch/csrc/Dtype.h>
@@ -33,16 +34,21 @@ void bind_schedule(py::module_& module, const char* name) {
 
 std::string shown(const py::handle& object) { return py::cast<std::string>(py::repr(object)); }
 
-[[noreturn]] void refuse(const char* name, const py::handle& value, const char* expected) {
-  throw ConfigError(std::string("[Trainer] ") + name + " is " + shown(value) + ", expected " + expected);
+// A value that its option cannot have.
+struct BadValue {
+  py::object value;
+  const char* expected;
+};
+
+[[noreturn]] void refuse(const py::handle& value, const char* expected) {
+  throw BadValue{py::reinterpret_borrow<py::object>(value), expected};
 }
 
 OptimizerOptions to_optimizer(const py::handle& object) {
   for (const auto& optimizer : optimizers) {
     if (auto found = optimizer(object)) return *std::move(found);
   }
-  refuse("optimizer", object,
-         "duet.AdamW(lr=...) or another of duet's; for an optimizer of torch.optim there is duet.graph_step");
+  refuse(object, "duet.AdamW(lr=...) or another of duet's; for an optimizer of torch.optim there is duet.graph_step");
 }
 
 std::vector<Schedule> to_schedules(const py::handle& object) {
@@ -51,7 +57,7 @@ std::vector<Schedule> to_schedules(const py::handle& object) {
        py::isinstance<py::list>(object) ? py::cast<py::list>(object) : py::list(py::make_tuple(object))) {
     std::optional<Schedule> found;
     for (std::size_t i = 0; i < schedules.size() && !found; ++i) found = schedules[i](item);
-    if (!found) refuse("schedules", item, "duet.Linear(end=100), duet.Cosine(begin=100) and their like");
+    if (!found) refuse(item, "duet.Linear(end=100), duet.Cosine(begin=100) and their like");
     made.push_back(*std::move(found));
   }
   return made;
@@ -61,22 +67,22 @@ std::optional<ClipGrad> to_clip(const py::handle& object) {
   if (object.is_none()) return std::nullopt;
   if (py::isinstance<ClipNorm>(object)) return ClipGrad(py::cast<ClipNorm>(object));
   if (py::isinstance<ClipValue>(object)) return ClipGrad(py::cast<ClipValue>(object));
-  if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr()))
+  if (PyFloat_Check(object.ptr()) || (PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr())))
     return ClipGrad(ClipNorm{.max_norm = py::cast<double>(object)});
-  refuse("clip_grad", object, "duet.ClipNorm(max_norm=1.0), duet.ClipValue(clip_value=0.5), a norm, or None");
+  refuse(object, "duet.ClipNorm(max_norm=1.0), duet.ClipValue(clip_value=0.5), a norm, or None");
 }
 
 std::optional<at::ScalarType> to_amp(const py::handle& object) {
   if (object.is_none()) return std::nullopt;
   if (THPDtype_Check(object.ptr())) return reinterpret_cast<THPDtype*>(object.ptr())->scalar_type;
-  refuse("amp", object, "torch.bfloat16, torch.float16 or None");
+  refuse(object, "torch.bfloat16, torch.float16 or None");
 }
 
 NonFinite to_non_finite(const py::handle& object) {
   const std::map<std::string, NonFinite> words = {
       {"apply", NonFinite::kApply}, {"skip", NonFinite::kSkip}, {"raise", NonFinite::kRaise}};
   const auto found = PyUnicode_Check(object.ptr()) ? words.find(py::cast<std::string>(object)) : words.end();
-  if (found == words.end()) refuse("non_finite", object, "'apply', 'skip' or 'raise'");
+  if (found == words.end()) refuse(object, "'apply', 'skip' or 'raise'");
   return found->second;
 }
 
@@ -116,9 +122,9 @@ ParamGroups to_groups(const py::handle& object, const NamedTensors& parameters) 
   return groups;
 }
 
-SharedObject to_function(const char* name, const py::handle& object) {
+SharedObject to_function(const py::handle& object) {
   if (object.is_none()) return nullptr;
-  if (PyCallable_Check(object.ptr()) == 0) refuse(name, object, "a function");
+  if (PyCallable_Check(object.ptr()) == 0) refuse(object, "a function");
   return share(py::reinterpret_borrow<py::object>(object));
 }
 
@@ -128,7 +134,7 @@ std::map<std::string, Reader> readers() {
   std::map<std::string, Reader> by_name;
   const auto add = [&by_name](const char* name, Reader reader) { by_name[name] = std::move(reader); };
   const auto add_function = [&](const char* name, SharedObject PythonTask::Functions::* member) {
-    add(name, [=](TrainerArguments& a, const py::handle& o) { a.functions.*member = to_function(name, o); });
+    add(name, [=](TrainerArguments& a, const py::handle& o) { a.functions.*member = to_function(o); });
   };
   add_function("loss", &PythonTask::Functions::loss);
   add_function("forward", &PythonTask::Functions::forward);
@@ -166,29 +172,32 @@ std::map<std::string, Reader> readers() {
   add("hooks", [](TrainerArguments& a, const py::handle& o) { a.hooks = py::cast<std::vector<py::object>>(o); });
   add("metrics", [](TrainerArguments& a, const py::handle& o) { a.metrics = py::cast<std::vector<py::object>>(o); });
   add("default_hooks", [](TrainerArguments& a, const py::handle& o) { a.default_hooks = py::cast<bool>(o); });
+  const auto add_fields = [&add](const OptionFields& fields, auto options_in) {
+    for (const OptionField& field : fields) {
+      if (!field.set) continue;
+      add(field.name.c_str(), [&field, options_in](TrainerArguments& a, const py::handle& o) {
+        field.set(options_in(a), to_option(a.caller, field, o));
+      });
+    }
+  };
+  add_fields(LoopOptions::fields(), [](TrainerArguments& a) { return &a.options.loop; });
+  add_fields(GraphOptions::fields(), [](TrainerArguments& a) { return &a.graph; });
+  add_fields(DistributedOptions::fields(), [](TrainerArguments& a) { return &a.options.distributed; });
   return by_name;
 }
 
-// Whether it was a field of the struct.
-bool set_field(const OptionFields& fields, void* options, const std::string& name, const py::handle& value) {
-  const OptionField* field = fields.find(name);
-  if (field == nullptr || !field->set) return false;
-  field->set(options, to_option("Trainer", *field, value));
-  return true;
-}
-
-std::vector<std::string> known_names(const std::map<std::string, Reader>& by_name) {
-  std::vector<std::string> names;
-  for (const auto& item : by_name) names.push_back(item.first);
-  for (const OptionFields* fields : {&LoopOptions::fields(), &GraphOptions::fields(), &DistributedOptions::fields()}) {
-    for (const OptionField& field : *fields) {
-      if (field.set) names.push_back(field.name);
-    }
-  }
-  return names;
+const std::map<std::string, Reader>& all_readers() {
+  static const auto* by_name = new std::map<std::string, Reader>(readers());
+  return *by_name;
 }
 
 }  // namespace
+
+std::vector<std::string> trainer_arguments() {
+  std::vector<std::string> names;
+  for (const auto& item : all_readers()) names.push_back(item.first);
+  return names;
+}
 
 void bind_trainer_options(py::module_& module) {
   bind_optimizer<SGD>(module, "SGD");
@@ -223,23 +232,24 @@ void bind_trainer_options(py::module_& module) {
   bind_options<LossScaleOptions>(module, "LossScale", "Scaling of the loss for float16, as torch.amp.GradScaler's.");
 }
 
-TrainerArguments read_arguments(const py::kwargs& arguments) {
-  static const auto* by_name = new std::map<std::string, Reader>(readers());
-  TrainerArguments sorted;
+TrainerArguments read_arguments(const py::kwargs& arguments, const std::string& caller,
+                                const std::vector<std::string>& taken) {
+  TrainerArguments sorted{.caller = caller};
+  const auto refuse_value = [&caller](const std::string& name, const py::handle& value, const char* expected) {
+    throw ConfigError("[" + caller + "] " + name + " is " + shown(value) + ", expected " + expected);
+  };
   for (const auto& [key, value] : arguments) {
     const auto name = py::cast<std::string>(key);
-    if (const auto reader = by_name->find(name); reader != by_name->end()) {
-      try {
-        reader->second(sorted, value);
-      } catch (const py::cast_error&) {
-        refuse(name.c_str(), value, "another type; help(duet.GraphTrainer) says which");
-      }
-      continue;
+    if (std::ranges::find(taken, name) == taken.end()) {
+      throw ConfigError("[" + caller + "] there is no option '" + name + "'; " + known_and_nearest(name, taken));
     }
-    if (set_field(LoopOptions::fields(), &sorted.options.loop, name, value)) continue;
-    if (set_field(GraphOptions::fields(), &sorted.graph, name, value)) continue;
-    if (set_field(DistributedOptions::fields(), &sorted.options.distributed, name, value)) continue;
-    throw ConfigError("[Trainer] there is no option '" + name + "'; " + known_and_nearest(name, known_names(*by_name)));
+    try {
+      all_readers().at(name)(sorted, value);
+    } catch (const BadValue& bad) {
+      refuse_value(name, bad.value, bad.expected);
+    } catch (const py::cast_error&) {
+      refuse_value(name, value, "another type; help(duet.GraphTrainer) says which");
+    }
   }
   return sorted;
 }

@@ -20,8 +20,13 @@ struct TrainerArguments {
   PythonTask::Functions functions{};
   std::vector<py::object> hooks{}, metrics{};
   bool default_hooks = true;
+  std::string caller{};
 };
-// Throws ConfigError for a name that is none, with the near ones, and for values that cannot be.
-TrainerArguments read_arguments(const py::kwargs& arguments);
+// All that there are.
+std::vector<std::string> trainer_arguments();
+// Throws ConfigError for a name that is not among those that `caller` takes, with the near ones, and for values that
+// cannot be.
+TrainerArguments read_arguments(const py::kwargs& arguments, const std::string& caller = "Trainer",
+                                const std::vector<std::string>& taken = trainer_arguments());
 
 }  // namespace duet::python

@@ -1273,7 +1273,7 @@ class BaseTrainer:
 
 class GraphStep:
     """The step of an existing loop: call it with a batch."""
-    def __init__(self, model: object, loss: object, optimizer: object, before_step: object, mode: str, **kwargs) -> None: ...
+    def __init__(self, model: object, loss: object, optimizer: object, clip: object, mode: str, **kwargs) -> None: ...
     def __call__(self, batch: object) -> torch.Tensor:
         """One step; returns the loss, a 0-dim tensor that is yours."""
     def explain(self, batch: object) -> StepExplanation:

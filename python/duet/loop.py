@@ -23,6 +23,31 @@ def _warn_of_steps_on_the_host(optimizer: torch.optim.Optimizer) -> None:
             return
 
 
+def _clipping(norm, value, either):
+    """What clips the gradients of parameters as the loop would, or None."""
+    given = {"clip_grad_norm": norm, "clip_grad_value": value, "clip_grad": either}
+    names = [name for name, option in given.items() if option is not None]
+    if len(names) > 1:
+        raise _duet.ConfigError(f"[graph_step] found {' and '.join(names)}, expected one of them")
+    if norm is not None:
+        return functools.partial(torch.nn.utils.clip_grad_norm_, max_norm=norm)
+    if value is not None:
+        return functools.partial(torch.nn.utils.clip_grad_value_, clip_value=value)
+    if isinstance(either, (int, float)) and not isinstance(either, bool):
+        either = _duet.ClipNorm(max_norm=either)
+    if isinstance(either, _duet.ClipNorm):
+        clip = torch.nn.utils.clip_grad_norm_
+        return functools.partial(clip, max_norm=either.max_norm, norm_type=either.norm_type)
+    if isinstance(either, _duet.ClipValue):
+        return functools.partial(torch.nn.utils.clip_grad_value_, clip_value=either.clip_value)
+    if either is not None:
+        raise _duet.ConfigError(
+            f"[graph_step] clip_grad is {either!r}, expected duet.ClipNorm(max_norm=1.0), duet.ClipValue(clip_value=0.5), a norm, "
+            "or None"
+        )
+    return None
+
+
 def graph_step(
     model,
     loss,
@@ -30,6 +55,7 @@ def graph_step(
     *,
     clip_grad_norm: float | None = None,
     clip_grad_value: float | None = None,
+    clip_grad: _duet.ClipNorm | _duet.ClipValue | float | None = None,
     mode: str = "graph",
     **options,
 ) -> _duet.GraphStep:
@@ -49,17 +75,13 @@ def graph_step(
         Adadelta, Rprop and ASGD need capturable=True, or their steps run op by op, with a warning; Adagrad's always do. An lr
         that is a number is part of the recording, so that each of its values is one of its own: to change it, make it a
         tensor on the GPU and fill that, as schedulers do. None of this has run on a GPU yet (docs/gpu.md).
-    clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get.
-    options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, cache_bytes),
-        and graph_key.
+    clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get; or clip_grad, as
+        the trainers take it: ClipNorm, ClipValue or a norm.
+    options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, cache_bytes);
+        graph_key and forward; amp, loss_scale and non_finite ('skip' and 'raise' need an optimizer that is replayed with
+        changing numbers, on the CPU).
     """
-    if clip_grad_norm is not None and clip_grad_value is not None:
-        raise _duet.ConfigError("[graph_step] found clip_grad_norm and clip_grad_value, expected one of them")
     if isinstance(optimizer, torch.optim.Optimizer):
         _warn_of_steps_on_the_host(optimizer)
-    before_step = None
-    if clip_grad_norm is not None:
-        before_step = functools.partial(torch.nn.utils.clip_grad_norm_, max_norm=clip_grad_norm)
-    elif clip_grad_value is not None:
-        before_step = functools.partial(torch.nn.utils.clip_grad_value_, clip_value=clip_grad_value)
-    return _duet.GraphStep(model, loss, optimizer, before_step, mode, **options)
+    clip = _clipping(clip_grad_norm, clip_grad_value, clip_grad)
+    return _duet.GraphStep(model, loss, optimizer, clip, mode, **options)

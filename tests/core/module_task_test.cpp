@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include "core/task.h"
+#include "graph/graph_trainer.h"
 #include "tests/support/trainer_runs.h"
 
 namespace duet {
@@ -55,6 +56,7 @@ TEST(MakeTask, TakesLossesAndForwardsOfTheModule) {
   using Loss = decltype(loss);
   using OfPrediction = decltype(of_prediction);
   using Weight = decltype(weight);
+  using Key = std::string (*)();
   static_assert(MakesTask<Linear, Loss> && MakesTask<std::shared_ptr<Net>, Loss>);
   static_assert(MakesTask<Linear, decltype(with_log)> && MakesTask<Linear, decltype(generic)>);
   static_assert(MakesTask<Linear, Loss, Weight> && MakesTask<Linear, Loss, std::nullptr_t>);
@@ -64,8 +66,54 @@ TEST(MakeTask, TakesLossesAndForwardsOfTheModule) {
   static_assert(!MakesTask<Linear, Weight> && !MakesTask<Linear, decltype(number)>);
   static_assert(!MakesTask<Linear, OfPrediction> && !MakesTask<Linear, OfPrediction, decltype(forward)>);
   static_assert(!MakesTask<Linear, Loss, Weight, Weight>);
+  static_assert(MakesTask<Linear, Loss, Weight, Key> && MakesTask<Linear, Loss, std::nullptr_t, Key>);
+  static_assert(MakesTask<Linear, decltype(forward), OfPrediction, Weight, Key>);
+  static_assert(MakesTask<Linear, Loss, Key> && MakesTask<Linear, Loss, Key, Weight>);
+  static_assert(!MakesTask<Linear, Loss, Key, Key>);
   const auto task = make_task(Linear(2, 1), generic);
   EXPECT_EQ(task->training_step({{"x", at::ones({3, 2})}}).loss.dim(), 0);
+}
+
+// A factor that is no tensor: without a key, the recording's would stay.
+TEST(MakeTask, CapturesAStepOncePerGraphKey) {
+  torch::nn::Linear layer(torch::nn::LinearOptions(1, 1).bias(false));
+  double factor = 1;
+  const auto forward = [](torch::nn::LinearImpl& net, const Batch& batch) { return net.forward(batch["x"]); };
+  const auto loss = [&factor](const at::Tensor& prediction, const Batch&) { return prediction.sum() * factor; };
+  const auto of_module = [&factor](torch::nn::LinearImpl& net, const Batch& batch) {
+    return net.forward(batch["x"]).sum() * factor;
+  };
+  const auto key = [&factor] { return std::to_string(factor); };
+  GraphStep steps[] = {GraphStep(make_task(layer, forward, loss, nullptr, key), {.optimizer = SGD{.lr = 1}}),
+                       GraphStep(make_task(layer, of_module, key), {.optimizer = SGD{.lr = 1}})};
+  for (GraphStep& step : steps) {
+    double expected = layer->weight.item<double>();
+    for (int i = 0; i < 24; ++i) {
+      factor = i % 3 + 1;
+      step({{"x", at::ones({1, 1})}});
+      expected -= factor;
+    }
+    EXPECT_NEAR(layer->weight.item<double>(), expected, 1e-4);
+    EXPECT_EQ(step.report().size(), 3U);
+    EXPECT_EQ(step.replays(), 24 - 2 * 3);
+  }
+}
+
+// What a temporary gives may be kept, and walked over.
+TEST(StateDict, LendsNothingOfATemporary) {
+  const auto temporary = [] {
+    StateDict state;
+    state.set("weight", at::ones({3}));
+    state.set("name", StateValue(std::string(100, 'x')));
+    return state;
+  };
+  static_assert(!std::is_reference_v<decltype(temporary().tensors())>);
+  static_assert(!std::is_reference_v<decltype(temporary().values())>);
+  static_assert(!std::is_reference_v<decltype(temporary().tensor(""))>);
+  static_assert(!std::is_reference_v<decltype(temporary().text(""))>);
+  for (const auto& [name, tensor] : temporary().tensors()) EXPECT_EQ(name + std::to_string(tensor.numel()), "weight3");
+  const std::string& text = temporary().text("name");
+  EXPECT_EQ(text, std::string(100, 'x'));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ModuleTaskWeight, ::testing::Values("eager", "graph"),

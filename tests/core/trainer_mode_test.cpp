@@ -37,7 +37,7 @@ TEST(TrainerMode, MayChangeAtAnyStep) {
   for (const Mode first : {Mode::kEager, Mode::kGraph}) {
     const auto trainer = trainer_in(first);
     for (int64_t n = 0; n < 30; ++n) {
-      if (n % 7 == 5) trainer->set_mode(trainer->mode() == "eager" ? Mode::kGraph : Mode::kEager);
+      if (n % 7 == 5) trainer->set_mode(trainer->mode() == Mode::kEager ? Mode::kGraph : Mode::kEager);
       trainer->step(batch_at(n));
     }
     expect_same_bits(reference(), trainer->state_dict());
@@ -63,7 +63,7 @@ TEST(TrainerMode, AHookMayChangeIt) {
   trainer->add_hook(std::make_unique<SwitchModeHook>(SwitchModeHookOptions{.step = 12, .mode = Mode::kGraph}));
   for (int64_t n = 0; n < 30; ++n) {
     trainer->step(batch_at(n));
-    EXPECT_EQ(trainer->mode(), n < 12 ? "eager" : "graph") << "step " << n;
+    EXPECT_EQ(trainer->mode(), n < 12 ? Mode::kEager : Mode::kGraph) << "step " << n;
   }
   expect_same_bits(reference(), trainer->state_dict());
 }
@@ -92,7 +92,7 @@ TEST(TrainerMode, AnEagerTrainerAloneSaysHowToGetGraphMode) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("make_trainer()"));
   }
-  EXPECT_EQ(trainer.mode(), "eager");
+  EXPECT_EQ(trainer.mode(), Mode::kEager);
 }
 
 TEST(TrainerMode, AnOptimizerThatCannotBeCapturedStaysEager) {

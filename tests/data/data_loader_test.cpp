@@ -2,8 +2,10 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
 #include <thread>
 #include <ATen/ops/tensor.h>
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"
@@ -228,6 +230,41 @@ TEST(DataLoader, ReadsAheadNoFurtherThanAsked) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for one too many
   EXPECT_EQ(dataset->calls(), kAhead);
+}
+
+// The batches of two epochs, and how many were read ahead of the first.
+std::string outcome_of(const DataLoaderOptions& options) {
+  const auto numbers = std::make_shared<Numbers>(23);
+  DataLoader loader(numbers, options);
+  Values all = drain(loader, 1);
+  const int ahead = 1 + options.num_workers * options.prefetch;
+  for (int wait = 0; wait < 500 && numbers->calls() < ahead; ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  std::string text = c10::str("read: ", numbers->calls(), "; ");
+  for (const auto& batch : drain(loader)) all.push_back(batch);
+  loader.start_epoch(1);
+  for (const auto& batch : drain(loader)) all.push_back(batch);
+  for (const auto& batch : all) text += c10::str(at::IntArrayRef(batch));
+  return text;
+}
+
+TEST(DataLoader, EveryOptionChangesWhatIsReadOrWhen) {
+  const DataLoaderOptions base{.batch_size = 4, .shuffle = true, .num_workers = 1};
+  const std::map<std::string, DataLoaderOptions> changed = {
+      {"batch_size", {.batch_size = 5, .shuffle = true, .num_workers = 1}},
+      {"shuffle", {.batch_size = 4, .num_workers = 1}},
+      {"seed", {.batch_size = 4, .shuffle = true, .seed = 1, .num_workers = 1}},
+      {"num_workers", {.batch_size = 4, .shuffle = true}},
+      {"prefetch", {.batch_size = 4, .shuffle = true, .num_workers = 1, .prefetch = 1}},
+      {"drop_last", {.batch_size = 4, .shuffle = true, .num_workers = 1, .drop_last = true}},
+  };
+  const std::string plain = outcome_of(base);
+  for (const OptionField& field : DataLoaderOptions::fields()) {
+    if (field.name == "pin_memory") continue;  // IgnoresPinnedMemoryWhereThereIsNoCuda
+    ASSERT_TRUE(changed.contains(field.name)) << field.name << " has no proof";
+    EXPECT_NE(outcome_of(changed.at(field.name)), plain) << field.name << " changes nothing";
+  }
 }
 
 TEST(DataLoader, RefusesOptionsOutOfRange) {

@@ -169,18 +169,6 @@ TEST(GraphStep, ExplainsAStepWithoutTraining) {
   EXPECT_TRUE(testing::same_bits(net->a->weight, before));
 }
 
-TEST(GraphStep, RefusesWhatIsTheLoops) {
-  const auto refuses = [](const std::function<void(TrainerOptions&)>& change, const std::string& part) {
-    TrainerOptions options = adamw();
-    change(options);
-    expect_error<ConfigError>([&] { GraphStep(testing::mlp_task().make(), options); }, {"[GraphStep]", part});
-  };
-  refuses([](TrainerOptions& options) { options.schedules = {Cosine{}}; }, "set_schedule");
-  refuses([](TrainerOptions& options) { options.loop.max_steps = 3; }, "limits");
-  refuses([](TrainerOptions& options) { options.loop.accumulate = 2; }, "micro-batches");
-  refuses([](TrainerOptions& options) { options.work_dir = "runs/x"; }, "work_dir");
-}
-
 INSTANTIATE_TEST_SUITE_P(Modes, GraphSteps, ::testing::Values(Mode::kEager, Mode::kGraph),
                          [](const auto& info) { return to_string(info.param); });
 

@@ -164,7 +164,7 @@ void add_crash_cases(Traps& add) {
           const at::Tensor real = torch::one_hot(batch["target"], 5).to(at::kFloat);
           return F::softplus(own.forward(fake)).mean() + F::softplus(-own.forward(real)).mean();
         };
-        *other = make_trainer(trainer.mode(), make_task(*discriminator, loss));
+        *other = make_trainer(to_string(trainer.mode()), make_task(*discriminator, loss));
       }
       (*other)->step(batch_at(n + 7));
     };
@@ -176,7 +176,8 @@ void add_crash_cases(Traps& add) {
     run.loss = plain_loss;
     auto other = std::make_shared<std::unique_ptr<BaseTrainer>>();
     run.between = [other, net = run.net](BaseTrainer& trainer, int64_t n) {
-      if (!*other) *other = make_trainer(trainer.mode(), make_task(net, plain_loss), {.optimizer = AdamW{.lr = 1e-3}});
+      if (!*other)
+        *other = make_trainer(to_string(trainer.mode()), make_task(net, plain_loss), {.optimizer = AdamW{.lr = 1e-3}});
       if (n % 3 == 1) (*other)->step(batch_at(n + 7));
     };
     return run;

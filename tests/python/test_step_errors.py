@@ -102,5 +102,5 @@ def test_a_step_that_calls_backward_is_refused(mode):
         return value
 
     trainer = duet.make_trainer(mode, toy.model(), loss, **options())
-    with pytest.raises(duet.ConfigError, match=r"training_step has called backward\(\).*leave backward\(\) to the trainer"):
+    with pytest.raises(duet.ConfigError, match=r"the loss function has called backward\(\).*leave backward\(\) to the trainer"):
         trainer.step(toy.batches(1)[0])

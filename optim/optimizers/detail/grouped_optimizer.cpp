@@ -335,7 +335,8 @@ void GroupedOptimizer::step(const at::Tensor& grad_scale, const at::Tensor& foun
 
 void GroupedOptimizer::run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   for (std::size_t i = 0; i < call.parameters.size(); ++i) {
-    call.gradients[i] = laid_out_like(call.parameters[i], call.parameters[i].grad());
+    if (grad_scale.defined() || (fused_ && !kind_.takes_any_layout)) lay_out_gradient(call.parameters[i]);
+    call.gradients[i] = call.parameters[i].grad();
   }
   if (fused_) {
     call.grad_scale = grad_scale;

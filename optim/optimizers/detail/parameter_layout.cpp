@@ -23,10 +23,24 @@ void check_gradient(const std::string& name, const at::Tensor& parameter, const 
                              " as the parameter is; give it that shape and dtype where a hook sets it"));
 }
 
-at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (gradient.layout() != at::kStrided || gradient.strides() == parameter.strides()) return gradient;
-  at::Tensor copy = at::empty_like(parameter, parameter.options().requires_grad(false));
-  return copy.copy_(gradient);
+namespace {
+
+// Strides of dimensions of size 1 say nothing.
+bool lie_alike(const at::Tensor& a, const at::Tensor& b) {
+  for (int64_t dim = 0; dim < a.dim(); ++dim) {
+    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void lay_out_gradient(const at::Tensor& parameter) {
+  const at::Tensor& gradient = parameter.grad();
+  if (!gradient.defined() || gradient.layout() != at::kStrided) return;
+  if (gradient.sizes() != parameter.sizes() || lie_alike(gradient, parameter)) return;
+  at::Tensor copy = at::empty_like(parameter, gradient.options().requires_grad(false));
+  parameter.mutable_grad() = copy.copy_(gradient);
 }
 
 }  // namespace duet

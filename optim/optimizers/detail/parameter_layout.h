@@ -12,7 +12,8 @@ namespace duet {
 void check_parameter(const std::string& name, const at::Tensor& parameter);
 void check_gradient(const std::string& name, const at::Tensor& parameter, const at::Tensor& gradient);
 
-// The gradient in the layout of its parameter; autograd gives it so, a user's own gradient may differ.
-at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& gradient);
+// Autograd gives gradients in the layout of their parameters. One that a user or a hook has set in another is replaced
+// by a copy in that layout, so that there is one gradient, which whoever clips, steps or looks sees.
+void lay_out_gradient(const at::Tensor& parameter);
 
 }  // namespace duet

@@ -204,9 +204,9 @@ TEST_P(ParamwiseGolden, EveryParameterHasTheOptionsOfTheOriginal) {
   EXPECT_EQ(table_of(groups, test_case["optimizer"]), table_of(test_case["groups"]));
   ASSERT_EQ(groups.size(), test_case["groups"].size());
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    EXPECT_EQ(groups[i].parameters.front().first, test_case["groups"][i]["parameters"][0]);
+    EXPECT_EQ(groups[i].parameters.front().first, test_case["groups"][i]["parameters"][0].get<std::string>());
     if (by_depth) {
-      EXPECT_EQ(groups[i].name, test_case["groups"][i]["name"]);
+      EXPECT_EQ(groups[i].name, test_case["groups"][i]["name"].get<std::string>());
     }
   }
 }

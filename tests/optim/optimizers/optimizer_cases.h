@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 #include "optim/optimizers/detail/optimizer.h"
+#include "tests/support/over_tensors.h"
 
 // Parameters and gradients as in optimizer_reference.py: formulas without rounding.
 
@@ -91,6 +93,28 @@ inline void expect_bits(const std::vector<float>& expected, const std::vector<fl
     EXPECT_EQ(std::bit_cast<uint32_t>(expected[i]), std::bit_cast<uint32_t>(found[i]))
         << where << " element " << i << ": " << expected[i] << " became " << found[i];
   }
+}
+
+inline const std::string kOverTensors = "OverTensors";
+
+// LBFGS, whose step evaluates the loss, has tests of its own.
+inline std::vector<std::string> types() {
+  std::vector<std::string> all = OptimizerOptions::built_in_types();
+  std::erase(all, "LBFGS");
+  for (const char* fused : {"SGD", "Adam", "AdamW", "Adagrad"}) all.push_back(fused + kOverTensors);
+  return all;
+}
+
+// With momentum where it is an option, so that every type keeps something.
+inline OptimizerOptions options_of(const std::string& name, const std::function<void(OptimizerOptions&)>& change = {}) {
+  const bool is_over_tensors = name.ends_with(kOverTensors);
+  const std::string type = is_over_tensors ? name.substr(0, name.size() - kOverTensors.size()) : name;
+  OptimizerOptions options = OptimizerOptions::of_type(type);
+  options.set("lr", 0.1);
+  if (type == "SGD" || type == "RMSprop") options.set("momentum", 0.9);
+  if (type == "SGD") options.set("dampening", 0.5);
+  if (change) change(options);
+  return is_over_tensors ? over_tensors(options) : options;
 }
 
 }  // namespace duet::testing

@@ -1,5 +1,7 @@
 #include "optim/optimizers/optimizer_options.h"
 #include <limits>
+#include <map>
+#include <variant>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "optim/optimizers/detail/optimizer.h"
@@ -110,6 +112,63 @@ TEST(OptimizerOptions, ACopyOfOptionsIsItsOwn) {
   EXPECT_EQ(first.as<SGD>().lr, 0.5);
   EXPECT_EQ(second.as<SGD>().lr, 0.25);
   EXPECT_EQ(second.get_if<AdamW>(), nullptr);
+}
+
+// Other values of an option, of which some may be out of range.
+std::vector<OptionValue> others(const OptionField& field, const OptionValue& value) {
+  std::vector<OptionValue> values;
+  if (const auto* flag = std::get_if<bool>(&value)) values.emplace_back(!*flag);
+  if (const auto* count = std::get_if<int64_t>(&value)) values = {*count + 1, *count - 1};
+  if (const auto* number = std::get_if<double>(&value)) values = {*number / 2, 0.1, 2.0, -0.1};
+  if (const auto* pair = std::get_if<std::vector<double>>(&value)) {
+    for (std::size_t i = 0; i < pair->size(); ++i) {
+      std::vector<double> changed = *pair;
+      changed[i] /= 2;
+      values.emplace_back(changed);
+    }
+  }
+  if (value.index() == 0 && field.kind == OptionField::Kind::kBool) values.emplace_back(true);
+  if (value.index() == 0 && field.kind == OptionField::Kind::kNumber) values.emplace_back(0.1);
+  values.insert(values.end(), field.choices.begin(), field.choices.end());
+  return values;
+}
+
+// What 120 steps come to: weights and state, or nothing where the options cannot be.
+std::vector<float> outcome_of(const OptimizerOptions& options) try {
+  const NamedTensors parameters = initial_parameters();
+  const auto optimizer = Optimizer::create(options, parameters);
+  for (int64_t step = 0; step < 120; ++step) golden_step(*optimizer, parameters, optimizer->get(0, "lr"), step);
+  std::vector<float> values = values_of(parameters);
+  const StateDict state = optimizer->state_dict();
+  for (const auto& item : state.tensors()) {
+    for (const float value : values_of(item.second)) values.push_back(value);
+  }
+  return values;
+} catch (const std::exception&) {
+  return {};
+}
+
+TEST(OptimizerOptions, EveryOptionOfEveryOptimizerChangesItsSteps) {
+  for (const std::string& type : OptimizerOptions::built_in_types()) {
+    if (type == "LBFGS") continue;  // which evaluates the loss
+    OptimizerOptions base = OptimizerOptions::of_type(type);
+    for (const auto& [name, value] : std::map<std::string, OptionValue>{
+             {"momentum", 0.9}, {"weight_decay", 0.1}, {"betas", std::vector<double>{0.5, 0.9}}}) {
+      if (base.fields().find(name) != nullptr && type != "Muon") base.set(name, value);
+    }
+    const std::vector<float> plain = outcome_of(base);
+    ASSERT_FALSE(plain.empty()) << type;
+    for (const OptionField& field : base.fields()) {
+      bool acts = false;
+      for (const OptionValue& value : others(field, field.get(base.data()))) {
+        OptimizerOptions changed = base;
+        changed.set(field.name, value);
+        const std::vector<float> outcome = outcome_of(changed);
+        acts = acts || (!outcome.empty() && outcome != plain);
+      }
+      EXPECT_TRUE(acts) << type << ": " << field.name << " changes nothing";
+    }
+  }
 }
 
 }  // namespace

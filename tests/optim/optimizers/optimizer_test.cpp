@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "tests/optim/optimizers/optimizer_cases.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/over_tensors.h"
 #include "tests/support/sample_state.h"
 
 namespace duet::testing {
@@ -15,49 +14,9 @@ namespace {
 
 using at::Tensor;
 
-const std::string kOverTensors = "OverTensors";
-
-// LBFGS, whose step evaluates the loss, has tests of its own.
-std::vector<std::string> types() {
-  std::vector<std::string> all = OptimizerOptions::built_in_types();
-  std::erase(all, "LBFGS");
-  for (const char* fused : {"SGD", "Adam", "AdamW", "Adagrad"}) all.push_back(fused + kOverTensors);
-  return all;
-}
-
-// With momentum where it is an option, so that every type keeps something.
-OptimizerOptions options_of(const std::string& name, const std::function<void(OptimizerOptions&)>& change = {}) {
-  const bool is_over_tensors = name.ends_with(kOverTensors);
-  const std::string type = is_over_tensors ? name.substr(0, name.size() - kOverTensors.size()) : name;
-  OptimizerOptions options = OptimizerOptions::of_type(type);
-  options.set("lr", 0.1);
-  if (type == "SGD" || type == "RMSprop") options.set("momentum", 0.9);
-  if (type == "SGD") options.set("dampening", 0.5);
-  if (change) change(options);
-  return is_over_tensors ? over_tensors(options) : options;
-}
-
 class EveryOptimizer : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Type, EveryOptimizer, ::testing::ValuesIn(types()),
                          [](const auto& info) { return info.param; });
-
-TEST_P(EveryOptimizer, GradScaleDividesTheGradients) {
-  std::vector<float> results[2];
-  for (const bool scaled : {false, true}) {
-    const NamedTensors parameters = initial_parameters();
-    const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
-    for (int64_t step = 0; step < 5; ++step) {
-      for (std::size_t p = 0; p < parameters.size(); ++p) {
-        parameters[p].second.mutable_grad() = gradient_of(p, step) * (scaled ? 4.0F : 1.0F);
-      }
-      optimizer->begin();
-      optimizer->step(scaled ? at::full({1}, 4.0, at::kFloat) : Tensor(), {});
-      optimizer->end();
-    }
-    results[scaled] = values_of(parameters);
-  }
-  expect_bits(results[0], results[1], GetParam());
-}
 
 // The state of parameters, without the numbers of the groups.
 std::vector<float> state_values(const Optimizer& optimizer) {
@@ -111,21 +70,6 @@ TEST_P(EveryOptimizer, StepsThatFollowASkippedOneAreAsIfItHadNotBeen) {
     results[with_skipped] = values_of(parameters);
   }
   expect_bits(results[0], results[1], GetParam());
-}
-
-TEST_P(EveryOptimizer, AGradientOfAnotherLayoutIsTheSameGradient) {
-  std::vector<float> results[2];
-  for (const bool transposed : {false, true}) {
-    const Tensor weight = formula({4, 5}, 7, 0, 11, 8).requires_grad_(true);
-    const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
-    for (int64_t step = 0; step < 5; ++step) {
-      const Tensor gradient = formula({4, 5}, 5, step, 13, 16);
-      weight.mutable_grad() = transposed ? gradient.t().contiguous().t() : gradient;
-      step_optimizer(*optimizer);
-    }
-    results[transposed] = values_of(weight);
-  }
-  expect_bits(results[0], results[1], "weight");
 }
 
 // A model that is brought into another memory format between two steps.
