@@ -50,7 +50,7 @@ TEST(StandIns, HaveEveryPropertyOfWhatTheyStandFor) {
       at::native::wrapped_scalar_tensor(3),
       at::native::wrapped_scalar_tensor(true),
       torch::randn({3}, at::kComplexFloat).conj(),
-      torch::randn({3}, at::kComplexFloat).conj().imag(),
+      at::imag(torch::randn({3}, at::kComplexFloat).conj()),
   };
   for (const at::ScalarType type :
        {at::kBool, at::kByte, at::kShort, at::kLong, at::kHalf, at::kBFloat16, at::kDouble}) {
