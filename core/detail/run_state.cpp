@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/detail/concat_text.h"
+#include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -66,7 +67,7 @@ void RunState::check_weights(const StateDict& saved) const {
     }
   }
   for (const auto& entry : saved.tensors()) {
-    if (own.tensors().count(entry.first) == 0) problems += "\n  unknown to the model: " + entry.first;
+    if (own.tensors().count(entry.first) == 0) problems += "\n  unknown to the model: " + one_line(entry.first);
   }
   if (problems.empty()) return;
   throw CheckpointError("[Checkpoint] these weights belong to another model:" + problems +
