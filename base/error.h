@@ -31,7 +31,7 @@ class StepError : public ConfigError {
 // A file or a batch that cannot be used: the user changes the data.
 class DataError : public Error {
  public:
-  explicit DataError(const std::string& message) : Error(message, 3) {}
+  explicit DataError(const std::string& message);  // one line: line ends in what it quotes are escaped
 };
 
 // A checkpoint that cannot be written, is damaged, or belongs to another model.

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <variant>
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "io/pt_file.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr size_t kMaxName = 1000;  // std::regex recurses once per character
 
 [[noreturn]] void refuse(const WeightsSource& source, const std::string& what) {
-  throw CheckpointError("[weights] '" + source.path + "': " + what);
+  throw CheckpointError(one_line("[weights] '" + source.path + "': " + what, std::string::npos));
 }
 
 std::string listed(const std::set<std::string>& names) {
@@ -99,7 +100,7 @@ StateDict weights_of_safetensors(const WeightsSource& source) {
   return weights;
 }
 
-StateDict read_any(const WeightsSource& source) {
+StateDict weights_of_file(const WeightsSource& source) {
   std::error_code error;
   if (!std::filesystem::exists(source.path, error)) {
     refuse(source, (error ? error.message() : "it does not exist") +
@@ -111,6 +112,48 @@ StateDict read_any(const WeightsSource& source) {
   } catch (const DataError& failure) {
     throw CheckpointError(failure.what());
   }
+}
+
+// "model-00001-of-00003.safetensors" is a third of a model: the paths of all its files, which some count from 0; else
+// the path itself.
+std::vector<std::string> shards_of(const std::string& path) {
+  static const std::regex shard(R"((.*\D)(\d{2,9})-of-(\d{2,9})(\.\w+))");
+  std::smatch parts;
+  const bool is_shard = path.size() <= kMaxName && std::regex_match(path, parts, shard);
+  if (!is_shard || parts[2].length() != parts[3].length()) return {path};
+  const int own = std::stoi(parts[2]), count = std::stoi(parts[3]);
+  const auto shard_path = [&](int number) {
+    std::string digits = std::to_string(number);
+    digits.insert(0, static_cast<size_t>(parts[3].length()) - digits.size(), '0');
+    return parts[1].str() + digits + "-of-" + parts[3].str() + parts[4].str();
+  };
+  std::error_code ignored;
+  const int first = std::filesystem::exists(shard_path(0), ignored) ? 0 : 1;
+  if (own < first || own >= first + count) return {path};
+  std::vector<std::string> paths;
+  for (int number = first; number < first + count; ++number) paths.push_back(shard_path(number));
+  return paths;
+}
+
+StateDict read_any(const WeightsSource& source) {
+  StateDict weights;
+  for (const std::string& path : shards_of(source.path)) {
+    WeightsSource shard = source;
+    shard.path = path;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored) && std::filesystem::exists(source.path, ignored))
+      refuse(shard,
+             "it does not exist, expected it beside '" + source.path + "', a part of the same weights; fetch it");
+    const StateDict part = weights_of_file(shard);
+    const auto add = [&](const std::string& name, const auto& content) {
+      if (weights.has(name))
+        refuse(shard, "found '" + name + "' in another part, too, expected it once; rename the file");
+      weights.set(name, content);
+    };
+    for (const auto& [name, tensor] : part.tensors()) add(name, tensor);
+    for (const auto& [name, value] : part.values()) add(name, value);
+  }
+  return weights;
 }
 
 template <class Rename>

@@ -17,6 +17,7 @@ struct NameRule {
 struct WeightsSource {
   // A checkpoint step-N, a folder of them or a work_dir (the newest good one), a safetensors file, or a file of
   // torch.save: a state_dict, or a dictionary that holds one as "state_dict", "model", "model_state_dict" or "module".
+  // Any file of a sharded model ("model-00001-of-00002.safetensors") stands for all.
   std::string path;
   // "model"; in a checkpoint the name of a hook that keeps an average ("ema"); in a file of torch.save a key at its
   // top. mmengine puts its average where the weights are, so "ema" means these in its checkpoints.

@@ -1,5 +1,6 @@
 #include "cli/build.h"
 #include <algorithm>
+#include <iterator>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/device.h"
@@ -54,9 +55,28 @@ std::vector<std::shared_ptr<const Dataset>> build_datasets(const std::vector<Dat
   return built;
 }
 
+std::vector<std::string> missing_in(const std::vector<std::string>& names, const std::vector<std::string>& wanted) {
+  std::vector<std::string> missing;
+  std::ranges::copy_if(wanted, std::back_inserter(missing),
+                       [&](const std::string& name) { return std::ranges::find(names, name) == names.end(); });
+  return missing;
+}
+
+void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained) {
+  if (trained.empty() || classes.empty() || classes == trained) return;
+  const std::vector<std::string> added = missing_in(trained, classes), gone = missing_in(classes, trained);
+  std::string way_out;
+  if (!added.empty()) way_out += "move the folders, rows or names of " + join(added) + " away, ";
+  if (!gone.empty()) way_out += "put the folders, rows or names of " + join(gone) + " back, ";
+  if (way_out.empty()) way_out = "set classes: [" + join(trained) + "], ";
+  throw ConfigError("[duet] found the classes " + join(classes) + ", expected " + join(trained) +
+                    ", which the checkpoint was trained with; " + way_out +
+                    "or train anew on what there is, from the weights by load_from");
+}
+
 // Folders may have come or gone since the weights were trained.
 void check_classes(const RunConfig& config, const Run& run) {
-  if (run.train_data == nullptr || run.classes.empty()) return;
+  if (run.train_data == nullptr) return;
   config.train->node.located([&] { require_classes(run.train_data->class_names(), run.classes); });
 }
 
@@ -132,13 +152,6 @@ void read_training_data(const RunConfig& config, Run& run) {
   require_training_data(config);
   run.train_data = build_dataset(config.train);
   run.val_data = build_datasets(config.val, {.training = run.train_data.get()});
-}
-
-void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained) {
-  if (trained.empty() || classes.empty() || classes == trained) return;
-  throw ConfigError("[duet] found the classes " + join(classes) + ", expected " + join(trained) +
-                    ", which the checkpoint was trained with; put back the folders or rows of these, or set " +
-                    "classes: [" + join(trained) + "]");
 }
 
 void require_encoding(const RunConfig& config, const Run& run, const RunIdentity& trained,
@@ -272,8 +285,9 @@ void add_prediction_writer(const std::string& folder, BaseTrainer& trainer) {
 
 }  // namespace
 
-Run build_training(const RunConfig& config) {
+Run build_training(const RunConfig& config, const std::vector<std::string>& classes) {
   Run run;
+  run.classes = classes;
   run_on_all_ranks(config.communicator(), [&] {
     require_training_data(config);
     check_limits(config);
@@ -281,6 +295,7 @@ Run build_training(const RunConfig& config) {
     for (const DataConfig& data : config.test) check_dataset(data.node);
     if (config.predict) check_dataset(config.predict->node);
     read_training_data(config, run);
+    check_classes(config, run);
     build_loaders(config, run);
   });
   if (run.train_data) check_same_size(config.communicator(), "data.train", run.train_data->size());

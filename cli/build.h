@@ -29,8 +29,6 @@ struct Run {
 // The datasets of data.train and data.val, which runs may share. Throws ConfigError if there is no data.train, and if
 // both are texts with characters of their own: each numbers them in its own way.
 void read_training_data(const RunConfig& config, Run& run);
-// Throws ConfigError unless the data's classes are those that a checkpoint was `trained` with; none: unknown.
-void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained);
 // Throws ConfigError unless the numbers of the training data mean what they meant to the run `trained`, which has saved
 // `checkpoint` (Dataset::encoding()).
 void require_encoding(const RunConfig& config, const Run& run, const RunIdentity& trained,
@@ -64,8 +62,9 @@ void add_hooks(const RunConfig& config, Run& run);
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 
 // Everything for `duet train`, built by all processes of the run together. Throws ConfigError if the config has no
-// training data or no limit.
-Run build_training(const RunConfig& config);
+// training data or no limit, or data of other classes than the checkpoint to go on from, which has `classes` (none:
+// unknown).
+Run build_training(const RunConfig& config, const std::vector<std::string>& classes = {});
 
 // Trains on `data`, with the run's validations.
 void train_on(DataSource& data, const RunConfig& config, Run& run);

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "core/task.h"
 
@@ -98,9 +99,10 @@ void add_line(std::string& text, const char* title, const std::vector<Item>& ite
 
 std::string WeightsReport::text(size_t max_names) const {
   std::string text = c10::str(loaded, " of ", expected, " tensors");
-  const auto name_of = [](const std::string& name) { return name; };
+  const auto name_of = [](const std::string& name) { return one_line(name); };
   const auto difference_of = [](const Difference& difference) {
-    return c10::str(difference.name, " (", difference.found, " there, ", difference.expected, " in the model)");
+    return c10::str(one_line(difference.name), " (", difference.found, " there, ", difference.expected,
+                    " in the model)");
   };
   add_line(text, "missing there", missing, max_names, name_of);
   add_line(text, "unknown to the model", unexpected, max_names, name_of);

@@ -161,7 +161,6 @@ class CsvDataset::Fit {
   void find_classes(const std::string& name, Encoding& encoding) const {
     const std::vector<std::string> values = values_of(table_, table_.column(name), rows_);
     const bool numbers = options_.task == "classification" || holds_numbers(name);
-    if (!numbers && options_.task == "auto") check_spelling(name, values);
     const bool classes = number_classes(values);
     encoding.is_class = options_.task == "classification" || (options_.task == "auto" && (!numbers || classes));
     if (encoding.is_class && !classes) {
@@ -171,30 +170,7 @@ class CsvDataset::Fit {
     encoding.class_count = static_cast<int64_t>(std::set<std::string>(values.begin(), values.end()).size());
   }
 
-  // Where most values are numbers, another text is a mistake and no category.
-  bool holds_numbers(const std::string& name) const {
-    const std::size_t place = table_.column(name);
-    int64_t numbers = 0, texts = 0, first_text = 0;
-    for (const int64_t row : rows_) {
-      const std::string& text = table_.rows[static_cast<std::size_t>(row)][place];
-      if (text.empty()) continue;
-      const bool is_number = finite_number(text).has_value();
-      if (!is_number && texts == 0) first_text = row;
-      ++(is_number ? numbers : texts);
-    }
-    if (texts == 0 || numbers < texts) return texts == 0;
-    fail_value(table_, first_text, name,
-               c10::str("found '", one_line(table_.rows[static_cast<std::size_t>(first_text)][place]),
-                        "', expected a number as in ", numbers, " other rows; correct it or leave the row out"));
-  }
-
-  void check_spelling(const std::string& name, const std::vector<std::string>& given) const {
-    if (given.empty() || !std::ranges::all_of(given, looks_like_number)) return;
-    const auto odd = std::ranges::find_if(given, [](const std::string& text) { return !finite_number(text); });
-    throw DataError("[Csv] " + table_.path + ": column '" + one_line(name) + "': found '" + one_line(*odd) +
-                    "', expected a number as 1234.5, without %, commas or spaces; write it so, or set categorical: [" +
-                    one_line(name) + "] (of a target: task: classification) if these are no numbers");
-  }
+  bool holds_numbers(const std::string& name) const { return duet::holds_numbers(table_, rows_, name); }
 
   // `given`: of how many rows, where it is a guess that they are categories.
   void check_categories(const std::string& name, std::size_t categories, std::optional<std::size_t> given) const {
@@ -213,7 +189,6 @@ class CsvDataset::Fit {
     std::copy_if(values.begin(), values.end(), std::back_inserter(given), [](const auto& v) { return !v.empty(); });
     const bool told = holds(options_.categorical, name);
     if (told || !holds_numbers(name)) {
-      if (!told) check_spelling(name, given);
       const ClassNames sorted(given.begin(), given.end());
       check_categories(name, sorted.size(), told ? std::nullopt : std::optional(given.size()));
       column.categories.assign(sorted.begin(), sorted.end());

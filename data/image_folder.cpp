@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -96,6 +97,33 @@ void warn_of_repeats(const CsvTable& table, std::size_t image) {
 std::vector<std::string> known_classes(const ImageFolderOptions& options, const DatasetUse& use) {
   if (!options.classes.empty()) return options.classes;
   return !use.classes.empty() || use.training == nullptr ? use.classes : use.training->class_names();
+}
+
+// "train2017", "Validation", "masks": what parts of a dataset are called.
+bool names_part(const std::string& folder) {
+  static const std::set<std::string> kParts = {
+      "train",  "training", "val",   "valid", "validation", "test",  "testing", "dev",  "eval",       "fold",
+      "images", "image",    "masks", "mask",  "labels",     "label", "split",   "part", "annotations"};
+  std::string letters;
+  for (const char c : folder) {
+    if (std::isalpha(static_cast<unsigned char>(c)) != 0) letters += static_cast<char>(std::tolower(c));
+  }
+  return kParts.contains(letters);
+}
+
+// A root above those of train and val, or above the one folder that holds the classes, would teach these as classes.
+void check_are_classes(const std::string& root, const std::vector<std::string>& folders) {
+  const auto parts = std::ranges::count_if(folders, names_part);
+  const auto within = entries_of(root + "/" + folders.front());
+  const auto is_picture = [](const auto& entry) { return !is_folder(entry) && is_image_name(entry.path().string()); };
+  const bool one_holds_all =
+      folders.size() == 1 && std::ranges::any_of(within, is_folder) && std::ranges::none_of(within, is_picture);
+  if (parts < 2 && parts < std::ssize(folders) && !one_holds_all) return;
+  throw DataError(
+      "[ImageFolder] '" + root + "' holds the folders " + join(folders) +
+      ", which look like parts of the data, expected one for each class; set root to the folder whose " +
+      "folders are the classes, for train and val each (with masks: set root and masks), or list the names " +
+      "above in classes if they are the classes");
 }
 
 std::string path_from(const std::string& root, const std::string& path) {
@@ -211,7 +239,10 @@ void ImageFolder::list_class_folders() {
   require<DataError>(!folders.empty(), "[ImageFolder] '" + options_.root +
                                            "' has no folders, expected one for each class with its pictures in it; "
                                            "sort the pictures into folders, or set masks or manifest");
-  if (classes_.empty()) classes_ = folders;
+  if (classes_.empty()) {
+    check_are_classes(options_.root, folders);
+    classes_ = folders;
+  }
   for (const std::string& folder : folders) {
     const int64_t label = label_of(folder, "a folder in '" + options_.root + "'");
     const std::string path = options_.root + "/" + folder;
@@ -281,8 +312,10 @@ void ImageFolder::list_manifest(bool predicts) {
 int64_t ImageFolder::label_of(const std::string& name, const std::string& where) const {
   const auto found = std::find(classes_.begin(), classes_.end(), name);
   if (found != classes_.end()) return found - classes_.begin();
-  throw DataError("[ImageFolder] found the class '" + one_line(name) + "' (" + where +
-                  "), expected one of classes: " + join(classes_) + "; add it there, or move it away");
+  const bool told = !options_.classes.empty();
+  throw DataError("[ImageFolder] found the class '" + one_line(name) + "' (" + where + "), expected one of " +
+                  (told ? "classes: " : "the trained classes: ") + join(classes_) +
+                  (told ? "; add it there, or move it away" : "; move it away, or train anew with it"));
 }
 
 namespace {

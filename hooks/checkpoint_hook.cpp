@@ -139,7 +139,12 @@ void CheckpointHook::after_val(TrainContext& context) {
     bests_ = previous;
     return;
   }
-  if (pending_) pending_->bests_before = previous;
+  if (!pending_) return announce(improved, context);
+  pending_->bests_before = previous;
+  pending_->improved = improved;
+}
+
+void CheckpointHook::announce(const Bests& improved, const TrainContext& context) const {
   for (const Best& best : improved) {
     if (!context.is_main) return;
     log_info(c10::str("best checkpoint so far: ", best.folder, " with ", best.metric, " ", best.score, " (",
@@ -211,7 +216,7 @@ void CheckpointHook::after_train(TrainContext& context) {
     }
   } else if (pending_) {  // without the other ranks, which may be gone
     const std::exception_ptr error = caught([this] { store_->finish_save(); });
-    if (error) note_failure(pending_->step, text_of(error));
+    error ? note_failure(pending_->step, text_of(error)) : announce(pending_->improved, context);
     pending_.reset();
   }
   report_failures(context);
@@ -287,7 +292,7 @@ bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>&
   }
   saved_step_ = context.progress.step;
   failed_ = false;
-  if (in_background) pending_ = Pending{saved_step_, bests_};
+  if (in_background) pending_ = Pending{saved_step_, bests_, {}};
   return true;
 }
 
@@ -308,6 +313,7 @@ void CheckpointHook::settle_save(const TrainContext& context) {
   const Pending pending = *std::exchange(pending_, std::nullopt);
   try {
     finish_save(*store_, context);
+    announce(pending.improved, context);
   } catch (const CheckpointError& error) {  // which is in the log already
     bests_ = pending.bests_before;
     note_failure(pending.step, error.what());

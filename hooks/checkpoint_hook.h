@@ -92,12 +92,14 @@ class CheckpointHook : public Hook {
   void forget_lost(const TrainContext& context);
   // Makes the results that are better than what there was the best ones, and returns them.
   Bests take_improved(const TrainContext& context);
+  void announce(const Bests& improved, const TrainContext& context) const;
   void publish(const TrainContext& context) const;
   void propose_by_time(TrainContext& context);
   // A save that is written in the background.
   struct Pending {
     int64_t step = 0;
     Bests bests_before{};  // in force again if it fails
+    Bests improved{};      // announced once it is written
   };
   // false: a hook refused.
   bool save(TrainContext& context, const std::vector<std::string>& best, bool in_background);

@@ -294,49 +294,28 @@ void LoggerHook::log_metrics(TrainContext& context, const char* kind) {
   emit(context, std::move(record));
 }
 
-// An evaluation that fails is no end of the training that the log is of.
-void LoggerHook::on_exception(TrainContext& context) {
+void LoggerHook::on_exception(TrainContext& context) { log_failure(context); }
+
+// Once a run. An evaluation that fails is no end of the training that the log is of.
+void LoggerHook::log_failure(TrainContext& context) {
+  if (std::exchange(told_failure_, true)) return;
+  const std::string& error = context.control.error;
+  const int64_t step = context.progress.step;
   if (context.control.only_evaluates()) {
     const std::string kind = to_string(context.control.kind);
-    return emit(context, {.kind = "text",
-                          .step = context.progress.step,
-                          .values = {{kind + "_error", context.control.error}},
-                          .line = kind + " failed: " + context.control.error});
+    return emit(
+        context,
+        {.kind = "text", .step = step, .values = {{kind + "_error", error}}, .line = kind + " failed: " + error});
   }
-  log_failure(context);
-}
-
-void LoggerHook::log_failure(TrainContext& context) {
   emit(context, {.kind = "error",
-                 .step = context.progress.step,
-                 .values = {{"mode", context.mode}, {"error", context.control.error}},
-                 .line = c10::str("training failed at step ", context.progress.step, ": ", context.control.error)});
+                 .step = step,
+                 .values = {{"mode", context.mode}, {"error", error}},
+                 .line = c10::str("training failed at step ", step, ": ", error)});
 }
 
+// A hook that runs later than this one, or a loop of the user's own, may have ended the run.
 void LoggerHook::after_train(TrainContext& context) {
-  told_success_ = context.control.error.empty();
-  if (told_success_) {
-    // A hook that runs later than this one, or a loop of the user's own, ended the run.
-    if (line_steps_ > 0) log_step(context);
-    const double seconds = steady_seconds() - start_;
-    const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
-    const UncheckedSteps unchecked = context.identity.unchecked.value_or(UncheckedSteps());
-    const bool may_replay = context.mode == to_string(Mode::kGraph) || unchecked.count > 0;
-    LogRecord record{.kind = "stop",
-                     .step = context.progress.step,
-                     .values = {{"mode", context.mode},
-                                {"reason", reason},
-                                {"outcome", to_string(context.control.outcome)},
-                                {"seconds", seconds},
-                                {"epoch", shown_epoch(context)}},
-                     .line = c10::str("training ends at step ", context.progress.step, " after ",
-                                      duration_text(seconds), ": ", reason)};
-    if (may_replay) {
-      record.values.emplace_back("unchecked", unchecked.count);
-      record.line += "; " + to_text(unchecked);
-    }
-    emit(context, std::move(record));
-  }
+  if (context.control.error.empty() && line_steps_ > 0) log_step(context);
   started_ = false;
   flush();
 }
@@ -357,10 +336,35 @@ void LoggerHook::after_train_epoch(TrainContext& context) {
   emit(context, std::move(record));
 }
 
-// What comes after this hook's after_train may fail, the last save above all: that is how the run has ended.
+// How the run has ended: any hook's after_train may still fail, the last save above all, or find that it has diverged.
 void LoggerHook::after_run(TrainContext& context) {
-  if (std::exchange(told_success_, false) && !context.control.error.empty()) log_failure(context);
+  if (!context.control.error.empty()) {
+    log_failure(context);
+  } else if (!context.control.only_evaluates()) {
+    log_end(context);
+  }
+  told_failure_ = false;
   flush();
+}
+
+void LoggerHook::log_end(TrainContext& context) {
+  const double seconds = steady_seconds() - start_;
+  const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
+  const UncheckedSteps unchecked = context.identity.unchecked.value_or(UncheckedSteps());
+  LogRecord record{.kind = "stop",
+                   .step = context.progress.step,
+                   .values = {{"mode", context.mode},
+                              {"reason", reason},
+                              {"outcome", to_string(context.control.outcome)},
+                              {"seconds", seconds},
+                              {"epoch", shown_epoch(context)}},
+                   .line = c10::str("training ends at step ", context.progress.step, " after ", duration_text(seconds),
+                                    ": ", reason)};
+  if (context.mode == to_string(Mode::kGraph) || unchecked.count > 0) {
+    record.values.emplace_back("unchecked", unchecked.count);
+    record.line += "; " + to_text(unchecked);
+  }
+  emit(context, std::move(record));
 }
 
 void LoggerHook::show_progress(TrainContext& context) {

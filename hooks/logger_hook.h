@@ -104,7 +104,7 @@ struct LoggerHookOptions {
 // Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what
 // StepResult, TrainContext::log and the clock have: the loss, the task's values, grad_norm, scalars and gauges
 // of whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
-// after_train returns, or the hook goes, or the program ends by exit(), all is written.
+// after_run returns, or the hook goes, or the program ends by exit(), all is written.
 //
 // JSON lines have a "kind": "train" (lr, data_time, time, loss, the task's values, grad_norm, gauges, epoch, iter,
 // step), "epoch" (epoch_time, epoch, step), "val" and "test" (the metrics, epoch, step), "start", "stop" (reason,
@@ -158,6 +158,7 @@ class LoggerHook : public Hook {
   void collect(TrainContext& context);
   void log_step(TrainContext& context);
   void log_failure(TrainContext& context);
+  void log_end(TrainContext& context);
   void log_metrics(TrainContext& context, const char* kind);
   void show_progress(TrainContext& context);
 
@@ -167,7 +168,7 @@ class LoggerHook : public Hook {
   RunLog::Listening listening_;
   std::unique_ptr<LogWindow> window_;
   std::string run_id_;
-  bool started_ = false, told_success_ = false;
+  bool started_ = false, told_failure_ = false;
 
   // Seconds of the steady clock.
   double start_ = 0;     // of training

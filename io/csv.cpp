@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/file_memory.h"
+#include "io/plain_text.h"
 
 namespace duet {
 
@@ -26,9 +27,7 @@ class CsvReader {
   CsvReader(std::string_view text, const std::string& path, char separator)
       : text_(text), path_(path), separator_(separator), left_(file_memory(text.size(), kCsvTimes)) {
     if (text_.rfind("\xEF\xBB\xBF", 0) == 0) text_.remove_prefix(3);  // a byte order mark
-    if (text_.rfind("\xFF\xFE", 0) == 0 || text_.rfind("\xFE\xFF", 0) == 0) {
-      throw DataError("[Csv] " + path + ": found UTF-16 text, expected UTF-8; save it again as UTF-8");
-    }
+    require_plain_text(text_, "[Csv] " + path);
   }
 
   // Line of the record that next() gave last.

@@ -7,6 +7,8 @@
 #include <c10/util/StringUtil.h>
 // After <cstdio>, which it needs.
 #include <jpeglib.h>
+// After <jpeglib.h>, whose version it looks at.
+#include <jerror.h>
 #include "base/error.h"
 #include "io/picture_size.h"
 
@@ -30,9 +32,21 @@ void leave(j_common_ptr decoder) {
   std::longjmp(handler->escape, 1);
 }
 
+// Such a file is odd, yet no row or block of it is missing, and all programs read the same pixels. Within a scan,
+// before a restart marker, bytes are left over where those before them were damaged.
+bool keeps_pixels(const jpeg_error_mgr& warning) {
+  switch (warning.msg_code) {
+    case JWRN_EXTRANEOUS_DATA: return warning.msg_parm.i[1] < JPEG_RST0 || warning.msg_parm.i[1] > JPEG_RST0 + 7;
+    case JWRN_JFIF_MAJOR:
+    case JWRN_ADOBE_XFORM:
+    case JWRN_NOT_SEQUENTIAL: return true;
+    default: return false;
+  }
+}
+
 // A damaged file is an error, not a picture with grey parts.
-void refuse_warnings(j_common_ptr decoder, int level) {
-  if (level < 0) leave(decoder);
+void refuse_lost_pixels(j_common_ptr decoder, int level) {
+  if (level < 0 && !keeps_pixels(*decoder->err)) leave(decoder);
 }
 
 void limit_scans(j_common_ptr decoder) {
@@ -49,7 +63,7 @@ struct Decoder : jpeg_decompress_struct {
   Decoder() : jpeg_decompress_struct{} {
     err = jpeg_std_error(&handler);
     handler.error_exit = leave;
-    handler.emit_message = refuse_warnings;
+    handler.emit_message = refuse_lost_pixels;
     watch.progress_monitor = limit_scans;
   }
   ~Decoder() { jpeg_destroy_decompress(this); }

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <sstream>
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
@@ -155,6 +156,27 @@ std::string checkpoint_to_resume(const RunConfig& config, const std::string& fro
   return "";
 }
 
+// Of the checkpoint to go on from, known before a model is made for the classes of today. Why one cannot be read the
+// load will say.
+std::vector<std::string> classes_to_resume(const RunConfig& config, const std::string& resume) {
+  std::istringstream lines(from_main(config.communicator(), [&] {
+    std::string names;
+    const std::exception_ptr unread = caught([&] {
+      const bool is_auto = resume == "auto" || (resume != "none" && is_of_this_launch(config));
+      const std::string place = is_auto ? checkpoint_root(config) : resume == "none" ? "" : resume;
+      if (place.empty()) return;
+      std::vector<std::string> paths = CheckpointStore(place).list();
+      if (paths.empty()) paths = CheckpointStore(CheckpointStore::root_of(place)).list();
+      if (paths.empty()) paths = {place};
+      for (const std::string& name : CheckpointStore::read_manifest(paths.front()).run.classes) names += name + "\n";
+    });
+    return unread ? "" : names;
+  }));
+  std::vector<std::string> classes;
+  for (std::string name; std::getline(lines, name);) classes.push_back(name);
+  return classes;
+}
+
 // What a resumed run says, and does with the checkpoints that it does not go on from.
 void settle_resumed(const RunConfig& config, const std::string& from, const std::string& path,
                     const BaseTrainer& trainer) {
@@ -179,7 +201,6 @@ void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom 
   const RunIdentity saved = CheckpointStore::read_manifest(path).run;
   const RunIdentity& now = trainer.identity();
   require_encoding(config, run, saved, path);
-  config.train->node.located([&] { require_classes(now.classes, saved.classes); });
   const bool takes_numbers = numbers == NumbersFrom::kCheckpoint;
   const auto differences = resume_differences(saved.config, now.config,
                                               takes_numbers ? numbers_in(trainer.state_dict()) : OptimizerNumbers());
@@ -349,7 +370,7 @@ int train(const Arguments& arguments, RunConfig& config) {
   (void)signals;
   std::optional<RunLock> lock;
   run_on_main(ranks, [&] { lock_early(config, lock); });
-  Run run = build_training(config);
+  Run run = build_training(config, classes_to_resume(config, arguments.resume));
   TrainRecord record{.mode = config.mode};
   int exit_code = 0;
   const std::exception_ptr error = caught([&] {

@@ -67,7 +67,7 @@ void RunState::check_weights(const StateDict& saved) const {
     }
   }
   for (const auto& entry : saved.tensors()) {
-    if (own.tensors().count(entry.first) == 0) problems += "\n  unknown to the model: " + entry.first;
+    if (own.tensors().count(entry.first) == 0) problems += "\n  unknown to the model: " + one_line(entry.first);
   }
   if (problems.empty()) return;
   throw CheckpointError("[Checkpoint] these weights belong to another model:" + problems +

@@ -12,8 +12,10 @@ namespace duet {
 
 // "+5" too; nothing for infinities, NaN and other texts.
 std::optional<double> finite_number(const std::string& text);
-// "1,5", "1.000,5", "5 %": numbers of another spelling, which would pass for categories.
-bool looks_like_number(const std::string& text);
+// Whether a column holds numbers in these rows, rather than categories. Where it holds some and other texts beside them
+// that neither most rows nor most of its values are, the first of these is an error: no category is made by mistake.
+// What stands for a missing value, as NA, is neither.
+bool holds_numbers(const CsvTable& table, const std::vector<int64_t>& rows, const std::string& column);
 
 [[noreturn]] void fail_value(const CsvTable& table, int64_t row, const std::string& column, const std::string& what);
 

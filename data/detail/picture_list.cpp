@@ -18,6 +18,15 @@ namespace {
                   "), expected a folder that may be read; correct its permissions or links");
 }
 
+// A link that leads nowhere: a disk that is not mounted, a picture that was not fetched.
+void check_there(const fs::directory_entry& entry) {
+  std::error_code error;
+  static_cast<void>(entry.status(error));
+  if (!error) return;
+  throw DataError("[ImageFolder] found '" + one_line(entry.path().string()) + "', which leads nowhere (" +
+                  error.message() + "), expected a file or a folder; correct the link, or remove it");
+}
+
 }  // namespace
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
@@ -28,6 +37,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   }
   if (error) fail_listing(folder, error.message());
   std::sort(found.begin(), found.end());
+  for (const fs::directory_entry& entry : found) check_there(entry);
   return found;
 }
 
@@ -89,8 +99,8 @@ void PictureList::warn() const {
   if (left_out_ == 0) return;
   log_warning(c10::str("[ImageFolder] ", left_out_, left_out_ == 1 ? " file is" : " files are", " left out, such as '",
                        one_line(example_),
-                       "', expected .png, .jpg or .jpeg in the folders that are read; convert or move them if they are "
-                       "pictures"));
+                       "', expected regular files called .png, .jpg or .jpeg in the folders that are read; convert or "
+                       "move them if they are pictures"));
 }
 
 }  // namespace duet

@@ -27,7 +27,13 @@ TEST(OneLine, LeavesOutWhatIsTooLong) {
 }
 
 TEST(Error, EscapesWhatATerminalWouldObey) {
-  EXPECT_STREQ(DataError("[A] found 'b\x1b[2J'\nand more").what(), "[A] found 'b\\x1b[2J'\nand more");
+  EXPECT_STREQ(ConfigError("[A] found 'b\x1b[2J'\nand more").what(), "[A] found 'b\\x1b[2J'\nand more");
+}
+
+// What files hold stands in these: a line end in it would begin a line that looks like one of the log.
+TEST(Error, OfDataIsOneLine) {
+  EXPECT_STREQ(DataError("[A] found 'b\nerror: c'").what(), "[A] found 'b\\x0aerror: c'");
+  EXPECT_EQ(std::string(DataError(std::string(5000, 'x')).what()).size(), 5000U);
 }
 
 TEST(HarmlessText, KeepsLinesOfAMessage) {

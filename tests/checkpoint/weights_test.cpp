@@ -67,6 +67,50 @@ TEST(ReadWeights, ReadsCheckpointsSafetensorsAndPythonsFilesAlike) {
                                 {"'swa'", "'model' or one of its averages: 'ema'"});
 }
 
+TEST(ReadWeights, ReadsAllShardsOfAModel) {
+  const StateDict all = fitting();
+  StateDict first, second;
+  for (const auto& [name, tensor] : all.tensors()) (name < "mean" ? first : second).set(name, tensor);
+  for (const std::string& name :
+       {"model-0000N-of-00002.safetensors", "pytorch_model-0000N-of-00002.bin", "m_0N-of-02.pt"}) {
+    SCOPED_TRACE(name);
+    const TempDir folder;
+    const auto path = [&](char number) {
+      std::string shard = name;
+      shard[shard.find('N')] = number;
+      return folder / shard;
+    };
+    write_weights(path('1'), first);
+    expect_error<CheckpointError>([&] { read_weights({path('1')}); }, {path('2'), "does not exist", "fetch it"});
+    write_weights(path('2'), second);
+    for (const char number : {'1', '2'}) expect_same_state(fitting(), read_weights({path(number)}));
+    write_weights(path('2'), first);
+    expect_error<CheckpointError>([&] { read_weights({path('1')}); }, {path('2'), "'bias' in another part"});
+    expect_error<CheckpointError>([&] { read_weights({path('3')}); }, {path('3'), "it does not exist"});
+    write_weights(path('0'), second);  // others count from 0
+    expect_same_state(fitting(), read_weights({path('1')}));
+  }
+  const TempDir folder;  // no shards: a file called by its epoch
+  for (const std::string name : {"epoch-1-of-3.pt", "epoch-1-of-10.pt", "model-00001-of.pt"}) {
+    write_weights(folder / name, fitting());
+    expect_same_state(fitting(), read_weights({folder / name}));
+  }
+}
+
+TEST(ReadWeights, NamesInAFileCannotForgeALine) {
+  const TempDir folder;
+  StateDict odd;
+  odd.set("a\nb.c", at::ones({1}));
+  write_weights(folder / "a.pt", odd);
+  expect_error<CheckpointError>([&] { read_weights({.path = folder / "a.pt", .prefix = "x"}); }, {"'a\\x0ab'"});
+  const std::vector<NameRule> rules{{".*", "x"}};
+  odd.set("d\ne", at::ones({1}));
+  write_weights(folder / "a.pt", odd);
+  expect_error<CheckpointError>([&] { read_weights({.path = folder / "a.pt", .revise_keys = rules}); }, {"\\x0a"});
+  FourTensors task;
+  expect_error<CheckpointError>([&] { load_matching_weights(task, odd); }, {"unknown to the model: a\\x0ab.c"});
+}
+
 TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
   const StateDict wrapped = read_weights({python_file("wrapped.pt")});
   EXPECT_EQ(wrapped.tensors().size(), 2u);

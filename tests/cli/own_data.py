@@ -244,15 +244,23 @@ def check_new_pictures(program):
     assert metrics["accuracy"] >= 0.9 and metrics["f1_noise"] > 0.8 and metrics["f1_across"] in (None, 0, "nan"), metrics
     text = program.run("train", "pictures.yaml", "--resume", "runs/pictures.yaml/graph", "work_dir=runs/w",
                        "default_hooks.checkpoint.save_best=accuracy", code=2)
-    assert "found the classes down, noise, expected across, down, noise" in text, text
-    # Another one has come.
+    assert "found the classes down, noise, expected across, down, noise" in text and "put the folders, rows or names of across back" in text, text
+    resume = ("train", "pictures.yaml", "--resume", "runs/pictures.yaml/graph", "work_dir=runs/w")
+    (folder / "across").rename(folder / "pictures/across")
+    program.run(*resume)
+    # Another one has come: what the errors advise works.
     write(folder, "pictures/zigzag/0.png", (folder / "pictures/noise/00.png").read_bytes())
     text = program.run("predict", "pictures.yaml", run, new, code=3)
-    assert "found the class 'zigzag'" in text and "expected one of classes: across, down, noise" in text, text
+    assert "found the class 'zigzag'" in text and "the trained classes: across, down, noise; move it away" in text, text
+    text = program.run(*resume, code=2)
+    assert "move the folders, rows or names of zigzag away, or train anew on what there is" in text and "load_from" in text, text
+    program.run("train", "pictures.yaml", "work_dir=runs/v", "model.num_classes=4", "trainer.max_epochs=1",
+                "evaluator=[{type: Accuracy}]", "default_hooks.checkpoint.save_best=auto",
+                "load_from={path: runs/pictures.yaml/graph, strict: false}")
     (folder / "pictures/zigzag").rename(folder / "zigzag")
-    (folder / "across").rename(folder / "pictures/across")
+    program.run(*resume)
     text = program.run("eval", "pictures.yaml", run, "data.train.classes=[down, across, noise]", code=2)
-    assert "expected across, down, noise, which the checkpoint was trained with" in text, text
+    assert "expected across, down, noise, which the checkpoint was trained with; set classes: [across, down, noise]" in text, text
 
 
 def check_class_names(program):

@@ -269,11 +269,51 @@ TEST_F(ImageFolderTest, PassesHiddenFilesAndNamesLinksBack) {
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}); }, {"set/ants/up", "a link back to"});
 }
 
+// A disk that is not mounted, pictures that were not fetched.
+TEST_F(ImageFolderTest, NamesLinksThatLeadNowhere) {
+  for (const char* name : {"set/wasps", "set/stray.png", "set/ants/gone.png", "set/ants/folder", "set/ants/notes"}) {
+    std::filesystem::create_symlink("/nowhere/x", dir_ / name);
+    for (const bool predicts : {false, true}) {
+      expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}, {.predicts = predicts}); },
+                              {dir_ / name, "leads nowhere", "correct the link"});
+    }
+    std::filesystem::remove(dir_ / name);
+  }
+  std::filesystem::create_symlink("itself.png", dir_ / "set/ants/itself.png");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}); }, {"itself.png", "leads nowhere"});
+}
+
+TEST_F(ImageFolderTest, TakesNoPartsOfADatasetForClasses) {
+  const auto classes = [&](const std::vector<std::string>& folders, std::vector<std::string> told = {}) {
+    std::filesystem::remove_all(dir_ / "parts");
+    for (const std::string& folder : folders) {
+      std::filesystem::create_directories(dir_ / "parts/" + folder);
+      dir_.write("parts/" + folder + "/1.png", grey_picture(1));
+    }
+    return ImageFolder({.root = dir_ / "parts", .classes = std::move(told)}).classes();
+  };
+  using Names = std::vector<std::string>;
+  for (const Names& folders : {Names{"train/a", "train/b", "val/a", "val/b"},
+                               {"Train2017", "test"},
+                               {"training"},
+                               {"images", "masks"},
+                               {"fold_1", "fold_2"},
+                               {"wrapped/a", "wrapped/b"}}) {
+    expect_error<DataError>([&] { classes(folders); }, {"parts' holds the folders", "set root", "classes"});
+  }
+  EXPECT_EQ(classes({"bus", "train"}), (Names{"bus", "train"}));
+  EXPECT_EQ(classes({"test/a", "train/a"}, {"train", "test"}), (Names{"train", "test"}));
+  EXPECT_EQ(classes({"cats/day", "cats/night", "dogs/day"}), (Names{"cats", "dogs"}));
+}
+
 TEST_F(ImageFolderTest, NamesWhatIsWrong) {
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "none"}); }, {"none", "folder that exists"});
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set/ants"}); }, {"has no folders"});
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .classes = {"ants"}}); },
-                          {"'bees'", "classes: ants"});
+                          {"'bees'", "classes: ants", "add it there"});
+  const DatasetUse use{.classes = {"ants"}};  // of a checkpoint
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}, use); },
+                          {"'bees'", "the trained classes: ants; move it away"});
   expect_error<ConfigError>([&] { ImageFolder({.root = dir_ / "set", .channels = 2}); }, {"channels is 2"});
   dir_.write("set/ants/large.png", grey_picture(1, 8, 8));
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}).get({0, 2}); }, {"large.png", "Resize"});

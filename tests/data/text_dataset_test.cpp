@@ -43,6 +43,14 @@ TEST_F(TextDatasetTest, NumbersDistinctBytesInTheirOrder) {
   expect_error<DataError>([&] { data.decode({0, 6}); }, {"token 6", "0 to 5"});
 }
 
+TEST_F(TextDatasetTest, RefusesWhatIsNoTextOfBytes) {
+  const std::string utf16("h\0e\0l\0l\0o\0", 10), packed("\x1F\x8B\x08\0\0\0\0\0\0\x03", 10);
+  const std::string utf32("\0\0\xFE\xFF\0\0\0h", 8);
+  for (const std::string& text : {"\xFF\xFE" + utf16, "\xFE\xFF" + utf16, utf16, utf32, packed}) {
+    expect_error<DataError>([&] { TextDataset(options(text, "all", 2)); }, {"expected UTF-8", "save it again"});
+  }
+}
+
 TEST_F(TextDatasetTest, SplitsShareAVocabularyAndNoCharacter) {
   const std::string text = "aaaaabbbbbcccccddddd";
   TextDatasetOptions train = options(text, "train", 1), val = options(text, "val", 1);

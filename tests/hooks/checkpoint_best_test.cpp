@@ -167,13 +167,44 @@ TEST_F(Checkpoint, ABestOneThatWasNotWrittenIsNone) {
     train(hook, 1);
     run.validation(hook, {{"accuracy", accuracy}});
   };
-  validate(0.5);
-  fill_disk();
-  validate(0.9);
-  free_disk();
-  validate(0.7);  // better than what there is
+  const std::string said = testing::stderr_of([&] {
+    validate(0.5);
+    fill_disk();
+    validate(0.9);
+    free_disk();
+    validate(0.7);  // better than what there is
+    hook.after_train(run.context);
+  });
   EXPECT_EQ(best(), "step-3");
   EXPECT_EQ(CheckpointStore::load(root() + "/step-3").part("hooks.checkpoint").number("best_score"), 0.7);
+  const auto is_announced = [&](const std::string& step) {
+    return said.find("best checkpoint so far: " + step) != std::string::npos;
+  };
+  EXPECT_TRUE(is_announced("step-1") && is_announced("step-3")) << said;
+  EXPECT_FALSE(is_announced("step-2")) << said;
+}
+
+// However the save is written and the run ends.
+TEST_F(Checkpoint, AnnouncesTheBestOneOnceItIsWritten) {
+  for (const bool async : {false, true}) {
+    for (const bool fails : {false, true}) {
+      for (const std::string error : {"", "the run failed"}) {
+        run.context.progress.step = 0;
+        run.context.control.error = error;
+        CheckpointHook hook({.interval = 0, .save_best = {"accuracy"}, .save_last = false, .async = async});
+        hook.before_train(run.context);
+        if (fails) fill_disk();
+        const std::string said = testing::stderr_of([&] {
+          train(hook, 1);
+          run.validation(hook, {{"accuracy", 0.5}});
+          wait_for_saves();
+          if (fails) free_disk();
+          hook.after_train(run.context);
+        });
+        EXPECT_EQ(said.find("best checkpoint so far: step-1") == std::string::npos, fails) << async << error << said;
+      }
+    }
+  }
 }
 
 TEST_F(Checkpoint, KeepsTheBestOfEachOfSeveralMetrics) {

@@ -67,6 +67,7 @@ TEST_F(Logger, LogsTheLastStepOfAStoppedRun) {
   run.context.control.request_stop("signal 15");
   run.step(hook);
   hook.after_train(run.context);
+  hook.after_run(run.context);
   const std::vector<Json> lines = lines_of(log_file);
   ASSERT_EQ(kind_of(lines, "train").size(), 1U);
   EXPECT_EQ(kind_of(lines, "train")[0].at("step"), 2);
@@ -89,6 +90,7 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
       run.step(hook, 2 * seconds * 100);
     }
     hook.after_train(run.context);
+    hook.after_run(run.context);
   });
   for (const char* part :
        {"step 2/25  epoch 1/2  lr 1.00e-01  loss 0.8  acc 0.75  log.time 3  grad_norm 1.25  decay 0.5  "

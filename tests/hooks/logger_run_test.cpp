@@ -6,6 +6,7 @@
 #include <thread>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/param_scheduler_hook.h"
@@ -228,17 +229,47 @@ TEST_P(LoggerRun, HasWrittenAllWhenTrainingFails) {
   EXPECT_NE(lines.back().at("error").get<std::string>().find("out of patience"), std::string::npos);
 }
 
-// A hook that comes after the logger fails as training ends: a last save, perhaps.
-TEST_P(LoggerRun, EndsWithTheErrorOfWhatComesAfterIt) {
-  const auto run = trainer(mode, 6);
-  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
-  run->on(HookPoint::kAfterTrain, [](TrainContext&) { throw std::runtime_error("no space left"); });
-  const auto data = loader(16);
-  expect_error<std::runtime_error>([&] { run->train(*data); }, {"no space left"});
-  const std::vector<Json> lines = lines_of(folder / "run/log.jsonl");
-  ASSERT_EQ(kind_of(lines, "stop").size(), 1U);
-  ASSERT_EQ(lines.back().at("kind"), "error");
-  EXPECT_NE(lines.back().at("error").get<std::string>().find("no space left"), std::string::npos);
+// Whichever hook finds it, before the logger's turn or after it, and whether others are told at once.
+TEST_P(LoggerRun, EndsOnceWithWhatTheRunHasComeTo) {
+  const auto told = [](TrainContext& context) {
+    context.control.fail("no space left");
+    throw NonFiniteError("no space left");
+  };
+  const auto thrown = [](TrainContext&) { throw std::runtime_error("no space left"); };
+  const auto diverges = [](TrainContext& context) { context.control.stop_diverged("no space left"); };
+  const auto last_line = [&](HookPoint point, const std::function<void(TrainContext&)>& act, int priority) {
+    const TempDir place;
+    const auto run = trainer_for(mode, {.max_steps = 6}, "AdamW", place / "run");
+    run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
+    run->on(point, act, "finder", priority);
+    const auto data = loader(16);
+    static_cast<void>(caught([&] { run->train(*data); }));
+    const std::vector<Json> lines = lines_of(place / "run/log.jsonl");
+    EXPECT_EQ(kind_of(lines, "stop").size() + kind_of(lines, "error").size(), 1U);
+    EXPECT_EQ(kind_of(lines, "train").size(), 3U);
+    return lines.back();
+  };
+  for (const int priority : {kVeryHigh, kLowest}) {
+    for (const auto& act : {std::function<void(TrainContext&)>(told), {thrown}}) {
+      const Json line = last_line(HookPoint::kAfterTrain, act, priority);
+      EXPECT_NE(line.value("error", "none").find("no space left"), std::string::npos) << line;
+    }
+    EXPECT_EQ(last_line(HookPoint::kAfterTrain, diverges, priority).at("outcome"), "diverged") << priority;
+  }
+}
+
+TEST_P(LoggerRun, TellsOfAnEvaluationThatFailsAtItsEnd) {
+  for (const HookPoint point : {HookPoint::kBeforeTest, HookPoint::kAfterTestIter, HookPoint::kAfterTest}) {
+    const TempDir place;
+    const auto run = trainer_for(mode, {}, "AdamW", place / "run");
+    run->add_hook(std::make_unique<LoggerHook>());
+    run->on(point, [](TrainContext&) { throw std::runtime_error("no space left"); });
+    const auto data = loader(4);
+    expect_error<std::runtime_error>([&] { run->test(*data); }, {"no space left"});
+    const std::vector<Json> texts = kind_of(lines_of(place / "run/log.jsonl"), "text");
+    ASSERT_EQ(texts.size(), 1U) << to_string(point);
+    EXPECT_NE(texts[0].at("test_error").get<std::string>().find("no space left"), std::string::npos);
+  }
 }
 
 TEST_P(LoggerRun, GoesOnInASecondTrainingOfTheSameTrainer) {

@@ -1,6 +1,7 @@
 #include "io/image.h"
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 namespace duet {
 namespace {
 
-std::string jpeg_bytes(const at::Tensor& pixels) {
+std::string jpeg_bytes(const at::Tensor& pixels, int restart_rows = 0) {
   jpeg_compress_struct encoder{};
   jpeg_error_mgr errors{};
   encoder.err = jpeg_std_error(&errors);
@@ -30,6 +31,7 @@ std::string jpeg_bytes(const at::Tensor& pixels) {
   encoder.in_color_space = pixels.size(2) == 3 ? JCS_RGB : JCS_GRAYSCALE;
   jpeg_set_defaults(&encoder);
   jpeg_set_quality(&encoder, 100, TRUE);
+  encoder.restart_in_rows = restart_rows;
   jpeg_start_compress(&encoder, TRUE);
   while (encoder.next_scanline < encoder.image_height) {
     JSAMPROW row = pixels.data_ptr<uint8_t>() + encoder.next_scanline * pixels.stride(0);
@@ -78,6 +80,52 @@ TEST(Image, ReadsJpegInColoursAndGrey) {
   const at::Tensor read_grey = read_image(dir.write("b.JPG", jpeg_bytes(grey)));
   ASSERT_EQ(read_grey.sizes(), pixels.sizes());
   EXPECT_TRUE(at::equal(read_grey.select(2, 0), read_grey.select(2, 2)));
+}
+
+std::string with(std::string bytes, std::size_t at, std::size_t replaced, const std::string& by) {
+  return bytes.replace(at, replaced, by);
+}
+
+// Pillow, torchvision and OpenCV read these files too, with the pixels of the whole one.
+TEST(Image, ReadsOddJpegFilesThatHoldAllPixels) {
+  const TempDir dir;
+  const std::string whole = jpeg_bytes(gradient_picture());
+  const at::Tensor pixels = read_image(dir.write("whole.jpg", whole));
+  const std::size_t tables = whole.find("\xFF\xDB"), scan = whole.find("\xFF\xDA");
+  const std::string adobe(
+      "\xFF\xEE\0\x0E"
+      "Adobe\0\x64\0\0\0\0\x07",
+      16);
+  const std::map<std::string, std::string> files = {
+      {"extraneous bytes before the end", with(whole, whole.size() - 2, 0, "\x12\x34\x56")},
+      {"extraneous bytes in the header", with(whole, tables, 0, "\x01\x02\x03")},
+      {"bytes behind the end", whole + "garbage"},
+      {"JFIF revision 0.00", with(whole, 11, 2, std::string(2, '\0'))},
+      {"JFIF revision 9.09", with(whole, 11, 2, "\x09\x09")},
+      {"Adobe transform 7", with(whole, 2, 18, adobe)},
+      {"parameters of the scan all 0", with(whole, scan + 11, 3, std::string(3, '\0'))}};
+  for (const auto& [what, bytes] : files) {
+    EXPECT_TRUE(at::equal(read_image(dir.write("odd.jpg", bytes)), pixels)) << what;
+  }
+}
+
+TEST(Image, RefusesJpegFilesThatHaveLostPixels) {
+  const TempDir dir;
+  const std::string whole = jpeg_bytes(gradient_picture().repeat({4, 1, 1}), /*restart_rows=*/1);
+  const std::size_t restart = whole.find("\xFF\xD1"), scan = whole.find("\xFF\xDA") + 14;
+  ASSERT_NE(restart, std::string::npos);
+  const std::size_t middle = scan + (restart - scan) / 2;
+  const std::map<std::string, std::string> files = {
+      {"premature end of JPEG file", whole.substr(0, middle)},
+      {"premature end of data segment", whole.substr(0, middle) + "\xFF\xD9"},
+      {"no end", whole.substr(0, whole.size() - 2)},
+      {"a restart marker of another number", with(whole, restart, 2, "\xFF\xD5")},
+      {"a restart marker that is lost", with(whole, restart, 2, "")},
+      {"damage before a restart marker", with(whole, scan, 8, std::string(8, '\xFE'))}};
+  for (const auto& [what, bytes] : files) {
+    SCOPED_TRACE(what);
+    expect_error<DataError>([&] { read_image(dir.write("lost.jpg", bytes)); }, {"lost.jpg", "no usable JPEG"});
+  }
 }
 
 TEST(Image, RefusesAPictureFarLargerThanItsFile) {

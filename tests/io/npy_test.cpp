@@ -57,5 +57,20 @@ TEST(Npy, RefusesWhatIsNoWholePlainArray) {
   expect_error<DataError>([] { read_npy("/nowhere/x.npy"); }, {"/nowhere/x.npy"});
 }
 
+TEST(Npy, AHeaderCannotForgeALine) {
+  const TempDir dir;
+  const std::string forged = "x\n2026-11-25 10:00:00 info all is well";
+  for (const std::string& header : {npy_entries(forged, "2,"), npy_entries("<f4", forged),
+                                    npy_entries("<f4", "2,", forged), "'" + forged + "': 1", forged}) {
+    const std::string path = dir.write("bad.npy", npy_bytes(header, std::string(8, 'x')));
+    expect_error<DataError>([&] { read_npy(path); }, {"bad.npy"});
+    try {
+      read_npy(path);
+    } catch (const DataError& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace duet
