@@ -1,5 +1,4 @@
 #include "python/binding/host_state.h"
-#include <algorithm>
 #include <ATen/PythonTorchFunctionTLS.h>
 
 namespace duet::python {
@@ -74,10 +73,11 @@ uint64_t of_value(PyObject* value) {
   if (value == nullptr) return kMissing;
   if (value == Py_None) return kNone;
   if (is_plain(value)) return static_cast<uint64_t>(PyObject_Hash(value));
-  if (!PyList_CheckExact(value) && !PyTuple_CheckExact(value)) return kOther;
-  constexpr Py_ssize_t kMax = 16;
-  uint64_t sum = static_cast<uint64_t>(PySequence_Fast_GET_SIZE(value));
-  for (Py_ssize_t i = 0; i < std::min(PySequence_Fast_GET_SIZE(value), kMax); ++i) {
+  constexpr Py_ssize_t kLongest = 16;  // as in duet.host_numbers
+  const bool is_list = PyList_CheckExact(value) || PyTuple_CheckExact(value);
+  if (!is_list || PySequence_Fast_GET_SIZE(value) > kLongest) return kOther;
+  uint64_t sum = 0;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(value, i);
     if (is_plain(item)) sum = mixed(sum, static_cast<uint64_t>(PyObject_Hash(item)));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include "python/binding/py.h"
 
 namespace duet::python {
@@ -15,6 +16,10 @@ class HostState {
   // The plain numbers and texts that modules have as attributes, and that the code of the step finds in closures,
   // globals and objects in them: a temperature, a counter.
   uint64_t numbers() const;
+  void visit_kept(const std::function<void(const SharedObject&)>& visit) const {
+    visit(functions_);
+    if (places_) visit(places_);
+  }
   // The function modes around the step (torch.overrides): the default device, and others.
   static uint64_t function_modes();
   // Whether there are others, which want to see every call.

@@ -292,6 +292,7 @@ NamedTensors PythonTask::predict(const Batch& batch) {
 void PythonTask::visit_kept(const VisitKept& visit) const {
   visit(model_);
   visit(modules_);
+  host_state_.visit_kept(visit);
   for (const SharedObject& function : {functions_.loss, functions_.forward, functions_.validation, functions_.predict,
                                        functions_.weight, functions_.graph_key}) {
     visit(function);

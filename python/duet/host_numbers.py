@@ -24,6 +24,11 @@ def _attributes(value):
     return value if isinstance(value, dict) else getattr(value, "__dict__", None)
 
 
+def _is_list_of_numbers(value):
+    """Of a fixed length: one that is empty now, to be filled by the step, decides about nothing."""
+    return isinstance(value, (list, tuple)) and 0 < len(value) <= 16 and all(isinstance(v, _PLAIN) for v in value)
+
+
 def _is_of_torch(thing):
     return (getattr(thing, "__module__", None) or "").split(".")[0] == "torch"
 
@@ -67,7 +72,7 @@ class _Search:
         places, known, found = [], set(), self.found
         while found and len(places) < _LIMIT:
             owner, key, value = found.pop()
-            if isinstance(value, (*_PLAIN, list, tuple)):
+            if isinstance(value, _PLAIN) or _is_list_of_numbers(value):
                 places += [(owner, key, None)] if owner is not None else []
                 continue
             inside = _attributes(value)
