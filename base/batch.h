@@ -21,6 +21,11 @@ class BatchStructure {
   virtual ~BatchStructure() = default;
   // Another one for each nesting, and for each value in it that is no tensor: a step is captured once per key.
   virtual int64_t key() const = 0;
+  // The name of a tensor that is more than its values (a subclass, attributes of its own): such a step is not captured.
+  virtual const std::string& special_tensor() const {
+    static const std::string none;
+    return none;
+  }
 };
 
 // The tensors of one micro-batch, by name ("image", "target", ...). The first dimension of the first

@@ -1,5 +1,6 @@
 #include "graph/detail/capture_method.h"
 #include "graph/cuda/cuda_step.h"
+#include "graph/record/program_bytes.h"
 #include "graph/replay/cpu_program.h"
 
 namespace duet {
@@ -12,7 +13,7 @@ class CpuStep : public CapturedStep {
   CpuStep(const MicroBatches& example, const KernelPasses& passes) : CapturedStep(example), passes_(passes) {}
 
   int64_t bytes() const override {
-    return inputs_.bytes() + (program_ ? program_->bytes() : 0) + (reads_ ? reads_->bytes() : 0);
+    return inputs_.bytes() + (program_ ? program_->bytes() : 0) + (reads_ ? reads_->bytes() : 0) + heap_bytes_;
   }
   std::string text(const NamedTensors& names) const override {
     if (!program_) return {};
@@ -29,6 +30,7 @@ class CpuStep : public CapturedStep {
  private:
   void compile(const std::shared_ptr<const StepProgram>& recording, StepCode& step,
                const StepResult& recorded) override {
+    heap_bytes_ = heap_bytes_of(*recording);
     program_ =
         std::make_unique<CpuProgram>(compile_program(recording, results_of(recorded, step.parameters()), passes_));
 
@@ -45,6 +47,7 @@ class CpuStep : public CapturedStep {
   void move_tensors(const c10::StorageImpl* from, const c10::Storage& to) override { program_->move_tensors(from, to); }
 
   KernelPasses passes_;
+  int64_t heap_bytes_ = 0;
   std::unique_ptr<CpuProgram> program_;
 };
 

@@ -131,7 +131,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   const NamedTensors state_before = step.mutable_state();
   MicroBatches lent = StaticInputs::lend(micro_batches);
   OpRecorder recorder(step.weights(), strict);
-  recorder.watch_inputs(lent);
+  recorder.watch_inputs(lent, micro_batches);
   recorder.tell_all(listener_);
   if (guards_reads()) recorder.guard_reads();
   recorder.name_outside(state_before);

@@ -47,6 +47,7 @@ StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   SignatureEntry& entry = entry_for(micro_batches);
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
+  if (entry.may_retry()) entry.drop();
   if (entry.state == State::kCaptured) {
     noticed = entry.step->lost_references() || noticed;
     entry.noticed = noticed;
@@ -82,9 +83,11 @@ bool GraphExecutor::check_addresses() {
     if (fallback_ == Fallback::kStrict) {
       throw GraphError("[GraphTrainer] " + reason + "; change weights in place (copy_), or set graph.fallback to auto");
     }
-    log_warning("[GraphTrainer] " + reason +
-                "; captured steps are dropped and captured again. Change weights in place "
-                "(copy_) to keep them");
+    if (told_.insert(reason).second) {
+      log_warning("[GraphTrainer] " + reason +
+                  "; captured steps are dropped and captured again. Change weights in place "
+                  "(copy_) to keep them");
+    }
   } else {
     const bool lost = ledger_.references_lost();
     ledger_.refresh_references();
@@ -122,11 +125,14 @@ StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& m
 
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   if (const std::string odd = StaticInputs::odd_one(micro_batches); !odd.empty()) {
-    const std::string reason = "the batch's '" + odd + "' is sparse, quantized, nested, named, or a lazy conjugate";
+    const std::string reason =
+        "the batch's '" + odd +
+        "' is sparse, quantized, nested, named, a lazy conjugate, of a subclass of Tensor or has "
+        "attributes of its own; give it as a plain dense tensor";
     require<GraphError>(fallback_ != Fallback::kStrict,
                         c10::str("[GraphTrainer] the ", to_string(step_.kind()), " cannot be captured: ", reason,
-                                 "; make it dense (to_dense(), resolve_conj()), or set graph.fallback to auto"));
-    fall_back(entry, reason + "; make it dense (to_dense(), resolve_conj())");
+                                 ", or set graph.fallback to auto"));
+    fall_back(entry, reason);
     return run_eager(entry, micro_batches, observer);
   }
   entry.step = method_.make_step(micro_batches);
@@ -266,6 +272,7 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
     if (!entry.record_again(changed, too_often, method_.eager_steps)) {
       fall_back(entry, "its host code changes from step to step: " + difference +
                            ". Keep what changes in a tensor, or name it in Task::graph_key");
+      entry.retry_later();
     }
   }
   entry.report.reason = "host code that changed: " + difference;

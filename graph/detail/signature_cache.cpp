@@ -93,6 +93,13 @@ bool SignatureEntry::record_again(const std::optional<StepProgram::Place>& chang
   return true;
 }
 
+void SignatureEntry::retry_later() {
+  constexpr int64_t kFirst = 256;
+  retry_at = report.eager_steps + (kFirst << std::min<int64_t>(retries++, 20));
+  recordings = 0;
+  report.differing = 0;
+}
+
 int64_t SignatureEntry::bytes() const {
   int64_t bytes = step ? step->bytes() : 0;
   for (const auto& other : parked) bytes += other->bytes();
@@ -105,6 +112,7 @@ void SignatureEntry::drop() {
   step.reset();
   parked.clear();
   untried = 0;
+  retry_at = std::numeric_limits<int64_t>::max();
   eager_steps = 0;
   report.signature = inputs;
 }

@@ -84,6 +84,9 @@ struct SignatureEntry {
   // What its host code does now is recorded next, or was recorded before and is tried next. False if it changes too
   // often to pay for that. `changed`: the tensor from outside that was another one.
   bool record_again(const std::optional<StepProgram::Place>& changed, bool too_often, int64_t eager_steps_before);
+  // After give_up(): what changed at every step may have settled by then.
+  void retry_later();
+  bool may_retry() const { return state == State::kEager && report.eager_steps >= retry_at; }
   // Whether another recording would not cost more than those before it have saved.
   bool has_paid() const { return report.replays >= kWorthCapturing * recordings; }
   int64_t bytes() const;
@@ -98,8 +101,9 @@ struct SignatureEntry {
   std::unique_ptr<CapturedStep> step;
   std::vector<std::unique_ptr<CapturedStep>> parked;  // what its host code did before, and may do again
   std::size_t untried = 0;                            // of these, since the last replay
-  bool noticed = false;                               // something that the step reads was let go of just now
-  int64_t eager_steps = 0;                            // since it was new or was dropped
+  int64_t retry_at = std::numeric_limits<int64_t>::max(), retries = 0;  // at so many eager steps
+  bool noticed = false;     // something that the step reads was let go of just now
+  int64_t eager_steps = 0;  // since it was new or was dropped
   VerifySchedule verify;
   CheckSchedule check;
   std::vector<int64_t> key;  // SignatureCache's

@@ -66,6 +66,9 @@ StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example
 
 std::string StaticInputs::odd_one(const MicroBatches& micro_batches) {
   for (const Batch& batch : micro_batches.batches) {
+    if (batch.structure() != nullptr && !batch.structure()->special_tensor().empty()) {
+      return batch.structure()->special_tensor();
+    }
     for (const auto& [name, tensor] : batch.items()) {
       if (!is_plain(tensor)) return name;
     }

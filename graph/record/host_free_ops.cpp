@@ -1,8 +1,8 @@
 #include "graph/record/host_free_ops.h"
 #include <vector>
-#include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/ctc_loss.h>
 #include <ATen/ops/ctc_loss_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/narrow_copy.h>
 #include <ATen/ops/one_hot_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
@@ -22,10 +22,13 @@ at::Tensor one_hot(const at::Tensor& index, int64_t classes) {
   return at::zeros(shape, index.options()).scatter_(-1, index.unsqueeze(-1), 1);
 }
 
-// By an op for each, so that a recording knows that they are values of the step's.
+// By an op for each, so that a recording knows that they are values of the step's. A copy: a view of numbers that the
+// host has made is none of them.
 std::vector<int64_t> values_of(const at::Tensor& lengths) {
   std::vector<int64_t> values;
-  for (const at::Tensor& length : lengths.flatten().unbind()) values.push_back(length.item().toLong());
+  for (int64_t i = 0; i < lengths.numel(); ++i) {
+    values.push_back(at::narrow_copy(lengths.dim() == 0 ? lengths.unsqueeze(0) : lengths, 0, i, 1).item().toLong());
+  }
   return values;
 }
 

@@ -3,17 +3,56 @@
 
 namespace duet {
 
-int64_t InputWatch::watch(const MicroBatches& micro_batches) {
+int64_t InputWatch::watch(const MicroBatches& lent, const MicroBatches& given) {
   int64_t bytes = 0;
-  for (const Batch& batch : micro_batches.batches) {
-    for (const auto& [name, tensor] : batch.items()) {
+  for (std::size_t b = 0; b < lent.batches.size(); ++b) {
+    for (std::size_t i = 0; i < lent.batches[b].items().size(); ++i) {
+      const auto& [name, tensor] = lent.batches[b].items()[i];
       if (!tensor.has_storage()) continue;
       const c10::weak_intrusive_ptr<c10::TensorImpl> weak(tensor.getIntrusivePtr());
-      inputs_.try_emplace(tensor.storage().unsafeGetStorageImpl(), Input{name, MemoryRange::of(tensor), weak});
+      inputs_.try_emplace(tensor.storage().unsafeGetStorageImpl(),
+                          Input{name, MemoryRange::of(tensor), given.batches[b].items()[i].second, weak});
       bytes += static_cast<int64_t>(tensor.nbytes());
     }
   }
   return bytes;
+}
+
+namespace {
+
+// Whether as_strided on this stack stays within a storage of so many bytes that begins where its tensor does.
+bool stays_within(const torch::jit::Stack& arguments, std::size_t bytes) {
+  const at::Tensor& tensor = arguments[0].toTensor();
+  const bool has_offset = arguments.back().isInt();
+  if (has_offset || !arguments[1].isIntList()) return false;
+  int64_t last = tensor.storage_offset();
+  const auto sizes = arguments[1].toIntVector(), strides = arguments[2].toIntVector();
+  for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+  return static_cast<std::size_t>(last + 1) * tensor.element_size() <= bytes;
+}
+
+}  // namespace
+
+std::string InputWatch::give_storage_back(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
+  const std::string& name = op.schema().name();
+  if (name != "aten::as_strided" && name != "aten::set_") return {};
+  const std::size_t first = stack.size() - op.schema().arguments().size();
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    const c10::StorageImpl* storage = nullptr;
+    if (stack[i].isStorage()) storage = stack[i].toStorage().unsafeGetStorageImpl();
+    if (stack[i].isTensor() && stack[i].toTensor().has_storage()) {
+      storage = stack[i].toTensor().storage().unsafeGetStorageImpl();
+    }
+    const auto input = inputs_.find(storage);
+    if (input == inputs_.end()) continue;
+    const at::Tensor& given = input->second.given;
+    const bool alike = given.storage_offset() == 0 && given.storage().nbytes() == storage->nbytes();
+    const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
+    if (alike || (name == "aten::as_strided" && stays_within(arguments, storage->nbytes()))) return {};
+    stack[i] = stack[i].isStorage() ? c10::IValue(given.storage()) : c10::IValue(given);
+    return input->second.name;
+  }
+  return {};
 }
 
 void InputWatch::name_outside(const NamedTensors& tensors) {

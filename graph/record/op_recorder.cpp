@@ -39,6 +39,12 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
               "leave that out of the step, which graph mode replays without Python anyway");
     return op.redispatchBoxed(below, stack);
   }
+  if (const std::string input = inputs().give_storage_back(op, *stack); !input.empty()) {
+    fail_here(
+        full_name(op) + " goes by places in the storage of the batch tensor '" + input + "', of which that is a part",
+        "clone() the tensor before it goes into the batch");
+    return op.redispatchBoxed(below, stack);
+  }
   if (is_view_by_other_means(op, *stack)) return op.redispatchBoxed(below, stack);
   check_settings();
   note_addresses();

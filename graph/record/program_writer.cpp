@@ -54,8 +54,6 @@ ProgramWriter::ProgramWriter(const NamedTensors& parameters, bool strict) : stri
   note_random_state();
 }
 
-void ProgramWriter::watch_inputs(const MicroBatches& micro_batches) { bytes_at_hand_ += inputs_.watch(micro_batches); }
-
 void ProgramWriter::fail(const std::string& reason) {
   const std::size_t hint = reason.find("; ");
   if (tells_all()) {

@@ -30,7 +30,9 @@ class ProgramWriter {
 
   // The static inputs: a step that writes into them would not change the batches of later steps, and one that reads
   // them after it has written to memory that they share would read what that held before.
-  void watch_inputs(const MicroBatches& micro_batches);
+  void watch_inputs(const MicroBatches& lent, const MicroBatches& given) {
+    bytes_at_hand_ += inputs_.watch(lent, given);
+  }
   // What errors call these tensors from outside.
   void name_outside(const NamedTensors& tensors) { inputs_.name_outside(tensors); }
 
@@ -78,6 +80,7 @@ class ProgramWriter {
   // Of a tensor that an op has made or used: whether neither host code nor the op itself has its memory in hand.
   // Batches may be read by their address.
   bool is_left_to_ops(const at::Tensor& tensor) const;
+  const InputWatch& inputs() const { return inputs_; }
 
  private:
   void refuse(const std::string& reason);

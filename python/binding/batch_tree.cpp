@@ -20,18 +20,21 @@ struct Node {
 
 class PythonStructure : public BatchStructure {
  public:
-  PythonStructure(Node root, int64_t key) : root_(new Node(std::move(root))), key_(key) {}
+  PythonStructure(Node root, int64_t key, std::string special)
+      : root_(new Node(std::move(root))), key_(key), special_(std::move(special)) {}
   ~PythonStructure() override {
     if (!Py_IsInitialized()) return;
     const py::gil_scoped_acquire gil;
     delete root_;
   }
   int64_t key() const override { return key_; }
+  const std::string& special_tensor() const override { return special_; }
   const Node& root() const { return *root_; }
 
  private:
   Node* root_;  // Python's objects die under the GIL, or with the interpreter
   int64_t key_;
+  std::string special_;
 };
 
 // Types that are looked up once.
@@ -39,6 +42,7 @@ struct Known {
   py::object mapping = py::module_::import("collections.abc").attr("Mapping");
   py::object array = py::module_::import("numpy").attr("ndarray");
   py::object as_tensor = py::module_::import("torch").attr("as_tensor");
+  py::object parameter = py::module_::import("torch.nn").attr("Parameter");
   py::object copy = py::module_::import("copy").attr("copy");
   // Further types of values that cannot be changed.
   py::tuple values =
@@ -63,13 +67,14 @@ bool is_constant(const py::handle& object) {
 class Flattener {
  public:
   NamedTensors tensors;
+  std::string special;  // the first tensor that is more than its values
 
   std::pair<Node, py::object> take(const py::handle& object, const std::string& path) {
     if (Py_EnterRecursiveCall(" in a batch") != 0) throw py::error_already_set();  // one that holds itself
     struct Leave {
       ~Leave() { Py_LeaveRecursiveCall(); }
     } const leave;
-    if (THPVariable_Check(object.ptr())) return take_tensor(py::cast<at::Tensor>(object), path);
+    if (THPVariable_Check(object.ptr())) return take_tensor(object, path);
     if (is_constant(object)) return take_constant(object);
     if (PyDict_CheckExact(object.ptr())) return take_items(NodeKind::kDict, object, path);
     if (PyList_Check(object.ptr())) return take_sequence(NodeKind::kList, object, path);
@@ -80,7 +85,7 @@ class Flattener {
     if (py::hasattr(py::type::handle_of(object), "__dataclass_fields__")) return take_dataclass(object, path);
     if (py::isinstance(object, known().mapping)) return take_items(NodeKind::kMapping, object, path);
     if (py::isinstance(object, known().array)) {
-      return take_tensor(py::cast<at::Tensor>(known().as_tensor(object)), path);
+      return take_tensor(known().as_tensor(object), path);
     }
     if (py::isinstance(object, known().values)) return take_constant(object);
     throw DataError("[Batch] '" + (path.empty() ? "batch" : path) + "' is of type " +
@@ -94,12 +99,18 @@ class Flattener {
     return path.empty() ? key : path + "." + key;
   }
 
-  std::pair<Node, py::object> take_tensor(const at::Tensor& tensor, const std::string& path) {
+  std::pair<Node, py::object> take_tensor(const py::handle& object, const std::string& path) {
+    const auto tensor = py::cast<at::Tensor>(object);
     require<DataError>(tensor.is_leaf(), "[Batch] '" + (path.empty() ? "batch" : path) +
                                              "' is the result of a computation with gradients, which a step does not "
                                              "go back into; detach() it, or do the computation in the loss function");
     tensors.emplace_back(path.empty() ? "batch" : path, tensor.requires_grad() ? tensor.detach() : tensor);
-    return {Node{.requires_grad = tensor.requires_grad()}, py::bool_(tensor.requires_grad())};
+    const py::handle type = py::type::handle_of(object);
+    const bool plain = type.ptr() == THPVariableClass || type.is(known().parameter);
+    const bool has_attributes = py::len(object.attr("__dict__")) > 0;
+    if (special.empty() && (!plain || has_attributes)) special = tensors.back().first;
+    return {Node{.requires_grad = tensor.requires_grad()},
+            py::make_tuple(plain ? py::handle(Py_None) : type, tensor.requires_grad(), has_attributes)};
   }
 
   // A number's text tells NaN, 1, 1.0 and True apart.
@@ -220,14 +231,14 @@ class Builder {
 };
 
 // One object for all batches that are nested alike, so that equal ones have one key.
-std::shared_ptr<const BatchStructure> structure_of(Node root, const py::object& equal) {
+std::shared_ptr<const BatchStructure> structure_of(Node root, const py::object& equal, const std::string& special) {
   using Shared = std::shared_ptr<const BatchStructure>;
   constexpr std::size_t kMost = 1024;  // a text that is another in each batch would fill the memory
   static int64_t made_so_far = 0;
   py::dict structures = known().structures;
   if (structures.size() >= kMost) structures.clear();
   if (structures.contains(equal)) return *py::cast<py::capsule>(structures[equal]).get_pointer<Shared>();
-  auto made = std::make_unique<Shared>(std::make_shared<PythonStructure>(std::move(root), ++made_so_far));
+  auto made = std::make_unique<Shared>(std::make_shared<PythonStructure>(std::move(root), ++made_so_far, special));
   Shared structure = *made;
   structures[equal] = py::capsule(made.release(), [](void* held) { delete static_cast<Shared*>(held); });
   return structure;
@@ -244,7 +255,7 @@ Batch to_batch(const py::handle& object) {
     batch.set(name, tensor);
   }
   try {
-    batch.set_structure(structure_of(std::move(root), equal));
+    batch.set_structure(structure_of(std::move(root), equal, flattener.special));
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_TypeError)) throw;
     throw DataError("[Batch] a key of the batch cannot be hashed; use texts or numbers as keys");

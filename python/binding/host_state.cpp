@@ -1,4 +1,5 @@
 #include "python/binding/host_state.h"
+#include <cstring>
 #include <ATen/PythonTorchFunctionTLS.h>
 
 namespace duet::python {
@@ -11,6 +12,20 @@ bool is_plain(PyObject* object) {
 
 uint64_t mixed(uint64_t sum, uint64_t part) { return (sum ^ part) * 0x9E3779B97F4A7C15ULL + (sum >> 29); }
 
+// Its type and its bits: Python's hash is the same for -1 and -2, 1 and 1.0, 0.0 and -0.0.
+uint64_t of_plain(PyObject* object) {
+  uint64_t bits = 0;
+  if (PyFloat_Check(object)) {
+    const double value = PyFloat_AS_DOUBLE(object);
+    std::memcpy(&bits, &value, sizeof(value));
+  } else if (PyLong_Check(object)) {
+    bits = static_cast<uint64_t>(PyLong_AsUnsignedLongLongMask(object));
+  } else {
+    bits = static_cast<uint64_t>(PyObject_Hash(object));
+  }
+  return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
+}
+
 uint64_t of_attributes(const py::handle& module) {
   uint64_t sum = 0;
   const auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(module.ptr(), nullptr));
@@ -18,7 +33,7 @@ uint64_t of_attributes(const py::handle& module) {
   PyObject *name, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(attributes.ptr(), &position, &name, &value) != 0) {
-    if (is_plain(value)) sum = mixed(sum, static_cast<uint64_t>(PyObject_Hash(value)));
+    if (is_plain(value)) sum = mixed(sum, of_plain(value));
   }
   return sum;
 }
@@ -72,14 +87,14 @@ uint64_t of_value(PyObject* value) {
   constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0xcc9e2d51;
   if (value == nullptr) return kMissing;
   if (value == Py_None) return kNone;
-  if (is_plain(value)) return static_cast<uint64_t>(PyObject_Hash(value));
+  if (is_plain(value)) return of_plain(value);
   constexpr Py_ssize_t kLongest = 16;  // as in duet.host_numbers
   const bool is_list = PyList_CheckExact(value) || PyTuple_CheckExact(value);
   if (!is_list || PySequence_Fast_GET_SIZE(value) > kLongest) return kOther;
   uint64_t sum = 0;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(value, i);
-    if (is_plain(item)) sum = mixed(sum, static_cast<uint64_t>(PyObject_Hash(item)));
+    sum = mixed(sum, is_plain(item) ? of_plain(item) : kOther);
   }
   return sum;
 }

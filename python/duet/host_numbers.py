@@ -1,78 +1,103 @@
 """Where the code of a step finds numbers that are no tensors."""
 
+import dis
 import functools
 import types
 
 import torch
 
 _PLAIN = (int, float, str, type(None))
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _LIMIT = 512  # looked at before every step
 
 
 def _names(code):
-    """What a function's code may look up: names, attributes, keys."""
-    names = set(code.co_names) | {constant for constant in code.co_consts if isinstance(constant, str)}
+    """What a function's code looks up: in its module; as attributes and keys."""
+    globals_, inside = set(), {constant for constant in code.co_consts if isinstance(constant, str)}
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            globals_.add(instruction.argval)
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            inside.add(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names
+            further = _names(constant)
+            globals_ |= further[0]
+            inside |= further[1]
+    return globals_, inside
+
+
+def _is(value, kinds):
+    """isinstance() asks the object, which may run code of its own."""
+    return issubclass(type(value), kinds)
 
 
 def _attributes(value):
-    if isinstance(value, (torch.Tensor, type, types.ModuleType, types.FunctionType)):
+    """The dict with an object's attributes, or a dict itself."""
+    if _is(value, (torch.Tensor, type, types.ModuleType, types.FunctionType)):
         return None
-    return value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    if type(value) is dict:
+        return value
+    try:
+        inside = object.__getattribute__(value, "__dict__")
+    except Exception:
+        return None
+    return inside if type(inside) is dict else None
 
 
 def _is_list_of_numbers(value):
     """Of a fixed length: one that is empty now, to be filled by the step, decides about nothing."""
-    return isinstance(value, (list, tuple)) and 0 < len(value) <= 16 and all(isinstance(v, _PLAIN) for v in value)
+    return type(value) in (list, tuple) and 0 < len(value) <= 16 and all(_is(v, _PLAIN) for v in value)
 
 
 def _is_of_torch(thing):
-    return (getattr(thing, "__module__", None) or "").split(".")[0] == "torch"
+    module = getattr(thing, "__module__", None)
+    return isinstance(module, str) and module.split(".")[0] == "torch"
 
 
 class _Search:
     def __init__(self, functions):
-        self.found, self.names, self.known = [], set(), set()
-        for function in functions:
-            self.function(function)
+        self.found, self.names, self.known, self.open = [], set(), set(), list(functions)
+        while self.open:
+            self.function(self.open.pop())
 
     def function(self, function):
-        """Notes what the function's code finds in its closure and its module, and so on for functions among that."""
-        if isinstance(function, functools.partial):
-            for value in (*function.args, *function.keywords.values()):
-                self.found.append((None, None, value))
-            return self.function(function.func)
-        owner, function = getattr(function, "__self__", None), getattr(function, "__func__", function)
-        if not isinstance(function, types.FunctionType):
+        """Notes what the function's code finds in its closure, its defaults and its module, functions to go on with."""
+        if type(function) is functools.partial:
+            self.found += [(None, None, value) for value in (*function.args, *function.keywords.values())]
+            return self.open.append(function.func)
+        owner = None
+        if type(function) is types.MethodType:
+            owner, function = function.__self__, function.__func__
+        if type(function) is not types.FunctionType:
             owner, function = function, getattr(type(function), "__call__", None)
-        if not isinstance(function, types.FunctionType) or _is_of_torch(function):
+        if type(function) is not types.FunctionType or _is_of_torch(function):
             return
         self.found.append((None, None, owner))
         if function in self.known:
             return
         self.known.add(function)
-        names = _names(function.__code__)
-        self.names |= names
+        globals_, inside = _names(function.__code__)
+        self.names |= inside
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        self.found += [(None, None, value) for value in defaults]
         places = [(cell, None) for cell in function.__closure__ or ()]
-        places += [(function.__globals__, name) for name in names & function.__globals__.keys()]
+        places += [(function.__globals__, name) for name in sorted(globals_ & function.__globals__.keys())]
         for owner, key in places:
             try:
                 value = owner.cell_contents if key is None else owner[key]
             except ValueError:
                 continue  # a cell that is not filled yet
             self.found.append((owner, key, value))
-            if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
-                self.function(value)
+            if type(value) in _FUNCTIONS:
+                self.open.append(value)
 
     def places(self):
         """With what the names of all these functions are in the objects among it."""
-        places, known, found = [], set(), self.found
+        places, known, found, names = [], set(), self.found, sorted(self.names)
         while found and len(places) < _LIMIT:
             owner, key, value = found.pop()
-            if isinstance(value, _PLAIN) or _is_list_of_numbers(value):
+            if _is(value, _PLAIN) or _is_list_of_numbers(value):
                 places += [(owner, key, None)] if owner is not None else []
                 continue
             inside = _attributes(value)
@@ -83,9 +108,9 @@ class _Search:
             if id(value) in known:
                 continue
             known.add(id(value))
-            found += [(inside, name, inside[name]) for name in self.names & inside.keys()]
+            found += [(inside, name, inside[name]) for name in names if name in inside]
             if inside is value:
-                places += [(inside, name, None) for name in self.names - inside.keys()]  # they may come
+                places += [(inside, name, None) for name in names if name not in inside]  # they may come
         return places[:_LIMIT]
 
 

@@ -133,7 +133,9 @@ TEST(SuspectCheckpoints, WhatComesBeforeAllDoubtIsKept) {
     store.save(step, sample_state(step));
     const bool is_in_doubt = step >= 40 && step < 60;
     EXPECT_EQ(store.list().size(), is_in_doubt ? 3U : step == 10 ? 1U : 2U) << step;
-    if (is_in_doubt) EXPECT_EQ(fs::path(store.list().back()).filename(), "step-20");
+    if (is_in_doubt) {
+      EXPECT_EQ(fs::path(store.list().back()).filename(), "step-20");
+    }
   }
 }
 

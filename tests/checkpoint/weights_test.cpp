@@ -71,7 +71,7 @@ TEST(ReadWeights, ReadsAllShardsOfAModel) {
   const StateDict all = fitting();
   StateDict first, second;
   for (const auto& [name, tensor] : all.tensors()) (name < "mean" ? first : second).set(name, tensor);
-  for (const std::string& name :
+  for (const std::string name :
        {"model-0000N-of-00002.safetensors", "pytorch_model-0000N-of-00002.bin", "m_0N-of-02.pt"}) {
     SCOPED_TRACE(name);
     const TempDir folder;

@@ -163,6 +163,73 @@ def test_numbers_that_a_loop_sets_seldom_are_noticed_at_their_step():
     assert replays(report) >= 3500, report
 
 
+class Labels(torch.Tensor):
+    """What vision libraries give: a tensor that knows what it is."""
+
+
+def with_an_attribute(x):
+    x.scale = 2.0
+    return x
+
+
+LENT = {
+    "as_strided": (lambda x: torch.cat([x, x * 2])[6:18], lambda x: x.as_strided((12, 8), (8, 1), 0)),
+    "as_strided_beyond": (lambda x: torch.cat([x, x * 2])[:12], lambda x: x.as_strided((12, 8), (9, 1))),
+    "set": (
+        lambda x: torch.cat([x, x * 2])[6:18],
+        lambda x: torch.empty(0).set_(x.untyped_storage(), 0, (12, 8), (8, 1)),
+    ),
+    "subclass": (lambda x: x.as_subclass(Labels), lambda x: x * 2 if isinstance(x, Labels) else x),
+    "attribute": (with_an_attribute, lambda x: x * getattr(x, "scale", 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", LENT)
+def test_a_step_sees_of_a_batch_what_the_loop_sees(name):
+    make, use = LENT[name]
+
+    def before(n, module, now, batch):
+        batch["x"] = make(batch["x"])
+
+    both(Linear, lambda module, batch, now: F.cross_entropy(module(torch.Tensor(use(batch["x"]))), batch["y"]), 20, before)
+
+
+def test_a_number_that_changes_for_a_while_is_captured_when_it_settles():
+    calls = {}
+
+    def loss(module, batch, now):
+        calls[id(module)] = calls.get(id(module), -1) + 1
+        return F.cross_entropy(module(batch["x"]), batch["y"], label_smoothing=1e-3 * min(calls[id(module)], 60))
+
+    assert replays(both(Linear, loss, 700)) >= 250
+
+
+def test_numbers_are_told_apart_by_type_and_bits():
+    def before(n, module, now, batch):
+        global smoothing
+        smoothing = [0.0, -0.0, -1, -2, 1, 1.0, True][n // 40]
+
+    def loss(module, batch, now):
+        return F.cross_entropy(module(batch["x"]), batch["y"]) + torch.full((3,), smoothing, dtype=torch.float32).softmax(0)[0]
+
+    report = both(Linear, loss, 280, before)
+    assert sum(entry["differing"] for entry in report) == 0, report
+
+
+class Hostile:
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+hostile = Hostile()
+
+
+def test_objects_that_answer_no_question_are_left_alone():
+    both(Linear, lambda module, batch, now: cross_entropy(module, batch, now) if hostile is not None else None, 6)
+
+
 @pytest.mark.parametrize("phase", [50, 100])
 def test_numbers_that_change_once_in_a_while_are_captured_as_often(phase):
     counter = {}  # a number that the loop's objects do not show
@@ -212,6 +279,7 @@ BY_WAY_OF_THE_HOST = {
     )
     .pow(2)
     .mean(),
+    "ctc_of_tensors": lambda module, batch, now: ctc(module, batch, torch.tensor([6, 5]), torch.tensor([2, 1])),
     "ctc_of_numbers": lambda module, batch, now: ctc(module, batch, (6, 5), (2, 1)),
     "ctc_of_a_batch": lambda module, batch, now: ctc(module, batch, batch["lengths"], batch["targets"]),
 }

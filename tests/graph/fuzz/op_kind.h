@@ -32,6 +32,7 @@ constexpr int64_t kClasses = 8;
 // What the user of a program has outside of the step.
 struct User {
   std::vector<Tensor> kept;                                           // compared after every step
+  Tensor ring = torch::zeros({64, kColumns});                         // batches may be a part of it
   std::vector<std::function<void(BaseTrainer&, int64_t)>> between{};  // host code before each step
 };
 

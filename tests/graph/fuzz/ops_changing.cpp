@@ -1,3 +1,4 @@
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/torch.h>
 #include "tests/graph/fuzz/op_kind.h"
 
@@ -5,7 +6,47 @@
 
 namespace duet::testing::fuzz {
 
+namespace {
+
+// Acts as an op only at some calls, where `set` is on meanwhile.
+template <class Set>
+std::function<Apply(Site&)> now_and_then(Set set) {
+  return [set](Site& site) -> Apply {
+    return [set, period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
+      const bool on = ++*calls % period == 0;
+      if (on) set(true);
+      const Tensor y = x[0] * torch::ones({1});
+      if (on) set(false);
+      return y;
+    };
+  };
+}
+
+}  // namespace
+
 void add_changing_cases(OpTable& add) {
+  add.changing("number_times_a_term", "z>z", [](Site& site) -> Apply {
+    return [kind = site.number(0, 3), factor = std::make_shared<double>(1.0)](X x) {
+      *factor *= 0.97;
+      if (kind == 0) return x[0] * *factor;
+      if (kind == 1) return x[0] + 0.1 * *factor;
+      return kind == 2 ? x[0] / (1 + *factor) : (x[0].to(at::kBFloat16) * *factor).to(at::kFloat);
+    };
+  });
+  add.changing("another_tensor_each_time", "m>m", [](Site&) -> Apply {
+    return [calls = std::make_shared<double>(0)](X x) {
+      return x[0] * torch::full({}, 1 / (1 + 0.1 * ++*calls), at::kDouble);
+    };
+  });
+  add.changing("anomaly_mode_now_and_then", "m>m",
+               now_and_then([](bool on) { torch::autograd::AnomalyMode::set_enabled(on, /*check_nan=*/false); }));
+  add.changing("deterministic_now_and_then", "m>m",
+               now_and_then([](bool on) { at::globalContext().setDeterministicAlgorithms(on, false); }));
+  add.changing("flushed_denormals_now_and_then", "m>m",
+               now_and_then([](bool on) { at::globalContext().setFlushDenormal(on); }));
+  add.changing("another_default_dtype_now_and_then", "m>m", now_and_then([](bool on) {
+                 torch::set_default_dtype(caffe2::TypeMeta::fromScalarType(on ? at::kDouble : at::kFloat));
+               }));
   add.changing("counter", "m>m", [](Site& site) -> Apply {
     return [period = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
       return ++*calls % period == 0 ? x[0].sin() : x[0].cos();

@@ -4,6 +4,14 @@
 namespace duet::testing::fuzz {
 
 void add_in_place_cases(OpTable& add) {
+  add("writes_the_ring", "m>m", [](Site& site) -> Apply {
+    const int64_t rows = site.number(1, 24);
+    return [ring = site.user.ring, first = site.number(0, 63 - rows), rows](X x) {
+      const torch::NoGradGuard no_grad;
+      ring.narrow(0, first, rows).mul_(0.9).add_(0.1);
+      return x[0] * 1;
+    };
+  });
   add.plain("add_", "mm>m", [](X x) { return bounded(own(x[0]).add_(x[1], 0.5)); });
   add.plain("sub_", "mm>m", [](X x) { return bounded(own(x[0]).sub_(x[1])); });
   add.plain("mul_", "mm>m", [](X x) { return bounded(own(x[0]).mul_(x[1])); });

@@ -123,11 +123,21 @@ void add_observers(BaseTrainer& trainer, const FuzzModel& model, const Settings&
   if (settings.observers == 2) trainer.add_hook(std::make_unique<EMAHook>());
 }
 
-std::vector<Batch> batches_of(const Settings& settings, int64_t step) {
+// In the place of y; the next one lies elsewhere.
+void move_into(const Tensor& ring, Batch& batch, int64_t number) {
+  const Tensor y = batch["y"];
+  const Tensor part = ring.narrow(0, number % 5 * 8, y.size(0));
+  part.copy_(y);
+  batch.set("y", part);
+}
+
+std::vector<Batch> batches_of(const Settings& settings, int64_t step, const User& user) {
   std::vector<Batch> batches;
   const int64_t rows = settings.other_rows && step % 3 == 2 ? settings.rows + 8 : settings.rows;
-  for (int64_t n = 0; n < settings.accumulate; ++n)
+  for (int64_t n = 0; n < settings.accumulate; ++n) {
     batches.push_back(random_batch(rows, settings.layout, static_cast<uint64_t>(step * 10 + n)));
+    if (settings.layout == 4) move_into(user.ring, batches.back(), step + n);
+  }
   return batches;
 }
 
@@ -146,7 +156,7 @@ void train(BaseTrainer& trainer, const FuzzModel& model, const Settings& setting
   for (int64_t n = 0; n < settings.steps; ++n) {
     const std::string step = "step " + std::to_string(n) + ": ";
     for (const auto& act : user.between) act(trainer, n);
-    run.see(step + "loss", trainer.step(batches_of(settings, n)).loss);
+    run.see(step + "loss", trainer.step(batches_of(settings, n, user)).loss);
     for (std::size_t k = 0; k < user.kept.size(); ++k) run.see(step + "kept " + std::to_string(k), user.kept[k]);
     for (const auto& item : model.named_parameters()) {
       run.see(step + "gradient of " + item.key(), item.value().grad());

@@ -44,7 +44,7 @@ class Drawing {
     settings.optimizer = static_cast<int>(below(15));
     settings.clipping = below(2) == 0 ? static_cast<int>(below(3)) : 0;
     settings.amp = below(6) == 0 ? 1 + static_cast<int>(below(2)) : 0;
-    settings.layout = below(4) == 0 ? 1 + static_cast<int>(below(3)) : 0;
+    settings.layout = below(4) == 0 ? 1 + static_cast<int>(below(4)) : 0;
     settings.observers = below(6) == 0 ? 1 + static_cast<int>(below(2)) : 0;
     settings.other_rows = below(8) == 0;
     settings.guarded = below(4) != 0;

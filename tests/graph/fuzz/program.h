@@ -22,7 +22,7 @@ struct Settings {
   int optimizer = 0;
   int clipping = 0;         // none, by norm, by value
   int amp = 0;              // none, bfloat16, float16
-  int layout = 0;           // of the batch: contiguous, columns first, expanded, part of something larger
+  int layout = 0;           // of the batch: contiguous, columns first, expanded, part of something larger, of the ring
   int observers = 0;        // none, gradients changed in a hook, an average of the weights in the step
   bool other_rows = false;  // some batches have another size
   bool guarded = true;      // false: without comparisons, so that nothing but the replay is tested
