@@ -92,6 +92,7 @@ class CapturedStep {
   bool needs_host_code() const {
     return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_ || keeps_batch_;
   }
+  bool reads_changing_tensors() const { return recording_->reads_changing_tensors(); }
   // Whether ops of it draw random numbers.
   bool draws() const { return draws_; }
   // Whether somebody let go of a tensor from outside that the step reads, or gave it other memory: the user's code may

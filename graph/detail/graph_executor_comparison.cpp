@@ -54,9 +54,14 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
     }
     return result.output;
   }
-  entry.check.verified();
+  if (result.replayed) {
+    count(entry.report.replays, replays_);
+    note_unchecked(entry);
+  } else {
+    entry.check.verified();
+  }
   if (!result.compared) {
-    count(entry.report.eager_steps, eager_steps_);
+    if (!result.replayed) count(entry.report.eager_steps, eager_steps_);
     entry.verify.put_off();
     return result.output;
   }

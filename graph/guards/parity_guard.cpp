@@ -6,7 +6,6 @@
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-#include <c10/util/ScopeExit.h>
 #include "base/detail/bits.h"
 #include "base/detail/text.h"
 #include "base/device.h"
@@ -57,7 +56,14 @@ class Comparison {
     FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled,
                           [&](const StepView& view) { expected_ = copy_of(all_at(view)); });
     step_.zero_grad();
-    result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
+    try {
+      result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
+    } catch (const c10::OutOfMemoryError&) {
+      const bool may_replay = !observer.splits() && !captured_.reads_changing_tensors();
+      if (!may_replay || !step_.communicator().is_alone()) throw;  // the other ranks wait in the sums of this run
+      replay_alone(observer, result);
+      return result;
+    }
     result.compared = !on_any_rank(!result.same_host_code);
     if (!result.compared) return result;
     replay(observer, result);
@@ -74,11 +80,11 @@ class Comparison {
     std::vector<at::Tensor> gradients;
     for (const auto& parameter : step_.parameters()) gradients.push_back(parameter.second.grad());
     swap_values(saved_, live_);
-    const auto put_back = c10::make_scope_exit([&] {
+    const auto put_back = [&] {  // which a device may refuse
       restore(saved_, live_);
       random_after.restore(captured_);
       for (std::size_t i = 0; i < gradients.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients[i];
-    });
+    };
     if (may_blame_kernels()) before_ = copy_of(live_);
     random_before_.restore(captured_);
     if (ranks_ != nullptr) ranks_->repeat();
@@ -91,25 +97,47 @@ class Comparison {
       const auto add = [&result](std::vector<std::string> names) {
         for (std::string& name : names) result.differing.push_back(std::move(name));
       };
-      if (observer.splits()) return add(std::move(at_split));
-      add(differences(live_, saved_));
-      add(differences(beside_state(output), eager));
-      add(captured_.differences_outside());
+      if (observer.splits()) {
+        add(std::move(at_split));
+      } else {
+        add(differences(live_, saved_));
+        add(differences(beside_state(output), eager));
+        add(captured_.differences_outside());
+      }
     } catch (const PeerError&) {
+      put_back();
       throw;
     } catch (const c10::OutOfMemoryError&) {
-      if (!step_.communicator().is_alone()) throw;  // the other ranks wait in the sums of this replay
-      result.compared = false;
-      static std::once_flag warned;
-      std::call_once(warned, [] {
-        log_warning(
-            "[GraphTrainer] too little memory to replay a step that ran op by op as well: it is not compared. "
-            "graph.verify_interval 0 switches comparisons off");
-      });
+      if (!step_.communicator().is_alone()) {  // the other ranks wait in the sums of this replay
+        put_back();
+        throw;
+      }
+      note_short_memory(result);
     } catch (const std::exception& error) {
       result.replay_error = first_line(error);
       result.differing = {"all that its replay gives"};
     }
+    put_back();
+  }
+
+  // The step is the replay, as if nothing had been compared.
+  void replay_alone(StepObserver& observer, ParityResult& result) {
+    restore(saved_, live_);
+    random_before_.restore(captured_);
+    step_.zero_grad();
+    result.output = captured_.replay(step_, micro_batches_, observer);
+    result.replayed = true;
+    note_short_memory(result);
+  }
+
+  static void note_short_memory(ParityResult& result) {
+    result.compared = false;
+    static std::once_flag warned;
+    std::call_once(warned, [] {
+      log_warning(
+          "[GraphTrainer] too little memory to run a replayed step op by op as well: it is not compared. "
+          "graph.verify_interval 0 switches comparisons off");
+    });
   }
 
   // With other ranks the sums would have to be those of the first run at each time.

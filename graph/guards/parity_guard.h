@@ -10,7 +10,8 @@ namespace duet {
 
 struct ParityResult {
   StepResult output;                   // of the eager run
-  bool compared = true;                // not where host code differs, on any rank, or memory is short for the replay
+  bool compared = true;                // not where host code differs, on any rank, or memory is short for both
+  bool replayed = false;               // memory was short for the eager run: output is the replay's
   bool same_host_code = true;          // as recorded; if not, CapturedStep::difference() says what was different
   std::vector<std::string> differing;  // names of the tensors that differ
   std::string replay_error;            // of the replay, which failed where the eager run did not; empty: it did not

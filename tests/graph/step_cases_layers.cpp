@@ -279,7 +279,7 @@ void add_layer_cases(Cases& add) {
                               at::IntArrayRef{2, 1});
         };
       },
-      vectors, 1, "_ctc_loss");
+      vectors);
 
   add("Activations", [](Model& m) -> Loss {
     Base n(m);

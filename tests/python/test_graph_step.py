@@ -233,7 +233,8 @@ def test_torch_compile_within_the_loss_runs_op_by_op():
     torch.manual_seed(1)
     losses = [step(batch) for batch in data]
     assert [report["state"] for report in step.report()] == ["eager"]
-    assert "Python" in step.report()[0]["reason"]
+    reason = step.report()[0]["reason"]
+    assert "handed to Python" in reason or "device meta" in reason  # whichever of what it compiles with comes first
     torch.manual_seed(1)
     toy.assert_same_bits(losses, [toy.loop_step(other, toy.loss, optimizers[1], batch) for batch in data])
 

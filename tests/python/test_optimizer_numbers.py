@@ -142,17 +142,19 @@ def test_a_reason_is_warned_of_once_with_its_line_and_in_the_words_of_the_call(c
 @pytest.mark.parametrize("entry", ["graph_step", "GraphTrainer"])
 def test_no_message_speaks_of_another_entry_point(entry, capfd):
     module = toy.model()
-    factor = [1.0]
+
+    class Hidden:  # attributes of classes are not part of the signature
+        factor = 1.0
 
     def loss(model, batch):
-        return toy.loss(model, batch) * factor[0]
+        return toy.loss(model, batch) * Hidden.factor
 
     if entry == "graph_step":
         step = duet.graph_step(module, loss, torch.optim.SGD(module.parameters(), lr=0.1), check="every")
     else:
         step = duet.GraphTrainer(module, loss, optimizer=duet.SGD(lr=0.1), default_hooks=False, check="every").step
     for i in range(12):
-        factor[0] = 1.0 + i // 4
+        Hidden.factor = 1.0 + i // 4
         step(toy.batches(1)[0])
     told = capfd.readouterr().err
     assert "graph_key" in told and f"[{entry}]" in told, told
