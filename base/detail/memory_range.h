@@ -14,27 +14,29 @@ struct MemoryRange {
   auto operator<=>(const MemoryRange& other) const = default;
   bool overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 
-  static MemoryRange of(const c10::Storage& memory, int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides,
-                        std::size_t element) {
+  // So many bytes of the memory, from the byte `first` on.
+  static MemoryRange of(const c10::Storage& memory, std::size_t first, std::size_t bytes) {
+    // Unchecked: an address alone is no access, whoever guards this memory.
+    void* const start = memory.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+    if (start == nullptr || bytes == 0) return {};
+    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(start) + first;
+    return {begin, begin + bytes};
+  }
+  // Elements from the first to the last one, gaps included.
+  static std::size_t elements_spanned(at::IntArrayRef sizes, at::IntArrayRef strides) {
     int64_t last = 0;
     for (std::size_t d = 0; d < sizes.size(); ++d) {
-      if (sizes[d] == 0) return {};
+      if (sizes[d] == 0) return 0;
       last += (sizes[d] - 1) * strides[d];
     }
-    // Unchecked: an address alone is no access, whoever guards this memory.
-    const auto start =
-        reinterpret_cast<std::uintptr_t>(memory.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
-    if (start == 0) return {};
-    const std::uintptr_t begin = start + static_cast<std::size_t>(offset) * element;
-    return {begin, begin + static_cast<std::size_t>(last + 1) * element};
+    return static_cast<std::size_t>(last + 1);
   }
   static MemoryRange of(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return {};
-    return of(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides(), tensor.element_size());
+    return of(tensor.storage(), static_cast<std::size_t>(tensor.storage_offset()) * tensor.element_size(),
+              elements_spanned(tensor.sizes(), tensor.strides()) * tensor.element_size());
   }
-  static MemoryRange of(const c10::Storage& memory) {
-    return of(memory, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, 1);
-  }
+  static MemoryRange of(const c10::Storage& memory) { return of(memory, 0, memory.nbytes()); }
 };
 
 }  // namespace duet

@@ -149,7 +149,9 @@ at::Tensor bytes_of(const c10::Storage& memory) {
 }
 
 MemoryRange range_of(const c10::Storage& memory, const ValueTable::Value& value) {
-  return MemoryRange::of(memory, value.offset, value.sizes, value.strides, c10::elementSize(value.dtype));
+  const std::size_t element = c10::elementSize(value.dtype);
+  return MemoryRange::of(memory, static_cast<std::size_t>(value.offset) * element,
+                         MemoryRange::elements_spanned(value.sizes, value.strides) * element);
 }
 
 template <class Visit>
