@@ -267,7 +267,7 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
                 ". Such steps run op by op. A number that changes: keep it in a tensor, or name it in "
                 "Task::graph_key");
   }
-  const bool too_often = entry.report.differing > 8 + entry.report.replays / 2;
+  const bool too_often = entry.report.differing - entry.differing_before_retry > 8 + entry.report.replays / 2;
   if (++entry.differing_in_a_row > 1 || too_often) {
     if (!entry.record_again(changed, too_often, method_.eager_steps)) {
       fall_back(entry, "its host code changes from step to step: " + difference +

@@ -97,7 +97,7 @@ void SignatureEntry::retry_later() {
   constexpr int64_t kFirst = 256;
   retry_at = report.eager_steps + (kFirst << std::min<int64_t>(retries++, 20));
   recordings = 0;
-  report.differing = 0;
+  differing_before_retry = report.differing;
 }
 
 int64_t SignatureEntry::bytes() const {

@@ -102,6 +102,7 @@ struct SignatureEntry {
   std::vector<std::unique_ptr<CapturedStep>> parked;  // what its host code did before, and may do again
   std::size_t untried = 0;                            // of these, since the last replay
   int64_t retry_at = std::numeric_limits<int64_t>::max(), retries = 0;  // at so many eager steps
+  int64_t differing_before_retry = 0;
   bool noticed = false;     // something that the step reads was let go of just now
   int64_t eager_steps = 0;  // since it was new or was dropped
   VerifySchedule verify;

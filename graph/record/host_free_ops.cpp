@@ -32,17 +32,20 @@ std::vector<int64_t> values_of(const at::Tensor& lengths) {
   return values;
 }
 
-// LibTorch takes the lengths by their address.
-at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets, const at::Tensor& input_lengths,
-                    const at::Tensor& target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
-  const bool integral = c10::isIntegralType(input_lengths.scalar_type(), /*includeBool=*/false) &&
-                        c10::isIntegralType(target_lengths.scalar_type(), /*includeBool=*/false);
-  if (!OpTap::is_active() || !integral) {
-    return at::compositeimplicitautograd::ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction,
-                                                   zero_infinity);
-  }
-  return at::ctc_loss(log_probs, targets, values_of(input_lengths), values_of(target_lengths), blank, reduction,
-                      zero_infinity);
+// ctc_loss.Tensor. LibTorch takes the lengths by their address.
+void ctc_loss(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const torch::jit::Stack given = torch::jit::pop(*stack, op.schema().arguments().size());
+  const at::Tensor &log_probs = given[0].toTensor(), &targets = given[1].toTensor();
+  const at::Tensor &inputs = given[2].toTensor(), &labels = given[3].toTensor();
+  const auto call = [&](const auto& loss, const auto& input_lengths, const auto& target_lengths) {
+    stack->emplace_back(
+        loss(log_probs, targets, input_lengths, target_lengths, given[4].toInt(), given[5].toInt(), given[6].toBool()));
+  };
+  const auto composite = [](const auto&... arguments) { return at::compositeimplicitautograd::ctc_loss(arguments...); };
+  const bool integral = c10::isIntegralType(inputs.scalar_type(), /*includeBool=*/false) &&
+                        c10::isIntegralType(labels.scalar_type(), /*includeBool=*/false);
+  if (!OpTap::is_active() || !integral) return call(composite, inputs, labels);
+  call([](const auto&... arguments) { return at::ctc_loss(arguments...); }, values_of(inputs), values_of(labels));
 }
 
 }  // namespace
@@ -52,7 +55,7 @@ void register_host_free_ops() {
     for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::CPU}) {
       auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
       library->impl("one_hot", one_hot);
-      library->impl("ctc_loss.Tensor", ctc_loss);
+      library->impl("ctc_loss.Tensor", torch::CppFunction::makeFromBoxedFunction<&ctc_loss>());
     }
     return true;
   }();
