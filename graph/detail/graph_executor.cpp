@@ -43,7 +43,8 @@ GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOp
     : step_(step), method_(std::move(method)), fallback_(options.fallback), cache_(options) {}
 
 StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
-  bool noticed = check_addresses();
+  bool noticed = check_addresses() || noticed_;
+  noticed_ = false;
   SignatureEntry& entry = entry_for(micro_batches);
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
@@ -332,7 +333,7 @@ bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver
   if (!entry.step->fits(observer) || !SignatureCache::is_present(entry, step_) || !ledger_.moved().empty())
     return false;
   const bool is_rebound = entry.step->lost_references();
-  if (is_rebound) cache_.must_check();
+  noticed_ = noticed_ || is_rebound;
   return !is_rebound;
 }
 

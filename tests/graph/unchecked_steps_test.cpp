@@ -23,9 +23,9 @@ using testing::TwoLayers;
 
 // Steps of one model, whose loss depends on what the test changes between them.
 struct Steps {
-  explicit Steps(Check check, const std::string& mode = "graph", int64_t verify_interval = 0) {
+  explicit Steps(Check check, const std::string& mode = "graph", int64_t verify_interval = 0, double budget = 0.03) {
     seed_all(3);
-    const GraphOptions graph{.check = check, .verify_interval = verify_interval};
+    const GraphOptions graph{.check = check, .check_budget = budget, .verify_interval = verify_interval};
     trainer = testing::make_trainer(mode,
                                     make_task(net,
                                               [this](TwoLayers& own, const Batch& batch) {
@@ -182,6 +182,21 @@ TEST(UncheckedSteps, ASaveRunsNoCodeUnderAnotherState) {
     EXPECT_NO_THROW(since.around(save)) << since.what;
     EXPECT_EQ(run.calls, calls) << since.what;
   }
+}
+
+TEST(UncheckedSteps, ATensorThatIsReboundBeforeASaveIsCapturedAnewAtTheNextStep) {
+  const TempDir folder;
+  Steps run(Check::kBudget, "graph", /*verify_interval=*/0, /*budget=*/0), eager(Check::kEvery, "eager");
+  for (Steps* each : {&run, &eager}) {
+    seed_all(3);
+    each->steps(1100);
+    each->scale = torch::full({}, 2.0);
+    each->trainer->save(folder / "saved");
+    each->steps(6);
+  }
+  EXPECT_GT(run.report().unchecked, 0);
+  EXPECT_EQ(run.report().state, "captured") << run.report().reason;
+  testing::expect_same_bits(eager.trainer->weights(), run.trainer->weights());
 }
 
 TEST(UncheckedSteps, AnExceptionOfTheCodeThatASaveRunsIsNoError) {
