@@ -41,8 +41,8 @@ TEST(FirstErrors, AreThoseOfAllRanks) {
   for (const int64_t failing : {0, 2}) {
     const auto told = [&](const auto& error) { return fail_one(failing, std::make_exception_ptr(error), at::kCPU); };
     expect_told(told(ConfigError("no such flag")), failing, 2, "no such flag");
-    expect_told(told(DataError("no such file\nin two lines")), failing, 3, "no such file\nin two lines");
-    expect_told(told(std::runtime_error("bad luck")), failing, 1, "bad luck");
+    expect_told(told(DataError("no such file")), failing, 3, "no such file");
+    expect_told(told(std::runtime_error("bad luck\nin two lines")), failing, 1, "bad luck\nin two lines");
   }
 }
 
