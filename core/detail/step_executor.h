@@ -18,6 +18,9 @@ namespace duet {
 struct StepExplanation;
 class TrainStep;
 
+// Where host code may run inside a step.
+enum class SplitPoint { kAfterBackward, kBeforeOptimizerStep };
+
 // Who acts inside a step, and where. At the two split points ordinary host code runs between kernels; in_step adds
 // tensor code that is captured with the step.
 class StepObserver {
@@ -38,6 +41,30 @@ class StepObserver {
   virtual void in_step(StepView&) {}
 };
 
+// Hands on to another observer; a subclass says what happens at a split point instead of, or around, its hooks.
+class ForwardingObserver : public StepObserver {
+ public:
+  explicit ForwardingObserver(StepObserver& inner) : inner_(inner) {}
+  bool splits() const override { return inner_.splits(); }
+  int64_t version() const override { return inner_.version(); }
+  bool wants_outputs() const override { return inner_.wants_outputs(); }
+  int64_t steps_done() const override { return inner_.steps_done(); }
+  bool postpones_checks() const override { return inner_.postpones_checks(); }
+  void after_backward(const StepView& view) final {
+    at_split(SplitPoint::kAfterBackward, view, [this, &view] { inner_.after_backward(view); });
+  }
+  void before_optimizer_step(const StepView& view) final {
+    at_split(SplitPoint::kBeforeOptimizerStep, view, [this, &view] { inner_.before_optimizer_step(view); });
+  }
+  void in_step(StepView& view) override { inner_.in_step(view); }
+
+ protected:
+  virtual void at_split(SplitPoint point, const StepView& view, std::function<void()> hooks) = 0;
+
+ private:
+  StepObserver& inner_;
+};
+
 // What a StepCode is.
 enum class CodeKind { kStep, kValidation, kPrediction };
 
@@ -51,6 +78,8 @@ class StepCode {
   virtual ~StepCode() = default;
   virtual StepResult run(const MicroBatches& micro_batches, StepObserver& observer) = 0;
   virtual CodeKind kind() const = 0;
+  // What run() does after the hooks at `passed`, with the gradients that they have left; `output` is the step's so far.
+  virtual void run_rest(SplitPoint /*passed*/, StepResult& /*output*/, StepObserver& /*observer*/) {}
 
   // Appends every host number that a captured run() would freeze; it is captured once per key.
   virtual void append_key(std::vector<int64_t>& key) const = 0;

@@ -71,6 +71,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   const bool clips = options_.clip_grad && !std::holds_alternative<ClipWith>(*options_.clip_grad);
   lays_out_ = clips || !only_stepped || (kind != nullptr && kind->fused && !kind->takes_any_layout);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  kept_verdict_ = {at::ones_like(failed_), at::zeros_like(failed_), {}};
   if (!communicator().is_alone()) {
     NamedTensors all = task_->named_parameters();
     for (auto& buffer : task_->named_buffers()) all.push_back(std::move(buffer));
@@ -266,23 +267,28 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& obser
     return output;
   }
   forward_backward(micro_batches, output, observer.wants_outputs());
+  const at::NoGradGuard no_grad;
+  if (scaler_) output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
+  observer.after_backward({parameters_, output});
+  run_rest(SplitPoint::kAfterBackward, output, observer);
+  return output;
+}
 
+void TrainStep::run_rest(SplitPoint passed, StepResult& output, StepObserver& observer) {
   const at::NoGradGuard no_grad;
   StepView context{parameters_, output};
-  observer.after_backward(context);
-  const GradientCheck verdict = judge(output);
-  observer.before_optimizer_step(context);
-  optimizer_->step(verdict.grad_scale, verdict.found_inf);
-  if (scaler_) {
-    output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
-    scaler_->update(verdict.found_inf);
+  GradientCheck verdict = passed == SplitPoint::kAfterBackward ? judge(output) : kept_verdict_;
+  if (passed == SplitPoint::kAfterBackward) {
+    if (observer.splits()) keep_verdict(verdict);
+    observer.before_optimizer_step(context);
   }
+  optimizer_->step(verdict.grad_scale, verdict.found_inf);
+  if (scaler_) scaler_->update(verdict.found_inf);
   if (distributed_) distributed_->after_step();
   context.applied = optimizer_->applied_steps();
   context.skipped = verdict.found_inf;
   context.scale_adapts = scaler_ && options_.loss_scale->dynamic;
   observer.in_step(context);
-  return output;
 }
 
 // Runs `passes` for its errors: the gradients are then as they were.
@@ -376,18 +382,6 @@ uint64_t TrainStep::fingerprint() const { return distributed_ ? distributed_->fi
 
 void TrainStep::recheck_ranks() {
   if (distributed_) distributed_->recheck();
-}
-
-int64_t TrainStep::plan_version() const { return optimizer_->plan_version(); }
-
-void TrainStep::append_key(std::vector<int64_t>& key) const {
-  optimizer_->append_key(key);
-  for (const auto& parameter : parameters_) {
-    key.push_back(2 * autograd_hooks(parameter.second) + (parameter.second.requires_grad() ? 1 : 0));
-  }
-  task_->append_key(key);
-  const std::string task_key = task_->graph_key();
-  if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));
 }
 
 }  // namespace duet

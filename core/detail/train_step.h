@@ -10,13 +10,13 @@
 #include "core/task.h"
 #include "core/train_context.h"
 #include "core/trainer_options.h"
+#include "optim/detail/gradient_check.h"
 #include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {
 
 class DistributedStep;
 class Optimizer;
-struct GradientCheck;
 
 // The one step of both modes: forward and backward of each micro-batch, global norm, optimizer. run() is plain code
 // over tensors that reads nothing back to the host and holds no host number that may change: eager mode calls it, graph
@@ -35,6 +35,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   // captured.
   void begin(const MicroBatches& micro_batches);
   StepResult run(const MicroBatches& micro_batches, StepObserver& observer) override;
+  void run_rest(SplitPoint passed, StepResult& output, StepObserver& observer) override;
   // Host side after a step, in whichever way it ran.
   void end();
   // Host side at the end of training and before its state is saved: finds out what is still open and throws if that is
@@ -90,6 +91,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   void forward_backward_alone(const Batch& batch);
   std::vector<at::Tensor> gradients() const;
   GradientCheck judge(StepResult& output);
+  void keep_verdict(GradientCheck& verdict);
   void step_with_closure(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void raise_if_non_finite();
 
@@ -103,6 +105,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DistributedStep> distributed_;  // null: one process
   std::vector<at::Tensor> factors_;               // weight / total of each micro-batch, 0-dim float32
+  GradientCheck kept_verdict_;                    // of the step that runs, where hooks act within it
   at::Tensor failed_;                             // kRaise: 1 since a step was not finite; float32 [1]
   static constexpr int64_t kReadInterval = 50;    // steps between two looks at failed_ where a look costs a wait
   bool takes_sparse_ = false;                     // gradients of any layout

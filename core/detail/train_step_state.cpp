@@ -1,4 +1,5 @@
 #include "base/log.h"
+#include "core/detail/autograd_hooks.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/train_step.h"
 #include "optim/amp.h"
@@ -36,6 +37,8 @@ NamedTensors TrainStep::mutable_state() const {
     for (auto& [name, tensor] : scaler_->mutable_state()) tensors.emplace_back("scaler." + name, tensor);
   }
   if (options_.non_finite == NonFinite::kRaise) tensors.emplace_back("failed", failed_);
+  if (kept_verdict_.grad_scale.defined()) tensors.emplace_back("grad_scale", kept_verdict_.grad_scale);
+  if (kept_verdict_.found_inf.defined()) tensors.emplace_back("found_inf", kept_verdict_.found_inf);
   return tensors;
 }
 
@@ -58,6 +61,29 @@ void TrainStep::load_state_dict(const StateDict& state) {
     log_warning(saved ? "[TrainStep] the state has a loss scale, this run scales no loss; it is left out"
                       : "[TrainStep] the state has no loss scale, this run starts with the configured one");
   }
+}
+
+// In memory that a captured step leaves to the ops that come after it.
+void TrainStep::keep_verdict(GradientCheck& verdict) {
+  for (const auto part : {&GradientCheck::grad_scale, &GradientCheck::found_inf}) {
+    at::Tensor& kept = kept_verdict_.*part;
+    if ((verdict.*part).defined())
+      verdict.*part = kept.copy_(verdict.*part);
+    else
+      kept.reset();
+  }
+}
+
+int64_t TrainStep::plan_version() const { return optimizer_->plan_version(); }
+
+void TrainStep::append_key(std::vector<int64_t>& key) const {
+  optimizer_->append_key(key);
+  for (const auto& parameter : parameters_) {
+    key.push_back(2 * autograd_hooks(parameter.second) + (parameter.second.requires_grad() ? 1 : 0));
+  }
+  task_->append_key(key);
+  const std::string task_key = task_->graph_key();
+  if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));
 }
 
 }  // namespace duet

@@ -32,27 +32,20 @@ class CudaStep : public CapturedStep {
 
  private:
   // At a split point one graph ends and the next begins; hooks are not called, since nothing has run yet.
-  class CapturingObserver : public StepObserver {
+  class CapturingObserver : public ForwardingObserver {
    public:
     CapturingObserver(StepObserver& inner, CaptureBackend& backend, const std::vector<at::Generator>& generators)
-        : inner_(inner), backend_(backend), generators_(generators) {}
-
-    bool splits() const override { return inner_.splits(); }
-    void after_backward(const StepView&) override { split(); }
-    void before_optimizer_step(const StepView&) override { split(); }
-    void in_step(StepView& view) override { inner_.in_step(view); }
-    bool wants_outputs() const override { return inner_.wants_outputs(); }
+        : ForwardingObserver(inner), backend_(backend), generators_(generators) {}
 
     std::size_t graphs() const { return graphs_; }
 
    private:
-    void split() {
+    void at_split(SplitPoint, const StepView&, std::function<void()>) override {
       backend_.end();
       backend_.begin(generators_);
       ++graphs_;
     }
 
-    StepObserver& inner_;
     CaptureBackend& backend_;
     const std::vector<at::Generator>& generators_;
     std::size_t graphs_ = 1;

@@ -20,39 +20,33 @@ namespace duet {
 namespace {
 
 // Runs the hooks of a split point with the recorder paused, and marks the place.
-class RecordingObserver : public StepObserver {
+class RecordingObserver : public ForwardingObserver {
  public:
-  RecordingObserver(StepObserver& inner, OpRecorder& recorder) : inner_(inner), recorder_(recorder) {}
+  RecordingObserver(StepObserver& inner, OpRecorder& recorder) : ForwardingObserver(inner), recorder_(recorder) {}
 
-  void after_backward(const StepView& view) override {
-    split(SplitPoint::kAfterBackward, view, [&] { inner_.after_backward(view); });
-  }
-  void before_optimizer_step(const StepView& view) override {
-    split(SplitPoint::kBeforeOptimizerStep, view, [&] { inner_.before_optimizer_step(view); });
-  }
-  void in_step(StepView& view) override { inner_.in_step(view); }
-  bool wants_outputs() const override { return inner_.wants_outputs(); }
+  // Whether a hook has put other gradients in place; at another step it may leave them.
+  bool replaces_gradients() const { return replaces_; }
 
  private:
-  template <class Call>
-  void split(SplitPoint point, const StepView& view, Call call) {
-    if (!inner_.splits()) return;
+  void at_split(SplitPoint point, const StepView& view, std::function<void()> hooks) override {
+    if (!splits()) return;
     std::vector<const void*> addresses;
     for (const auto& parameter : view.parameters) addresses.push_back(address(parameter.second.grad()));
     recorder_.add_split(point);
     recorder_.pause();
-    call();
+    hooks();
     recorder_.resume();
     for (std::size_t i = 0; i < addresses.size(); ++i) {
       if (address(view.parameters[i].second.grad()) == addresses[i]) continue;
+      replaces_ = true;
       recorder_.fail("a hook put another tensor in the place of the gradient of '" + view.parameters[i].first +
                      "'; change the gradient in place (copy_, mul_, ...)");
     }
   }
   static const void* address(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
 
-  StepObserver& inner_;
   OpRecorder& recorder_;
+  bool replaces_ = false;
 };
 
 // A dispatched clone costs more than the bytes of a small result.
@@ -86,25 +80,15 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
 }
 
 // Stands for the hooks while host code is checked.
-class CheckingObserver : public StepObserver {
+class CheckingObserver : public ForwardingObserver {
  public:
-  CheckingObserver(StepObserver& inner, TraceCheck& check) : inner_(inner), check_(check) {}
-
-  void after_backward(const StepView& view) override {
-    split(SplitPoint::kAfterBackward, view, [this, &view] { inner_.after_backward(view); });
-  }
-  void before_optimizer_step(const StepView& view) override {
-    split(SplitPoint::kBeforeOptimizerStep, view, [this, &view] { inner_.before_optimizer_step(view); });
-  }
-  void in_step(StepView& view) override { inner_.in_step(view); }
-  bool wants_outputs() const override { return inner_.wants_outputs(); }
+  CheckingObserver(StepObserver& inner, TraceCheck& check) : ForwardingObserver(inner), check_(check) {}
 
  private:
-  void split(SplitPoint point, const StepView& view, std::function<void()> hooks) {
-    if (inner_.splits()) check_.split(point, view.parameters, std::move(hooks));
+  void at_split(SplitPoint point, const StepView& view, std::function<void()> hooks) override {
+    if (splits()) check_.split(point, view.parameters, std::move(hooks));
   }
 
-  StepObserver& inner_;
   TraceCheck& check_;
 };
 
@@ -153,6 +137,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   }
   recorder.finish(results_of(output, step.parameters()));
   failure_ = recorder.failure();
+  may_succeed_later_ = recording.replaces_gradients();
   written_ = recorder.program().written_ranges();
   if (!failure_.empty()) return output;
   auto program = std::make_shared<StepProgram>(recorder.program());
@@ -338,12 +323,20 @@ StepResult CapturedStep::run_segments(StepCode& step, StepObserver& observer, bo
     } else {
       observer.before_optimizer_step({step.parameters(), output_});
     }
-    handles_.take_back(step.parameters(), gradients_);
+    if (!handles_.take_back(step.parameters(), gradients_)) return run_rest(step, split_points_[segment], observer);
   }
   run_segment(split_points_.size());
   if (fills_kept) fill_kept(split_points_.size());
   handles_.hand_out(step.parameters());
   return copy_of(output_);
+}
+
+// Op by op, with gradients that the captured step does not know.
+StepResult CapturedStep::run_rest(StepCode& step, SplitPoint passed, StepObserver& observer) {
+  StepResult output = copy_of(output_);
+  if (passed == SplitPoint::kAfterBackward) output.grad_norm.reset();  // of the last step
+  step.run_rest(passed, output, observer);
+  return output;
 }
 
 void CapturedStep::fill_kept(std::size_t segment) {

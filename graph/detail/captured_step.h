@@ -104,6 +104,7 @@ class CapturedStep {
   ReadGuard* reads() { return reads_.get(); }
 
   const std::string& failure() const { return failure_; }
+  bool may_succeed_later() const { return may_succeed_later_; }
   // What the recorded step writes beside its own memory.
   const WrittenMemory::Ranges& written() const { return written_; }
   // What a step changes besides TrainStep's tensors: tensors of hooks and tasks, and generators of their own.
@@ -151,6 +152,7 @@ class CapturedStep {
   TraceCheck::HostCode host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                  StepResult& output);
   StepResult run_segments(StepCode& step, StepObserver& observer, bool fills_kept);
+  StepResult run_rest(StepCode& step, SplitPoint passed, StepObserver& observer);
   void fill_kept(std::size_t segment);
   TraceCheck::Outcome check_host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                       StepResult& output);
@@ -179,6 +181,7 @@ class CapturedStep {
   bool keeps_batch_ = false;  // somebody keeps tensors of it that no op reads
   bool was_checked_ = false;
   bool captured_the_recording_ = true;
+  bool may_succeed_later_ = false;
   bool splits_ = false;
   int64_t version_ = 0;
 };

@@ -18,6 +18,12 @@ bool lies_over(const at::Tensor& handle, const at::Tensor& gradient) {
 
 }  // namespace
 
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.scalar_type() == b.scalar_type() && a.layout() == b.layout() && a.sizes() == b.sizes() &&
+         (a.layout() != at::kStrided || a.strides() == b.strides());
+}
+
 void GradientHandles::make(const std::vector<at::Tensor>& gradients, const ValueTable& table) {
   handles_.clear();
   for (const at::Tensor& gradient : gradients) {
@@ -68,24 +74,20 @@ void GradientHandles::hand_out(const NamedTensors& parameters) const {
 }
 
 // A hook may have put other gradients in place: their values are what the optimizer must see.
-void GradientHandles::take_back(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const {
+bool GradientHandles::take_back(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!same_layout(parameters[i].second.grad(), gradients[i])) return false;
+  }
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor gradient = parameters[i].second.grad();
     const at::Tensor& handle = handles_[i].tensor;
     const bool is_handle = gradient.is_same(handle);
     if (is_handle && (!handle.defined() || lies_over(handle, gradients[i]))) continue;
-    const bool fits = gradient.defined() && gradients[i].defined() && gradient.sizes() == gradients[i].sizes() &&
-                      gradient.scalar_type() == gradients[i].scalar_type();
-    if (!fits) {
-      throw GraphError(
-          "[GraphTrainer] a hook removed the gradient of '" + parameters[i].first +
-          "' or gave it another shape or dtype, which the captured step does not know; change it in place, "
-          "or set graph.fallback to eager");
-    }
     gradients[i].copy_(gradient);
     if (is_handle) handle.set_data(gradients[i]);
   }
+  return true;
 }
 
 }  // namespace duet

@@ -8,6 +8,9 @@
 
 namespace duet {
 
+// Whether one may be copied over the other without any op after it giving other bits; of two undefined ones as well.
+bool same_layout(const at::Tensor& a, const at::Tensor& b);
+
 // The gradients of a captured step as users get them: tensors of their own over the memory that each replay writes to.
 class GradientHandles {
  public:
@@ -21,8 +24,9 @@ class GradientHandles {
   // Before a replay.
   void leave_kept(const std::vector<at::Tensor>& gradients, const ValueTable& table, const MoveTensors& move_tensors);
   void hand_out(const NamedTensors& parameters) const;
-  // After hooks between the kernels. Throws GraphError for a gradient that the captured step does not know.
-  void take_back(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const;
+  // After hooks between the kernels. False if they have removed a gradient, added one or given it another layout, which
+  // the captured step does not know: then nothing is taken.
+  bool take_back(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const;
 
  private:
   struct Handle {

@@ -151,7 +151,9 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     cache_.evict(entry);
     ledger_.write(all_tensors_of(step_));
   } else {
+    const bool may_succeed_later = entry.step->may_succeed_later();
     fall_back(entry, entry.step->failure());
+    if (may_succeed_later) entry.retry_later();
   }
   return output;
 }

@@ -18,18 +18,15 @@ namespace {
 
 // Hooks whose code is captured take part, those that act between kernels do not: theirs is no part of the recording,
 // and may write files.
-class InStepAlone : public StepObserver {
+class InStepAlone : public ForwardingObserver {
  public:
-  explicit InStepAlone(StepObserver& inner) : inner_(inner) {}
+  using ForwardingObserver::ForwardingObserver;
 
-  bool splits() const override { return inner_.splits(); }
-  int64_t version() const override { return inner_.version(); }
-  bool wants_outputs() const override { return inner_.wants_outputs(); }
   void in_step(StepView& view) override {
     if (!left_out_.empty()) return;
-    if (!trying_) return inner_.in_step(view);
+    if (!trying_) return ForwardingObserver::in_step(view);
     try {
-      inner_.in_step(view);
+      ForwardingObserver::in_step(view);
     } catch (const std::exception& error) {
       left_out_ = first_line(error);
     }
@@ -40,7 +37,8 @@ class InStepAlone : public StepObserver {
   const std::string& left_out() const { return left_out_; }
 
  private:
-  StepObserver& inner_;
+  void at_split(SplitPoint, const StepView&, std::function<void()>) override {}
+
   bool trying_ = true;
   std::string left_out_;
 };

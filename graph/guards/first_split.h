@@ -2,38 +2,38 @@
 
 #include <functional>
 #include <utility>
+#include <vector>
 #include "core/detail/step_executor.h"
+#include "graph/detail/gradient_handles.h"
 
 namespace duet {
 
 // Calls `at_first` before the first hooks between the kernels of a step. The hooks themselves, host code that must not
 // run twice in one step, are called or not; in-step code belongs to both runs.
-class FirstSplit : public StepObserver {
+class FirstSplit : public ForwardingObserver {
  public:
   enum class Hooks { kCalled, kLeftOut };
   FirstSplit(StepObserver& inner, Hooks hooks, std::function<void(const StepView&)> at_first)
-      : inner_(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
+      : ForwardingObserver(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
 
-  bool splits() const override { return inner_.splits(); }
-  bool wants_outputs() const override { return inner_.wants_outputs(); }
-  void after_backward(const StepView& view) override {
-    reach(view);
-    if (hooks_ == Hooks::kCalled) inner_.after_backward(view);
-  }
-  void before_optimizer_step(const StepView& view) override {
-    reach(view);
-    if (hooks_ == Hooks::kCalled) inner_.before_optimizer_step(view);
-  }
-  void in_step(StepView& view) override { inner_.in_step(view); }
+  // Whether hooks have removed a gradient, added one or given it another layout: a replay would end op by op.
+  bool leaves_recording() const { return leaves_recording_; }
 
  private:
-  void reach(const StepView& view) {
+  void at_split(SplitPoint, const StepView& view, std::function<void()> hooks) override {
     if (at_first_) std::exchange(at_first_, nullptr)(view);
+    if (hooks_ == Hooks::kLeftOut) return;
+    std::vector<at::Tensor> before;
+    for (const auto& parameter : view.parameters) before.push_back(parameter.second.grad());
+    hooks();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (!same_layout(before[i], view.parameters[i].second.grad())) leaves_recording_ = true;
+    }
   }
 
-  StepObserver& inner_;
   Hooks hooks_;
   std::function<void(const StepView&)> at_first_;
+  bool leaves_recording_ = false;
 };
 
 }  // namespace duet

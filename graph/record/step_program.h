@@ -14,6 +14,7 @@
 #include <c10/core/Storage.h>
 #include "base/batch.h"
 #include "base/detail/memory_range.h"
+#include "core/detail/step_executor.h"
 #include "graph/record/thread_settings.h"
 
 namespace duet {
@@ -100,9 +101,6 @@ MemoryRange range_of(const c10::Storage& memory, const ValueTable::Value& value)
 
 // Of the model, in words: the parameter that was read last; empty if none was.
 std::string place_after(const std::string& parameter);
-
-// Where host code may run inside a step.
-enum class SplitPoint { kAfterBackward, kBeforeOptimizerStep };
 
 // One recorded step as it ran: every leaf ATen call with the memory it read and wrote.
 struct StepProgram {
