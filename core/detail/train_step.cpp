@@ -11,7 +11,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "core/detail/autograd_hooks.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/freeze.h"
 #include "core/detail/group_rules.h"

@@ -220,6 +220,8 @@ CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const Micro
   const Stopwatch replay_time;
   inputs_.fill(micro_batches);  // host code may have written to the batch by address
   bring_bound_tensors();
+  std::optional<OpSettingsGuard> as_recorded;  // host code may have changed one after the last op
+  if (recording_->settings) as_recorded.emplace(*recording_->settings);
   checked.output = run_segments(step, observer, /*fills_kept=*/true);
   take_bound_tensors();
   checked.replay_seconds = replay_time.seconds();

@@ -376,6 +376,8 @@ void TraceCheck::go_on_by_op() {
   if (kernels_ == Kernels::kRun) return;
   generators_.undo_skips();
   if (bring_inputs_) bring_inputs_();
+  std::optional<OpSettingsGuard> as_recorded;  // host code may have changed one just now
+  if (recording_->settings) as_recorded.emplace(*recording_->settings);
   run_recorded(*recording_, cursor_, memory_.all(), [this](std::size_t n) {
     if (n < split_hooks_.size()) split_hooks_[n]();
   });

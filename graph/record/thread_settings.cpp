@@ -16,13 +16,9 @@ namespace duet {
 
 namespace {
 
-const at::Context& context() { return at::globalContext(); }
+at::Context& context() { return at::globalContext(); }
 const c10::AutogradState& autograd() { return c10::AutogradState::get_tls_state(); }
 const at::impl::SavedTensorDefaultHooksTLS& saved_tensors() { return at::SavedTensorDefaultHooks::get_tls_state(); }
-
-int64_t precision(at::Float32Backend backend, at::Float32Op op) {
-  return static_cast<int64_t>(context().float32Precision(backend, op));
-}
 
 int64_t autocast(c10::DeviceType type) {
   return at::autocast::is_autocast_enabled(type) ? 1 + static_cast<int64_t>(at::autocast::get_autocast_dtype(type)) : 0;
@@ -33,23 +29,49 @@ struct Setting {
   int64_t (*now)();
 };
 
+struct OpSetting : Setting {
+  void (*set)(int64_t);
+};
+
 using Backend = at::Float32Backend;
 using Float32Op = at::Float32Op;
 
+int64_t precision(Backend backend, Float32Op op) {
+  return static_cast<int64_t>(context().float32Precision(backend, op));
+}
+
+template <Float32Op op>
+constexpr OpSetting precision_of_onednn(const char* name) {
+  return {{name, [] { return precision(Backend::MKLDNN, op); }}, [](int64_t value) {
+            context().setFloat32Precision(Backend::MKLDNN, op, at::Float32Precision::NONE);  // that of all backends
+            if (precision(Backend::MKLDNN, op) == value) return;
+            context().setFloat32Precision(Backend::MKLDNN, op, static_cast<at::Float32Precision>(value));
+          }};
+}
+
 // Part of the signature, and the same at all ops of a step: a replay runs its kernels under what is set then.
-constexpr std::array<Setting, std::tuple_size_v<OpSettings>> kOfOps = {{
-    {"default dtype", [] { return static_cast<int64_t>(c10::get_default_dtype_as_scalartype()); }},
-    {"deterministic algorithms", [] { return int64_t{context().deterministicAlgorithms()}; }},
-    {"filling of uninitialized memory", [] { return int64_t{context().deterministicFillUninitializedMemory()}; }},
-    {"oneDNN", [] { return int64_t{context().userEnabledMkldnn()}; }},
-    {"deterministic oneDNN", [] { return int64_t{context().deterministicMkldnn()}; }},
-    {"oneDNN's float32 precision of convolutions", [] { return precision(Backend::MKLDNN, Float32Op::CONV); }},
-    {"oneDNN's float32 precision of RNNs", [] { return precision(Backend::MKLDNN, Float32Op::RNN); }},
-    {"oneDNN's float32 precision of products", [] { return precision(Backend::MKLDNN, Float32Op::MATMUL); }},
-    {"float16 reduction", [] { return int64_t{context().allowFP16ReductionCPU()}; }},
-    {"number of threads", [] { return int64_t{at::get_num_threads()}; }},
-    {"flushing of denormal numbers", [] { return int64_t{flushes_denormals()}; }},
-    {"rounding mode", [] { return int64_t{std::fegetround()}; }},
+constexpr std::array<OpSetting, std::tuple_size_v<OpSettings>> kOfOps = {{
+    {{"default dtype", [] { return static_cast<int64_t>(c10::get_default_dtype_as_scalartype()); }},
+     [](int64_t v) { c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(v))); }},
+    {{"deterministic algorithms", [] { return int64_t{context().deterministicAlgorithms()}; }},
+     [](int64_t v) { context().setDeterministicAlgorithms(v != 0, context().deterministicAlgorithmsWarnOnly()); }},
+    {{"filling of uninitialized memory", [] { return int64_t{context().deterministicFillUninitializedMemory()}; }},
+     [](int64_t v) { context().setDeterministicFillUninitializedMemory(v != 0); }},
+    {{"oneDNN", [] { return int64_t{context().userEnabledMkldnn()}; }},
+     [](int64_t v) { context().setUserEnabledMkldnn(v != 0); }},
+    {{"deterministic oneDNN", [] { return int64_t{context().deterministicMkldnn()}; }},
+     [](int64_t v) { context().setDeterministicMkldnn(v != 0); }},
+    precision_of_onednn<Float32Op::CONV>("oneDNN's float32 precision of convolutions"),
+    precision_of_onednn<Float32Op::RNN>("oneDNN's float32 precision of RNNs"),
+    precision_of_onednn<Float32Op::MATMUL>("oneDNN's float32 precision of products"),
+    {{"float16 reduction", [] { return int64_t{context().allowFP16ReductionCPU()}; }},
+     [](int64_t v) { context().setAllowFP16ReductionCPU(v != 0); }},
+    {{"number of threads", [] { return int64_t{at::get_num_threads()}; }},
+     [](int64_t v) { at::set_num_threads(static_cast<int>(v)); }},
+    {{"flushing of denormal numbers", [] { return int64_t{flushes_denormals()}; }},
+     [](int64_t v) { at::Context::setFlushDenormal(v != 0); }},
+    {{"rounding mode", [] { return int64_t{std::fegetround()}; }},
+     [](int64_t v) { std::fesetround(static_cast<int>(v)); }},
 }};
 
 // Part of the signature alone: they act above the recorded ops, or when a device captures them. Dispatch keys tell of
@@ -108,6 +130,18 @@ std::string changed_setting(const OpSettings& before, const OpSettings& now) {
     if (before[i] != now[i]) return kOfOps[i].name;
   }
   return {};
+}
+
+OpSettingsGuard::OpSettingsGuard(const OpSettings& settings) : settings_(settings), before_(op_settings()) {
+  for (std::size_t i = 0; i < settings_.size(); ++i) {
+    if (settings_[i] != before_[i]) kOfOps[i].set(settings_[i]);
+  }
+}
+
+OpSettingsGuard::~OpSettingsGuard() {
+  for (std::size_t i = 0; i < settings_.size(); ++i) {
+    if (settings_[i] != before_[i]) kOfOps[i].set(before_[i]);
+  }
 }
 
 bool flushes_denormals() {
