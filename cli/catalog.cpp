@@ -1,6 +1,7 @@
 #include "cli/catalog.h"
 #include <algorithm>
 #include <utility>
+#include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "cli/config/hook_config.h"
 #include "cli/config/optim_config.h"
@@ -112,6 +113,9 @@ Keys keys_of_config() {
                          "{type: FashionMnist}, noisy: {type: FashionScenes}}"));
     }
     add(keys, keys_of(std::string("data.") + part, data));
+    if (data.shuffle) continue;
+    for (const std::string& key : keys_of_drawing())
+      std::erase_if(keys, [&](const ConfigKey& at) { return at.path == c10::str("data.", part, ".", key); });
   }
   add(keys, keys_of<LoopOptions>("trainer"));
   add_optim_wrapper(keys);

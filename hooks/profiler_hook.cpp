@@ -27,15 +27,24 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
+// The trace itself has no place for them.
+std::string flops_text(const ProfilerResult& result) {
+  uint64_t flops = 0;
+  for (const auto& event : result.events()) flops += event.flops();
+  return c10::str(": ", flops, " floating-point operations in matrix products and convolutions");
+}
+
 // A trace is not worth a run: what goes wrong is logged.
-void save(ProfilerResult& result, const std::string& path) {
+void save(ProfilerResult& result, const std::string& path, bool with_flops) {
   const std::string part = path + ".tmp";
   std::error_code failed;
   try {
     result.save(part);
     const bool written = fs::file_size(part, failed) > 0;
     if (written && !failed) fs::rename(part, path, failed);
-    if (written && !failed) return log_info("[ProfilerHook] trace written to " + path);
+    if (written && !failed) {
+      return log_info("[ProfilerHook] trace written to " + path + (with_flops ? flops_text(result) : ""));
+    }
   } catch (const std::exception& error) {
     log_error(std::string("[ProfilerHook] ") + error.what());
   }
@@ -165,7 +174,7 @@ const OptionFields& ProfilerHookOptions::fields() {
     add("record_shapes", &O::record_shapes, "shapes of operator inputs");
     add("profile_memory", &O::profile_memory, "allocations");
     add("with_stack", &O::with_stack, "TorchScript's source lines");
-    add("with_flops", &O::with_flops, "operations of matrix products and convolutions");
+    add("with_flops", &O::with_flops, "counts the operations of matrix products and convolutions, for the log");
     add("cuda", &O::cuda, "kernels and copies, if training runs on a GPU").keyed("activity_with_cuda");
     add("nvtx", &O::nvtx, "ranges for Nsight, in the whole run");
     add("folder", &O::folder, "where traces go; default <work_dir>/trace");
@@ -246,7 +255,7 @@ void ProfilerHook::write_trace(TrainContext& context) {
   if (last < trace->first_step) return;
   const std::string rank = rank_name(context);
   const std::string end = rank.empty() ? ".json" : "." + rank + ".json";
-  save(*result, concat_text(folder_, "/step-", trace->first_step, "-", last, end));
+  save(*result, concat_text(folder_, "/step-", trace->first_step, "-", last, end), options_.with_flops);
 }
 
 }  // namespace duet

@@ -18,7 +18,7 @@ struct ProfilerHookOptions {
   bool record_shapes = false;   // of operator inputs
   bool profile_memory = false;  // allocations
   bool with_stack = false;      // TorchScript's source lines
-  bool with_flops = false;      // of matrix products and convolutions
+  bool with_flops = false;      // counts those of matrix products and convolutions, for the log
   bool cuda = true;             // kernels and copies, if training runs on a GPU
   bool nvtx = false;            // ranges for Nsight: every hook point and step, in the whole run
   std::string folder = "";      // of the traces; empty: <work_dir>/trace

@@ -82,6 +82,14 @@ void warn_of_stream_keys(const ConfigNode& node) {
   }
 }
 
+// Their defaults stand in the config that a run saves.
+void refuse_drawing(const ConfigNode& node, const DataConfig& data) {
+  const bool is_set[] = {!data.class_weights.empty(), !data.sample_weights.empty(), data.samples_per_epoch != 0};
+  for (std::size_t i = 0; i < std::size(is_set); ++i) {
+    if (is_set[i]) node.fail(keys_of_drawing()[i], "is set, but an evaluation sees each sample once; remove it");
+  }
+}
+
 void warn_of_sampler_keys(const ConfigNode& node, const DataConfig& data) {
   const bool is_weighted = data.sampler == "weighted", is_balanced = data.sampler == "class_balanced";
   const auto warn = [&](const char* key, const char* samplers) {
@@ -109,7 +117,7 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   if (data.sampler != "default" && !train) {
     node.fail("sampler", "is " + data.sampler + ", expected default: an evaluation sees each sample once");
   }
-  if (!is_stream) warn_of_sampler_keys(node, data);
+  if (!is_stream) train ? warn_of_sampler_keys(node, data) : refuse_drawing(node, data);
   node.check_later();
   return data;
 }
@@ -220,6 +228,11 @@ const OptionFields& LoadFromConfig::fields() {
 const std::vector<std::string>& builtin_samplers() {
   static const std::vector<std::string> kNames = {"default", "infinite", "class_balanced", "weighted"};
   return kNames;
+}
+
+const std::vector<std::string>& keys_of_drawing() {
+  static const std::vector<std::string> kKeys = {"class_weights", "sample_weights", "samples_per_epoch"};
+  return kKeys;
 }
 
 const OptionFields& DataConfig::fields() {

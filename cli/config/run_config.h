@@ -61,6 +61,8 @@ struct DataConfig {
 
 // "default", "infinite", ...
 const std::vector<std::string>& builtin_samplers();
+// The keys of DataConfig for samplers that draw with replacement, which no evaluation takes.
+const std::vector<std::string>& keys_of_drawing();
 
 // A whole config with every value checked that can be checked before models and data are built.
 struct RunConfig {

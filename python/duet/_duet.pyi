@@ -958,7 +958,7 @@ repeat: cycles; 0: until training ends (an integer >= 0)
 record_shapes: shapes of operator inputs (True or False)
 profile_memory: allocations (True or False)
 with_stack: TorchScript's source lines (True or False)
-with_flops: operations of matrix products and convolutions (True or False)
+with_flops: counts the operations of matrix products and convolutions, for the log (True or False)
 cuda: kernels and copies, if training runs on a GPU (True or False)
 nvtx: ranges for Nsight, in the whole run (True or False)
 folder: where traces go; default <work_dir>/trace (a text)"""

@@ -216,35 +216,6 @@ TEST(HookConfig, BuildsEMAHooks) {
             (Names{"ema", "logger", "checkpoint"}));
 }
 
-TEST(HookConfig, BuildsEveryHookWithAllItsKeys) {
-  const Names names = order(
-      "default_hooks:\n"
-      "  runtime_info: {type: RuntimeInfoHook, priority: 10}\n"
-      "  visualization: {draw: true, interval: 3, max_samples: 2, show: false, alpha: 0.5, zoom: 1, ignore_index: 9}\n"
-      "  logger: {interval: 5, by_epoch: true, ignore_last: false, log_metric_by_epoch: true, window_size: 3, file: "
-      "x.jsonl,\n"
-      "           progress: false, model_summary: false, mean_pattern: loss,\n"
-      "           custom_cfg: [{data_src: loss, method_name: max, window_size: epoch, log_name: loss_max}],\n"
-      "           sinks: [terminal, {type: jsonl, file: y.jsonl}, {type: tensorboard, folder: tb}, {type: wandb, "
-      "project: p, name: n}]}\n"
-      "  checkpoint: {interval: 1, by_epoch: true, max_keep_ckpts: -1, save_best: auto, rule: less, save_last: false}\n"
-      "custom_hooks:\n"
-      "  - {type: EmptyCacheHook, before_epoch: true, after_epoch: false, after_iter: true}\n"
-      "  - {type: SyncBuffersHook}\n"
-      "  - {type: EarlyStoppingHook, monitor: loss, rule: less, min_delta: 0.1, patience: 3, strict: true, "
-      "check_finite: false,\n"
-      "     stopping_threshold: 0.5, divergence_threshold: 9}\n"
-      "  - {type: NaNGuardHook, interval: 5, action: warn}\n"
-      "  - {type: ProfilerHook, schedule: {wait: 1, warmup: 1, active: 2, repeat: 1, skip_first: 3}, record_shapes: "
-      "true,\n"
-      "     profile_memory: true, with_stack: true, with_flops: true, folder: t}\n"
-      "  - {type: PredictionWriterHook, folder: p, format: both, per_batch: true, keys: [prediction], with_inputs: "
-      "true}\n");
-  EXPECT_EQ(names,
-            (Names{"runtime_info", "nan_guard", "timer", "sampler_seed", "visualization", "empty_cache", "sync_buffers",
-                   "prediction_writer", "logger", "param_scheduler", "checkpoint", "profiler", "early_stopping"}));
-}
-
 TEST(HookConfig, RefusesNonsense) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"type: EmaHok", {"c.yaml:5: custom_hooks.0.type is 'EmaHok'", "did you mean 'EMAHook'"}},
