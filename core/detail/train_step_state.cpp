@@ -37,8 +37,6 @@ NamedTensors TrainStep::mutable_state() const {
     for (auto& [name, tensor] : scaler_->mutable_state()) tensors.emplace_back("scaler." + name, tensor);
   }
   if (options_.non_finite == NonFinite::kRaise) tensors.emplace_back("failed", failed_);
-  if (kept_verdict_.grad_scale.defined()) tensors.emplace_back("grad_scale", kept_verdict_.grad_scale);
-  if (kept_verdict_.found_inf.defined()) tensors.emplace_back("found_inf", kept_verdict_.found_inf);
   return tensors;
 }
 

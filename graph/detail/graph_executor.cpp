@@ -40,7 +40,10 @@ GraphExecutor::GraphExecutor(StepCode& step, at::Device device, const GraphOptio
 }
 
 GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOptions& options)
-    : step_(step), method_(std::move(method)), fallback_(options.fallback), cache_(options) {}
+    : step_(step),
+      method_(std::move(method)),
+      fallback_(options.fallback),
+      cache_(options, method_.device != nullptr) {}
 
 StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
   bool noticed = check_addresses() || noticed_;
@@ -76,7 +79,7 @@ SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
 
 // A weight that moved would be trained at its old place. Whether one was let go of: perhaps a module has another now.
 bool GraphExecutor::check_addresses() {
-  const std::string moved = ledger_.moved();
+  const auto [moved, references_lost] = ledger_.look();
   if (!moved.empty()) {
     const std::string reason = "the memory or shape of '" + moved + "' is another one than when the step was captured";
     cache_.drop_all();
@@ -89,12 +92,9 @@ bool GraphExecutor::check_addresses() {
                   "; captured steps are dropped and captured again. Change weights in place "
                   "(copy_) to keep them");
     }
-  } else {
-    const bool lost = ledger_.references_lost();
-    ledger_.refresh_references();
-    return lost;
+    return false;
   }
-  return false;
+  return references_lost;
 }
 
 StepResult GraphExecutor::run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -332,8 +332,7 @@ void GraphExecutor::settle(StepObserver& observer) {
 // As far as anybody can see; numbers of the user's own are not seen.
 bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver& observer) {
   if (entry.state != State::kCaptured || entry.last_use != steps_ || entry.check.unchecked() == 0) return false;
-  if (!entry.step->fits(observer) || !SignatureCache::is_present(entry, step_) || !ledger_.moved().empty())
-    return false;
+  if (!entry.step->fits(observer) || !cache_.is_present(entry, step_) || !ledger_.moved().empty()) return false;
   const bool is_rebound = entry.step->lost_references();
   noticed_ = noticed_ || is_rebound;
   return !is_rebound;

@@ -131,7 +131,7 @@ void SignatureEntry::name_reads() {
 
 SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
-  append_settings(key_);
+  append_settings(key_, on_gpu_);
   append_inputs_key(micro_batches, written_, key_);
   step.append_key(key_);
   if (found_ != nullptr && key_ == latest_key_) return *found_;
@@ -259,9 +259,9 @@ bool SignatureCache::is_of(const SignatureEntry& entry, const StepCode& step) {
   return entry.key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), entry.key.rbegin());
 }
 
-bool SignatureCache::is_present(const SignatureEntry& entry, const StepCode& step) {
+bool SignatureCache::is_present(const SignatureEntry& entry, const StepCode& step) const {
   Key settings;
-  append_settings(settings);
+  append_settings(settings, on_gpu_);
   return std::equal(settings.begin(), settings.end(), entry.key.begin()) && is_of(entry, step);
 }
 

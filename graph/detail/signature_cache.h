@@ -125,7 +125,7 @@ struct SignatureEntry {
 // recently used goes first.
 class SignatureCache {
  public:
-  explicit SignatureCache(const GraphOptions& options) : options_(options) {}
+  SignatureCache(const GraphOptions& options, bool on_gpu) : options_(options), on_gpu_(on_gpu) {}
 
   // The entry of the step that is about to run.
   SignatureEntry& find(const StepCode& step, const MicroBatches& micro_batches);
@@ -154,7 +154,7 @@ class SignatureCache {
   // Whether the step is still what the entry is for, whatever the micro-batches.
   static bool is_of(const SignatureEntry& entry, const StepCode& step);
   // Whether the settings around the step are those as well.
-  static bool is_present(const SignatureEntry& entry, const StepCode& step);
+  bool is_present(const SignatureEntry& entry, const StepCode& step) const;
 
   // In order of first sight.
   std::vector<SignatureReport> report() const;
@@ -169,6 +169,7 @@ class SignatureCache {
   int64_t bytes() const;
 
   GraphOptions options_;
+  bool on_gpu_;
   WrittenMemory written_;
   std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight

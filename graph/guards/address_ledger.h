@@ -26,20 +26,25 @@ class AddressLedger {
   // Name of the first tensor that no longer lies as it did; empty if none moved.
   std::string moved() const {
     for (const Entry& entry : entries_) {
-      const at::Tensor& now = entry.tensor;
-      const bool same = now.storage().unsafeGetStorageImpl() == entry.storage && now.const_data_ptr() == entry.data &&
-                        entry.layout.is_of(now);
-      if (!same) return entry.name;
+      if (entry.has_moved()) return entry.name;
     }
     return {};
   }
-  // Whether somebody dropped a reference to a tensor: a module may have let go of a parameter that the step still
-  // trains.
-  bool references_lost() const {
-    for (const Entry& entry : entries_) {
-      if (references_to(entry.tensor) < entry.references) return true;
+  // What happened since the last look: which tensor moved, as above, and whether somebody dropped a reference to one, as
+  // a module does that has let go of a parameter that the step still trains.
+  struct Change {
+    std::string moved{};
+    bool references_lost = false;
+  };
+  Change look() {
+    Change change;
+    for (Entry& entry : entries_) {
+      if (change.moved.empty() && entry.has_moved()) change.moved = entry.name;
+      const std::size_t now = references_to(entry.tensor);
+      change.references_lost = change.references_lost || now < entry.references;
+      entry.references = now;
     }
-    return false;
+    return change;
   }
   // Accepts the references there are now.
   void refresh_references() {
@@ -54,6 +59,11 @@ class AddressLedger {
     const void* data;
     TensorLayout layout;
     std::size_t references;
+
+    bool has_moved() const {
+      return tensor.storage().unsafeGetStorageImpl() != storage || tensor.const_data_ptr() != data ||
+             !layout.is_of(tensor);
+    }
   };
   std::vector<Entry> entries_;
 };

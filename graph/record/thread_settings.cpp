@@ -17,8 +17,20 @@ namespace duet {
 namespace {
 
 at::Context& context() { return at::globalContext(); }
-const c10::AutogradState& autograd() { return c10::AutogradState::get_tls_state(); }
-const at::impl::SavedTensorDefaultHooksTLS& saved_tensors() { return at::SavedTensorDefaultHooks::get_tls_state(); }
+
+// Gradients, forward gradients, inference, its threads, replay of views.
+int64_t modes_of_autograd() {
+  const c10::AutogradState& state = c10::AutogradState::get_tls_state();
+  return int64_t{state.get_grad_mode()} + 2 * int64_t{state.get_fw_grad_mode()} +
+         4 * int64_t{state.get_inference_mode()} + 8 * int64_t{state.get_multithreading_enabled()} +
+         16 * int64_t{state.get_view_replay_enabled()};
+}
+
+// How many there are, and whether they are forbidden.
+int64_t hooks_on_saved_tensors() {
+  const at::impl::SavedTensorDefaultHooksTLS& state = at::SavedTensorDefaultHooks::get_tls_state();
+  return 2 * static_cast<int64_t>(state.stack.size()) + int64_t{state.disabled_error_message.has_value()};
+}
 
 int64_t autocast(c10::DeviceType type) {
   return at::autocast::is_autocast_enabled(type) ? 1 + static_cast<int64_t>(at::autocast::get_autocast_dtype(type)) : 0;
@@ -33,6 +45,7 @@ struct OpSetting : Setting {
   void (*set)(int64_t);
 };
 
+using AnomalyMode = torch::autograd::AnomalyMode;
 using Backend = at::Float32Backend;
 using Float32Op = at::Float32Op;
 
@@ -81,29 +94,28 @@ constexpr std::array kAroundSteps = {
             [] { return static_cast<int64_t>(c10::impl::tls_local_dispatch_key_set().included_.raw_repr()); }},
     Setting{"left out dispatch keys",
             [] { return static_cast<int64_t>(c10::impl::tls_local_dispatch_key_set().excluded_.raw_repr()); }},
-    Setting{"grad mode", [] { return int64_t{autograd().get_grad_mode()}; }},
-    Setting{"forward grad mode", [] { return int64_t{autograd().get_fw_grad_mode()}; }},
-    Setting{"inference mode", [] { return int64_t{autograd().get_inference_mode()}; }},
-    Setting{"threads of autograd", [] { return int64_t{autograd().get_multithreading_enabled()}; }},
-    Setting{"view replay", [] { return int64_t{autograd().get_view_replay_enabled()}; }},
-    Setting{"anomaly mode", [] { return int64_t{torch::autograd::AnomalyMode::is_enabled()}; }},
-    Setting{"its look for NaN", [] { return int64_t{torch::autograd::AnomalyMode::should_check_nan()}; }},
-    Setting{"hooks on saved tensors", [] { return static_cast<int64_t>(saved_tensors().stack.size()); }},
-    Setting{"saved tensors without hooks", [] { return int64_t{saved_tensors().disabled_error_message.has_value()}; }},
+    Setting{"modes of autograd", modes_of_autograd},
+    Setting{"anomaly mode",
+            [] { return int64_t{AnomalyMode::is_enabled()} + 2 * int64_t{AnomalyMode::should_check_nan()}; }},
+    Setting{"hooks on saved tensors", hooks_on_saved_tensors},
     Setting{"__torch_function__", [] { return int64_t{at::impl::PythonTorchFunctionTLS::get_disabled_state()}; }},
     Setting{"function modes", [] { return at::impl::PythonTorchFunctionTLS::stack_len(); }},
     Setting{"autocast on the CPU", [] { return autocast(c10::kCPU); }},
-    Setting{"autocast on CUDA", [] { return autocast(c10::kCUDA); }},
     Setting{"autocast's cache", [] { return int64_t{at::autocast::is_autocast_cache_enabled()}; }},
     Setting{"warnings of nondeterminism", [] { return int64_t{context().deterministicAlgorithmsWarnOnly()}; }},
+    Setting{"flash attention", [] { return int64_t{context().userEnabledFlashSDP()}; }},
+    Setting{"attention by products", [] { return int64_t{context().userEnabledMathSDP()}; }},
+    Setting{"reduced precision in attention", [] { return int64_t{context().allowFP16BF16ReductionMathSDP()}; }},
+};
+
+// Likewise, where a GPU runs the steps.
+constexpr std::array kOfGpus = {
+    Setting{"autocast on CUDA", [] { return autocast(c10::kCUDA); }},
     Setting{"cuDNN", [] { return int64_t{context().userEnabledCuDNN()}; }},
     Setting{"cuDNN's benchmark", [] { return int64_t{context().benchmarkCuDNN()}; }},
     Setting{"deterministic cuDNN", [] { return int64_t{context().deterministicCuDNN()}; }},
-    Setting{"flash attention", [] { return int64_t{context().userEnabledFlashSDP()}; }},
-    Setting{"attention by products", [] { return int64_t{context().userEnabledMathSDP()}; }},
     Setting{"memory-efficient attention", [] { return int64_t{context().userEnabledMemEfficientSDP()}; }},
     Setting{"cuDNN's attention", [] { return int64_t{context().userEnabledCuDNNSDP()}; }},
-    Setting{"reduced precision in attention", [] { return int64_t{context().allowFP16BF16ReductionMathSDP()}; }},
     Setting{"float16 accumulation", [] { return int64_t{context().allowFP16AccumulationCuBLAS()}; }},
     Setting{"cuBLAS's float16 reduction", [] { return static_cast<int64_t>(context().allowFP16ReductionCuBLAS()); }},
     Setting{"cuBLAS's bfloat16 reduction", [] { return static_cast<int64_t>(context().allowBF16ReductionCuBLAS()); }},
@@ -114,9 +126,11 @@ constexpr std::array kAroundSteps = {
 
 }  // namespace
 
-void append_settings(std::vector<int64_t>& key) {
-  for (const Setting& setting : kAroundSteps) key.push_back(setting.now());
+void append_settings(std::vector<int64_t>& key, bool on_gpu) {
   for (const Setting& setting : kOfOps) key.push_back(setting.now());
+  for (const Setting& setting : kAroundSteps) key.push_back(setting.now());
+  if (!on_gpu) return;
+  for (const Setting& setting : kOfGpus) key.push_back(setting.now());
 }
 
 OpSettings op_settings() {

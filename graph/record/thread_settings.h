@@ -13,8 +13,8 @@ namespace duet {
 // Settings of the thread and of the process that decide what an op does or who sees it: one table of them, with what
 // becomes of each, is in thread_settings.cpp.
 
-// What a loop sets around its steps: a captured step is for these alone.
-void append_settings(std::vector<int64_t>& key);
+// What a loop sets around its steps: a captured step is for these alone. Those of GPUs alone are left out elsewhere.
+void append_settings(std::vector<int64_t>& key, bool on_gpu);
 
 // What kernels on the CPU ask for whenever they run. They must be the same at all ops of a step.
 using OpSettings = std::array<int64_t, 12>;
