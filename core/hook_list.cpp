@@ -10,6 +10,7 @@
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
+#include "base/detail/step_stopped.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -73,6 +74,7 @@ void with_place(const Body& body, const Where& where) {
   } catch (const c10::Error& error) {  // with its kind its stack trace would be kept
     throw std::runtime_error(where() + error.what_without_backtrace());
   } catch (const std::exception& error) {
+    if (is_step_stopped(error)) throw;
     // The user's own types go on as they are, for whoever catches them.
     if (typeid(error) != typeid(std::runtime_error)) {
       log_error(where() + error.what());

@@ -59,7 +59,8 @@ class ForwardingObserver : public StepObserver {
   void in_step(StepView& view) override { inner_.in_step(view); }
 
  protected:
-  virtual void at_split(SplitPoint point, const StepView& view, std::function<void()> hooks) = 0;
+  // `hooks` calls those of the other observer; it lives as long as the call.
+  virtual void at_split(SplitPoint point, const StepView& view, const std::function<void()>& hooks) = 0;
 
  private:
   StepObserver& inner_;

@@ -268,7 +268,8 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& obser
   forward_backward(micro_batches, output, observer.wants_outputs());
   const at::NoGradGuard no_grad;
   if (scaler_) output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
-  observer.after_backward({parameters_, output});
+  const StepView view{parameters_, output};
+  observer.after_backward(view);
   run_rest(SplitPoint::kAfterBackward, output, observer);
   return output;
 }

@@ -40,7 +40,7 @@ class CudaStep : public CapturedStep {
     std::size_t graphs() const { return graphs_; }
 
    private:
-    void at_split(SplitPoint, const StepView&, std::function<void()>) override {
+    void at_split(SplitPoint, const StepView&, const std::function<void()>&) override {
       backend_.end();
       backend_.begin(generators_);
       ++graphs_;

@@ -28,7 +28,7 @@ class RecordingObserver : public ForwardingObserver {
   bool replaces_gradients() const { return replaces_; }
 
  private:
-  void at_split(SplitPoint point, const StepView& view, std::function<void()> hooks) override {
+  void at_split(SplitPoint point, const StepView& view, const std::function<void()>& hooks) override {
     if (!splits()) return;
     std::vector<const void*> addresses;
     for (const auto& parameter : view.parameters) addresses.push_back(address(parameter.second.grad()));
@@ -79,17 +79,34 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
   return {};
 }
 
-// Stands for the hooks while host code is checked.
+// Tells of the split points while host code is checked.
 class CheckingObserver : public ForwardingObserver {
  public:
   CheckingObserver(StepObserver& inner, TraceCheck& check) : ForwardingObserver(inner), check_(check) {}
 
  private:
-  void at_split(SplitPoint point, const StepView& view, std::function<void()> hooks) override {
-    if (splits()) check_.split(point, view.parameters, std::move(hooks));
+  void at_split(SplitPoint point, const StepView& view, const std::function<void()>& hooks) override {
+    if (splits()) check_.split(point, view.parameters, hooks);
   }
 
   TraceCheck& check_;
+};
+
+// The code inside the step has run. What it has thrown, if anything, it throws again in its place.
+class ThrownInStep : public ForwardingObserver {
+ public:
+  ThrownInStep(StepObserver& inner, std::exception_ptr thrown)
+      : ForwardingObserver(inner), thrown_(std::move(thrown)) {}
+
+  void in_step(StepView& view) override {
+    if (thrown_) std::rethrow_exception(thrown_);
+    ForwardingObserver::in_step(view);
+  }
+
+ private:
+  void at_split(SplitPoint, const StepView&, const std::function<void()>& hooks) override { hooks(); }
+
+  std::exception_ptr thrown_;
 };
 
 }  // namespace
@@ -175,6 +192,7 @@ void CapturedStep::watch_outside(const NamedTensors& known) {
     if (!outside || !value.original.defined() || others.count(storage.strong.unsafeGetStorageImpl()) > 0) continue;
     watched_.push_back({value.original, value.original.storage().unsafeGetStorageImpl()});
   }
+  lost_references();  // from those that there are now
 }
 
 bool CapturedStep::lost_references() {
@@ -210,20 +228,34 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
 CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const MicroBatches& micro_batches,
                                                      StepObserver& observer) {
   step.zero_grad();
+  begin_replay();
   Checked checked;
-  checked.outcome = check_host_code(step, micro_batches, observer, checked.output);
-  if (checked.outcome == TraceCheck::Outcome::kDiffers) return checked;
+  Stopwatch replay_time;
+  std::size_t segment = 0;  // to be run next
+  const auto pass = [&](std::size_t split) {
+    step.zero_grad();
+    if (split == 0) inputs_.fill(micro_batches);  // host code may have written to the batch by address
+    segment = split + 1;
+    return run_to_split(split, step, observer, /*checked=*/true);
+  };
+  checked.outcome = check_host_code(step, micro_batches, observer, checked.output, pass);
+  using Outcome = TraceCheck::Outcome;
+  if (checked.outcome == Outcome::kLeft) {
+    if (replaced_gradient_.empty()) handles_.hand_out(step.parameters());
+    ThrownInStep thrown(observer, check_->thrown());
+    checked.output = finish_by_op(step, split_points_[segment - 1], thrown);
+    return checked;
+  }
+  if (checked.outcome == Outcome::kDiffers) return checked;
   step.zero_grad();
   checked.output = {};
-  if (checked.outcome == TraceCheck::Outcome::kUnreadable) return checked;
+  if (checked.outcome == Outcome::kUnreadable) return checked;
   was_checked_ = true;
-  const Stopwatch replay_time;
-  inputs_.fill(micro_batches);  // host code may have written to the batch by address
-  bring_bound_tensors();
-  std::optional<OpSettingsGuard> as_recorded;  // host code may have changed one after the last op
-  if (recording_->settings) as_recorded.emplace(*recording_->settings);
-  checked.output = run_segments(step, observer, /*fills_kept=*/true);
-  take_bound_tensors();
+  if (segment == 0) {
+    replay_time = Stopwatch();
+    inputs_.fill(micro_batches);
+  }
+  checked.output = run_last(step, /*checked=*/true);
   checked.replay_seconds = replay_time.seconds();
   return checked;
 }
@@ -240,7 +272,7 @@ std::optional<CapturedStep::Checked> CapturedStep::capture_and_replay(StepCode& 
   was_checked_ = true;
   Checked checked{captured_the_recording_ ? TraceCheck::Outcome::kSame : TraceCheck::Outcome::kDiffers, {}};
   const Stopwatch replay_time;
-  checked.output = run_segments(step, observer, /*fills_kept=*/false);
+  checked.output = run_segments(step, observer);
   checked.replay_seconds = replay_time.seconds();
   if (!captured_the_recording_) forget_capture();
   return checked;
@@ -253,9 +285,16 @@ StepResult CapturedStep::follow_host_code(StepCode& step, StepObserver& observer
 }
 
 TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBatches& micro_batches,
-                                                  StepObserver& observer, StepResult& output) {
+                                                  StepObserver& observer, StepResult& output,
+                                                  const std::function<bool(std::size_t)>& pass_split) {
   AddressWatch addresses;
   for (const Outside& outside : watched_) addresses.guard(outside.tensor);
+  check_->pass_splits_by([&](std::size_t split) {
+    fills_by_address_ = addresses.taken() || fills_by_address_;
+    addresses.pause();
+    const auto goes_on = c10::make_scope_exit([&] { addresses.resume(); });
+    return pass_split(split);
+  });
   check_->compare_reads_by([&](std::size_t read) {
     fills_by_address_ = addresses.taken() || fills_by_address_;
     addresses.pause();  // kernels take addresses
@@ -263,7 +302,10 @@ TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBat
     addresses.resume();
     return holds;
   });
-  const auto forget = c10::make_scope_exit([this] { check_->compare_reads_by(nullptr); });
+  const auto forget = c10::make_scope_exit([this] {
+    check_->compare_reads_by(nullptr);
+    check_->pass_splits_by(nullptr);
+  });
   const TraceCheck::Outcome outcome = check_->run(host_code(step, micro_batches, observer, output));
   fills_by_address_ = addresses.taken() || fills_by_address_;
   return outcome;
@@ -278,7 +320,8 @@ bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batche
 StepResult CapturedStep::replay_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
   inputs_.fill(micro_batches);
   bring_bound_tensors();
-  return run_segments(step, observer, /*fills_kept=*/false);
+  const OpSettingsGuard as_recorded(recording_->settings);  // the eager run may have ended with others
+  return run_segments(step, observer);
 }
 
 std::vector<std::string> CapturedStep::differences_outside() const {
@@ -292,6 +335,7 @@ std::vector<std::string> CapturedStep::differences_outside() const {
 
 OpHashes CapturedStep::run_by_op(const MicroBatches& micro_batches) {
   inputs_.fill(micro_batches);
+  const OpSettingsGuard as_recorded(recording_->settings);
   return duet::run_by_op(recording_);
 }
 
@@ -308,33 +352,57 @@ bool CapturedStep::still_same(StepCode& step, StepObserver& observer) {
 
 StepResult CapturedStep::replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
   inputs_.fill(micro_batches);
-  return run_segments(step, observer, /*fills_kept=*/false);
+  return run_segments(step, observer);
 }
 
-StepResult CapturedStep::run_segments(StepCode& step, StepObserver& observer, bool fills_kept) {
+StepResult CapturedStep::run_segments(StepCode& step, StepObserver& observer) {
+  begin_replay();
+  for (std::size_t split = 0; split < split_points_.size(); ++split) {
+    if (run_to_split(split, step, observer, /*checked=*/false)) continue;
+    return finish_by_op(step, split_points_[split], observer);
+  }
+  return run_last(step, /*checked=*/false);
+}
+
+void CapturedStep::begin_replay() {
+  replaced_gradient_.clear();
   if (handles_.empty()) handles_.make(gradients_, recording_->table);
   handles_.leave_kept(gradients_, recording_->table,
                       [this](const auto* from, const auto& to) { move_tensors(from, to); });
-  for (std::size_t segment = 0; segment < split_points_.size(); ++segment) {
-    run_segment(segment);
-    if (fills_kept) fill_kept(segment);
-    handles_.hand_out(step.parameters());
-    if (split_points_[segment] == SplitPoint::kAfterBackward) {
-      const StepResult so_far{output_.loss, output_.log, {}, output_.outputs};  // the norm is still of the last step
-      observer.after_backward({step.parameters(), so_far});
-    } else {
-      observer.before_optimizer_step({step.parameters(), output_});
-    }
-    if (!handles_.take_back(step.parameters(), gradients_)) return run_rest(step, split_points_[segment], observer);
+}
+
+// A segment and the hooks after it. False if they have put gradients in place that the captured step does not know.
+bool CapturedStep::run_to_split(std::size_t split, StepCode& step, StepObserver& observer, bool checked) {
+  checked ? run_checked_segment(split) : run_segment(split);
+  handles_.hand_out(step.parameters());
+  const GradientPlaces handed_out(step.parameters());
+  if (split_points_[split] == SplitPoint::kAfterBackward) {
+    const StepResult so_far{output_.loss, output_.log, {}, output_.outputs};  // the norm is still of the last step
+    observer.after_backward({step.parameters(), so_far});
+  } else {
+    observer.before_optimizer_step({step.parameters(), output_});
   }
-  run_segment(split_points_.size());
-  if (fills_kept) fill_kept(split_points_.size());
+  replaced_gradient_ = handed_out.replaced(step.parameters());
+  return replaced_gradient_.empty();
+}
+
+StepResult CapturedStep::run_last(StepCode& step, bool checked) {
+  checked ? run_checked_segment(split_points_.size()) : run_segment(split_points_.size());
   handles_.hand_out(step.parameters());
   return copy_of(output_);
 }
 
-// Op by op, with gradients that the captured step does not know.
-StepResult CapturedStep::run_rest(StepCode& step, SplitPoint passed, StepObserver& observer) {
+// On the tensors from outside that the host code has named, and for the tensors that it has kept, both before hooks
+// look at them.
+void CapturedStep::run_checked_segment(std::size_t segment) {
+  const OpSettingsGuard as_recorded(recording_->settings);  // host code may have changed one after the last op
+  bring_bound_tensors();
+  run_segment(segment);
+  take_bound_tensors();
+  fill_kept(segment);
+}
+
+StepResult CapturedStep::finish_by_op(StepCode& step, SplitPoint passed, StepObserver& observer) {
   StepResult output = copy_of(output_);
   if (passed == SplitPoint::kAfterBackward) output.grad_norm.reset();  // of the last step
   step.run_rest(passed, output, observer);

@@ -104,6 +104,8 @@ class CapturedStep {
   ReadGuard* reads() { return reads_.get(); }
 
   const std::string& failure() const { return failure_; }
+  // Of the step that ran last: the parameter whose gradient a hook has replaced or removed, so that it ended op by op.
+  const std::string& replaced_gradient() const { return replaced_gradient_; }
   bool may_succeed_later() const { return may_succeed_later_; }
   // What the recorded step writes beside its own memory.
   const WrittenMemory::Ranges& written() const { return written_; }
@@ -151,11 +153,15 @@ class CapturedStep {
  private:
   TraceCheck::HostCode host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                  StepResult& output);
-  StepResult run_segments(StepCode& step, StepObserver& observer, bool fills_kept);
-  StepResult run_rest(StepCode& step, SplitPoint passed, StepObserver& observer);
+  StepResult run_segments(StepCode& step, StepObserver& observer);
+  void begin_replay();
+  bool run_to_split(std::size_t split, StepCode& step, StepObserver& observer, bool checked);
+  StepResult run_last(StepCode& step, bool checked);
+  void run_checked_segment(std::size_t segment);
+  StepResult finish_by_op(StepCode& step, SplitPoint passed, StepObserver& observer);
   void fill_kept(std::size_t segment);
   TraceCheck::Outcome check_host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
-                                      StepResult& output);
+                                      StepResult& output, const std::function<bool(std::size_t)>& pass_split);
   void watch_outside(const NamedTensors& known);
   void bring_bound_tensors();
   void take_bound_tensors();
@@ -171,6 +177,7 @@ class CapturedStep {
   ObstacleListener* listener_ = nullptr;
   std::vector<StepProgram::Place> changing_;
   GradientHandles handles_;
+  std::string replaced_gradient_;
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   WrittenMemory::Ranges written_;
   NamedTensors outside_;

@@ -1,8 +1,6 @@
 #include "graph/detail/gradient_handles.h"
 #include <utility>
-#include <ATen/core/grad_mode.h>
 #include "base/detail/references.h"
-#include "base/error.h"
 #include "graph/guards/shadow_storage.h"
 
 namespace duet {
@@ -18,10 +16,26 @@ bool lies_over(const at::Tensor& handle, const at::Tensor& gradient) {
 
 }  // namespace
 
-bool same_layout(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  return a.scalar_type() == b.scalar_type() && a.layout() == b.layout() && a.sizes() == b.sizes() &&
-         (a.layout() != at::kStrided || a.strides() == b.strides());
+GradientPlaces::GradientPlaces(const NamedTensors& parameters) {
+  for (const auto& parameter : parameters) {
+    const at::Tensor gradient = parameter.second.grad();
+    const bool strided = gradient.defined() && gradient.has_storage();
+    places_.push_back({gradient, strided ? gradient.storage() : c10::Storage(),
+                       strided ? gradient.strides().vec() : std::vector<int64_t>()});
+  }
+}
+
+std::string GradientPlaces::replaced(const NamedTensors& parameters) const {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const Place& place = places_[i];
+    const at::Tensor now = parameters[i].second.grad();
+    const bool strided = now.defined() && now.has_storage();
+    const bool left_alone = now.is_same(place.gradient) &&
+                            (!strided || (now.storage().unsafeGetStorageImpl() == place.memory.unsafeGetStorageImpl() &&
+                                          now.strides() == at::IntArrayRef(place.strides)));
+    if (!left_alone) return parameters[i].first;
+  }
+  return {};
 }
 
 void GradientHandles::make(const std::vector<at::Tensor>& gradients, const ValueTable& table) {
@@ -71,23 +85,6 @@ void GradientHandles::leave_kept(const std::vector<at::Tensor>& gradients, const
 
 void GradientHandles::hand_out(const NamedTensors& parameters) const {
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = handles_[i].tensor;
-}
-
-// A hook may have put other gradients in place: their values are what the optimizer must see.
-bool GradientHandles::take_back(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!same_layout(parameters[i].second.grad(), gradients[i])) return false;
-  }
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor gradient = parameters[i].second.grad();
-    const at::Tensor& handle = handles_[i].tensor;
-    const bool is_handle = gradient.is_same(handle);
-    if (is_handle && (!handle.defined() || lies_over(handle, gradients[i]))) continue;
-    gradients[i].copy_(gradient);
-    if (is_handle) handle.set_data(gradients[i]);
-  }
-  return true;
 }
 
 }  // namespace duet

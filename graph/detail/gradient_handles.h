@@ -8,8 +8,22 @@
 
 namespace duet {
 
-// Whether one may be copied over the other without any op after it giving other bits; of two undefined ones as well.
-bool same_layout(const at::Tensor& a, const at::Tensor& b);
+// The gradients of parameters, to see whether hooks have put others in their place.
+class GradientPlaces {
+ public:
+  explicit GradientPlaces(const NamedTensors& parameters);
+  // The first parameter that has another gradient now, or one over other memory, or none any more; empty: there is
+  // none.
+  std::string replaced(const NamedTensors& parameters) const;
+
+ private:
+  struct Place {
+    at::Tensor gradient;
+    c10::Storage memory;
+    std::vector<int64_t> strides;
+  };
+  std::vector<Place> places_;
+};
 
 // The gradients of a captured step as users get them: tensors of their own over the memory that each replay writes to.
 class GradientHandles {
@@ -24,9 +38,6 @@ class GradientHandles {
   // Before a replay.
   void leave_kept(const std::vector<at::Tensor>& gradients, const ValueTable& table, const MoveTensors& move_tensors);
   void hand_out(const NamedTensors& parameters) const;
-  // After hooks between the kernels. False if they have removed a gradient, added one or given it another layout, which
-  // the captured step does not know: then nothing is taken.
-  bool take_back(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const;
 
  private:
   struct Handle {

@@ -185,6 +185,7 @@ StepResult GraphExecutor::replay(SignatureEntry& entry, const MicroBatches& micr
   const Stopwatch time;
   StepResult output = entry.step->replay(step_, micro_batches, observer);
   entry.check.note_replay(time.seconds());
+  if (!entry.step->replaced_gradient().empty()) note_replaced_gradient(entry, entry.step->replaced_gradient());
   return output;
 }
 
@@ -196,7 +197,14 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
     case TraceCheck::Outcome::kSame: note_same(entry, time.seconds(), checked.replay_seconds); break;
     case TraceCheck::Outcome::kDiffers:
       count(entry.report.eager_steps, eager_steps_);
-      note_difference(entry);
+      note_other_host_code(entry);
+      break;
+    case TraceCheck::Outcome::kLeft:
+      count(entry.report.eager_steps, eager_steps_);
+      if (!entry.step->replaced_gradient().empty())
+        note_replaced_gradient(entry, entry.step->replaced_gradient());
+      else
+        note_other_host_code(entry);
       break;
     case TraceCheck::Outcome::kUnreadable: {
       const int64_t unchecked = entry.check.unchecked();
@@ -280,6 +288,20 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   }
   entry.report.reason = "host code that changed: " + difference;
   throw_if_unchecked(entry, unchecked);
+}
+
+void GraphExecutor::note_other_host_code(SignatureEntry& entry) {
+  if (!entry.step->somebody_drew()) return note_difference(entry);
+  const int64_t unchecked = entry.check.unchecked();
+  fall_back(entry, c10::str(entry.step->difference(), "; ", unchecked, " steps before it were not checked"));
+}
+
+void GraphExecutor::note_replaced_gradient(SignatureEntry& entry, const std::string& parameter) {
+  noticed_ = noticed_ || entry.noticed;  // that something was rebound was not looked into
+  entry.report.reason =
+      "a hook replaces or removes the gradient of '" + parameter +
+      "': such steps run op by op from there on. Change it in place (mul_, zero_) to keep them captured";
+  if (told_.insert(entry.report.reason).second) log_warning(who(entry) + ": " + entry.report.reason);
 }
 
 // The step itself ran op by op, on all ranks with the same sums; those before it may not have been right.

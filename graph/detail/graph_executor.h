@@ -57,6 +57,8 @@ class GraphExecutor : public StepExecutor {
   void note_unchecked(SignatureEntry& entry);
   void note_same(SignatureEntry& entry, double seconds, double replay_seconds);
   void note_difference(SignatureEntry& entry);
+  void note_other_host_code(SignatureEntry& entry);
+  void note_replaced_gradient(SignatureEntry& entry, const std::string& parameter);
   void note_unstable_kernels(SignatureEntry& entry, const ParityResult& result);
   void note_kernel_fault(SignatureEntry& entry, const ParityResult& result);
   void fall_back(SignatureEntry& entry, std::string reason);

@@ -44,20 +44,15 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   const Stopwatch time;
   ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
   entry.report.check_seconds += std::max(0.0, time.seconds() - entry.check.replay_seconds());
-  if (result.left_recording) {
+  if (!result.replaced_gradient.empty()) {
     count(entry.report.eager_steps, eager_steps_);
-    note_unchecked(entry);
+    note_replaced_gradient(entry, result.replaced_gradient);
     entry.verify.put_off();
     return result.output;
   }
   if (!result.same_host_code) {
     count(entry.report.eager_steps, eager_steps_);
-    if (entry.step->somebody_drew()) {
-      const int64_t unchecked = entry.check.unchecked();
-      fall_back(entry, c10::str(entry.step->difference(), "; ", unchecked, " steps before it were not checked"));
-    } else {
-      note_difference(entry);
-    }
+    note_other_host_code(entry);
     return result.output;
   }
   if (result.replayed) {

@@ -44,10 +44,7 @@ class VerifySchedule {
     unverified_since_ = unverified_++ == 0 ? steps_done : std::min(unverified_since_, steps_done);
   }
   // A comparison could not be made.
-  void put_off() {
-    next_ = unverified_ + next();
-    must_verify_ = false;
-  }
+  void put_off() { next_ = interval_ > 0 ? unverified_ + next() : kNever; }
   void verified() {
     next_ = interval_ > 0 ? next() : kNever;
     unverified_ = 0;

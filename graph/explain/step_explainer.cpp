@@ -37,7 +37,7 @@ class InStepAlone : public ForwardingObserver {
   const std::string& left_out() const { return left_out_; }
 
  private:
-  void at_split(SplitPoint, const StepView&, std::function<void()>) override {}
+  void at_split(SplitPoint, const StepView&, const std::function<void()>&) override {}
 
   bool trying_ = true;
   std::string left_out_;

@@ -30,8 +30,8 @@ class AddressLedger {
     }
     return {};
   }
-  // What happened since the last look: which tensor moved, as above, and whether somebody dropped a reference to one, as
-  // a module does that has let go of a parameter that the step still trains.
+  // What happened since the last look: which tensor moved, as above, and whether somebody dropped a reference to one,
+  // as a module does that has let go of a parameter that the step still trains.
   struct Change {
     std::string moved{};
     bool references_lost = false;

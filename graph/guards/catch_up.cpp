@@ -83,14 +83,9 @@ class RecordedOps {
 
 }  // namespace
 
-void run_recorded(const StepProgram& recording, std::size_t end, const std::vector<c10::Storage>& memory,
-                  const std::function<void(std::size_t)>& at_split) {
+void run_recorded(const StepProgram& recording, std::size_t end, const std::vector<c10::Storage>& memory) {
   RecordedOps ops(recording, memory);
-  std::size_t split = 0;
-  for (std::size_t i = 0; i <= end; ++i) {
-    for (; split < recording.splits.size() && recording.splits[split].op <= i; ++split) at_split(split);
-    if (i < end) ops.run(i);
-  }
+  for (std::size_t i = 0; i < end; ++i) ops.run(i);
 }
 
 void run_to_first_split(const StepProgram& recording, const std::vector<c10::Storage>& memory,

@@ -7,9 +7,8 @@
 namespace duet {
 
 // Runs the first `end` ops of a recording one by one. `memory`: by storage, what each is to lie in; shadows among them
-// are filled. `at_split(n)`: called at the n-th split point.
-void run_recorded(const StepProgram& recording, std::size_t end, const std::vector<c10::Storage>& memory,
-                  const std::function<void(std::size_t)>& at_split);
+// are filled.
+void run_recorded(const StepProgram& recording, std::size_t end, const std::vector<c10::Storage>& memory);
 
 // Runs those up to the first split point. `ran(n)`: called after the n-th.
 void run_to_first_split(const StepProgram& recording, const std::vector<c10::Storage>& memory,

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <utility>
-#include <vector>
 #include "core/detail/step_executor.h"
 #include "graph/detail/gradient_handles.h"
 
@@ -16,24 +16,21 @@ class FirstSplit : public ForwardingObserver {
   FirstSplit(StepObserver& inner, Hooks hooks, std::function<void(const StepView&)> at_first)
       : ForwardingObserver(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
 
-  // Whether hooks have removed a gradient, added one or given it another layout: a replay would end op by op.
-  bool leaves_recording() const { return leaves_recording_; }
+  // The first parameter whose gradient hooks have replaced or removed: a replay would end op by op.
+  const std::string& replaced_gradient() const { return replaced_gradient_; }
 
  private:
-  void at_split(SplitPoint, const StepView& view, std::function<void()> hooks) override {
+  void at_split(SplitPoint, const StepView& view, const std::function<void()>& hooks) override {
     if (at_first_) std::exchange(at_first_, nullptr)(view);
     if (hooks_ == Hooks::kLeftOut) return;
-    std::vector<at::Tensor> before;
-    for (const auto& parameter : view.parameters) before.push_back(parameter.second.grad());
+    const GradientPlaces before(view.parameters);
     hooks();
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      if (!same_layout(before[i], view.parameters[i].second.grad())) leaves_recording_ = true;
-    }
+    if (replaced_gradient_.empty()) replaced_gradient_ = before.replaced(view.parameters);
   }
 
   Hooks hooks_;
   std::function<void(const StepView&)> at_first_;
-  bool leaves_recording_ = false;
+  std::string replaced_gradient_;
 };
 
 }  // namespace duet

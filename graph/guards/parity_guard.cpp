@@ -64,8 +64,8 @@ class Comparison {
       replay_alone(observer, result);
       return result;
     }
-    result.left_recording = with_hooks.leaves_recording();
-    result.compared = !on_any_rank(!result.same_host_code || result.left_recording);
+    result.replaced_gradient = with_hooks.replaced_gradient();
+    result.compared = !on_any_rank(!result.same_host_code || !result.replaced_gradient.empty());
     if (!result.compared) return result;
     replay(observer, result);
     const bool differs = !result.differing.empty();

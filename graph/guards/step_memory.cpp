@@ -36,13 +36,6 @@ StepMemory::Weak StepMemory::weak(c10::StorageImpl* memory) {
 
 void StepMemory::see(int storage, c10::StorageImpl* memory) { seen_[storage] = weak(memory); }
 
-void StepMemory::replace(const at::Tensor& before, const at::Tensor& after) {
-  const c10::StorageImpl* old = before.storage().unsafeGetStorageImpl();
-  for (Weak& seen : seen_) {
-    if (seen._unsafe_get_target() == old) seen = weak(after.storage().unsafeGetStorageImpl());
-  }
-}
-
 bool StepMemory::is_from_outside(int storage) const {
   const ValueTable::Storage& recorded = table_.storages()[storage];
   return recorded.external && !recorded.contents && !recorded.input;
@@ -170,7 +163,7 @@ bool StepMemory::is_kept_by_others(const std::vector<at::Tensor>& results) const
   for (std::size_t s = 0; s < seen_.size(); ++s) {
     if (seen_[s].use_count() == 0 || table_.storages()[s].kept) continue;
     const c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
-    const bool of_step = is_shadow(*memory) || table_.storages()[s].input;
+    const bool of_step = is_shadow(*memory) || filled_[s] || table_.storages()[s].input;
     if (of_step && !references.only_results(memory)) return true;
   }
   return false;

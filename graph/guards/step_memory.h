@@ -18,8 +18,6 @@ class StepMemory {
 
   // From now on `memory` is what the recording calls by that storage.
   void see(int storage, c10::StorageImpl* memory);
-  // Somebody put a tensor in the place of another.
-  void replace(const at::Tensor& before, const at::Tensor& after);
 
   // Whether the tensor is the recorded value. `of_others`: a tensor from outside that the host code has chosen.
   bool is_same(const ValueTable::Value& recorded, const at::Tensor& tensor);

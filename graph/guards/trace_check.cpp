@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
+#include "base/detail/step_stopped.h"
 #include "graph/guards/catch_up.h"
 #include "graph/guards/recorded_op.h"
 #include "graph/guards/shadow_storage.h"
@@ -64,12 +65,12 @@ void TraceCheck::start() {
   memory_.start(kernels_ == Kernels::kRun && !run_op_);
   generators_.start(/*captured=*/run_op_ != nullptr);
   changed_tensor_.reset();
-  split_hooks_.clear();
   bring_inputs_ = nullptr;
   difference_.clear();
+  thrown_ = nullptr;
   state_ = State::kComparing;
   unreadable_ = somebody_drew_ = false;
-  paused_ = false;
+  paused_ = passed_ = left_ = false;
   cursor_ = splits_passed_ = 0;
 }
 
@@ -82,14 +83,20 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
   const at::RecordFunctionGuard visible(profiled_ && kernels_ == Kernels::kRun);  // a profiler sees what has run
   try {
     const std::vector<at::Tensor> results = host_code();
+    if (left_) return Outcome::kLeft;  // the code has swallowed StepStopped
     if (state_ == State::kComparing && skips_what_host_draws()) return unreadable(kHostDraws);
     if (state_ == State::kComparing) end(results);
   } catch (const HostDrew&) {
     return unreadable(kHostDraws);
-  } catch (const std::exception& error) {  // TorchScript makes one of its own out of HostDrew
+  } catch (const std::exception& error) {
+    if (left_) return Outcome::kLeft;  // TorchScript makes one of its own out of HostDrew
     if (state_ == State::kComparing && skips_what_host_draws()) return unreadable(kHostDraws);
     if (state_ == State::kComparing && (unreadable_ || is_shadow_access(error))) return unreadable(kReadsByAddress);
     // What ran before the user's exception has run in eager mode, too: random draws, statistics, what is kept.
+    if (state_ == State::kComparing && passed_) {
+      thrown_ = std::current_exception();
+      return Outcome::kLeft;
+    }
     if (state_ == State::kComparing && !stops_) go_on_by_op();
     throw;
   }
@@ -99,6 +106,7 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
 TraceCheck::Outcome TraceCheck::unreadable(const std::string& why) {
   difference_ = "the step's host code" + place() + ", " + why;
   somebody_drew_ = why == kHostDraws;
+  if (passed_) return Outcome::kLeft;
   state_ = State::kByOp;
   generators_.restore();
   return Outcome::kUnreadable;
@@ -109,8 +117,8 @@ bool TraceCheck::still_same(const HostCode& host_code) {
   const auto goes_on = c10::make_scope_exit([this] { stops_ = false; });
   const auto undrawn = c10::make_scope_exit([this] { generators_.restore(); });
   try {
-    return run(host_code) == Outcome::kSame && difference_.empty();  // the code may have swallowed Stopped
-  } catch (...) {  // TorchScript makes an exception of its own out of Stopped
+    return run(host_code) == Outcome::kSame && difference_.empty();  // the code may have swallowed StepStopped
+  } catch (...) {  // TorchScript makes an exception of its own out of StepStopped
     if (difference_.empty()) throw;
     return false;
   }
@@ -128,32 +136,44 @@ bool TraceCheck::follow_capture(const HostCode& host_code, RunOp run_op) {
   return follow(host_code);
 }
 
-void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks) {
+void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, const std::function<void()>& hooks) {
   const std::size_t next = splits_passed_++;
   const auto& splits = recording_->splits;
   const bool same = next < splits.size() && splits[next].point == point && splits[next].op == cursor_;
   if (state_ == State::kComparing && !same) differ("hooks act at another place of the step than when it was recorded");
   if (state_ == State::kComparing && kernels_ == Kernels::kSkipped) {
-    split_hooks_.push_back(std::move(hooks));
+    if (!stops_) pass_split(next, parameters);
     return;
   }
-  std::vector<at::Tensor> gradients;
-  for (const auto& parameter : parameters) gradients.push_back(parameter.second.grad());
-  paused_ = true;  // what they call is no part of the step
   if (state_ == State::kComparing && host_draws()) differ_by_draws();
+  paused_ = true;  // what they call is no part of the step
   const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
   hooks();
   generators_.note();  // they may draw
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const at::Tensor& now = parameters[i].second.grad();
-    const bool replaced = gradients[i].defined() && now.defined() && !now.is_same(gradients[i]);
-    if (replaced) memory_.replace(gradients[i], now);  // by a hook
-  }
+}
+
+// The host code gets back the gradients that it had: those of a step that does not run.
+void TraceCheck::pass_split(std::size_t split, const NamedTensors& parameters) {
+  if (skips_what_host_draws()) throw HostDrew();
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters) gradients.push_back(parameter.second.grad());
+  memory_.release();
+  generators_.undo_skips();
+  passed_ = paused_ = true;
+  const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
+  state_ = State::kByOp;  // for what hooks throw
+  const bool known = pass_split_(split);
+  state_ = State::kComparing;
+  generators_.start();
+  left_ = !known;
+  if (left_) throw StepStopped();
+  for (std::size_t i = 0; i < gradients.size(); ++i) parameters[i].second.mutable_grad() = gradients[i];
 }
 
 void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   const auto run = [&] { op.redispatchBoxed(below, stack); };
   if (paused_ || memory_.is_view_by_other_means(op, *stack)) return run();
+  if (left_) throw StepStopped();
   if (state_ == State::kByOp || !matches(op, below, *stack)) return run_op_ ? run_op_(op, *stack, run) : run();
   const std::size_t index = cursor_++;
   const Op& recorded = recording_->ops[index];
@@ -359,7 +379,8 @@ void TraceCheck::rename(const std::string& result) {
 void TraceCheck::differ(std::string what) {
   if (skips_what_host_draws()) throw HostDrew();
   difference_ = std::move(what) + place();
-  if (stops_) throw Stopped();
+  left_ = passed_ && kernels_ == Kernels::kSkipped;
+  if (stops_ || left_) throw StepStopped();
   go_on_by_op();
 }
 
@@ -376,11 +397,8 @@ void TraceCheck::go_on_by_op() {
   if (kernels_ == Kernels::kRun) return;
   generators_.undo_skips();
   if (bring_inputs_) bring_inputs_();
-  std::optional<OpSettingsGuard> as_recorded;  // host code may have changed one just now
-  if (recording_->settings) as_recorded.emplace(*recording_->settings);
-  run_recorded(*recording_, cursor_, memory_.all(), [this](std::size_t n) {
-    if (n < split_hooks_.size()) split_hooks_[n]();
-  });
+  const OpSettingsGuard as_recorded(recording_->settings);  // host code may have changed one just now
+  run_recorded(*recording_, cursor_, memory_.all());
 }
 
 std::string TraceCheck::place() const {

@@ -26,6 +26,7 @@ class TraceCheck : private OpListener {
   enum class Outcome {
     kSame,        // the recording may be replayed; nothing has run yet
     kDiffers,     // the step has run op by op
+    kLeft,        // a split point was passed, from which the step is to go on op by op; difference() may say why
     kUnreadable,  // host code asked for a tensor's address or drew random numbers, so nobody knows: nothing has run
   };
 
@@ -50,8 +51,11 @@ class TraceCheck : private OpListener {
   void bring_inputs_by(std::function<void()> bring) { bring_inputs_ = std::move(bring); }
   // How host code that reads its n-th value (StepProgram::reads) is told whether that is the recorded one; null: it is.
   void compare_reads_by(std::function<bool(std::size_t)> holds) { read_holds_ = std::move(holds); }
-  // By the host code at a split point, instead of its hooks: they are called if the step turns out to run op by op.
-  void split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks);
+  // By the host code at a split point, instead of its hooks: they are called in a step that runs op by op.
+  void split(SplitPoint point, const NamedTensors& parameters, const std::function<void()>& hooks);
+  // How run() passes a split point: what was recorded up to there runs, then the hooks. False if they have put other
+  // gradients in place. From there on nothing can run from the start of the step: at a difference it is kLeft.
+  void pass_splits_by(std::function<bool(std::size_t split)> pass) { pass_split_ = std::move(pass); }
 
   // By the host code, after its step: a result has another name than the recorded one.
   void rename(const std::string& result);
@@ -61,6 +65,9 @@ class TraceCheck : private OpListener {
 
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
+
+  // After kLeft: what the user's code threw after a split point; null: nothing.
+  const std::exception_ptr& thrown() const { return thrown_; }
 
   // After any but kSame: because of random numbers, which another thread may have drawn.
   bool somebody_drew() const { return somebody_drew_; }
@@ -80,9 +87,8 @@ class TraceCheck : private OpListener {
     int index = -1;  // of the argument, the value or the result
     std::vector<Answer> list{};
   };
-  // Thrown through host code that is not to go on. Autograd hands on nothing but std::exception.
-  struct Stopped : std::exception {};
-  struct HostDrew : std::exception {};  // likewise: what it drew is not what it gets where random ops run
+  // Autograd hands on nothing but std::exception.
+  struct HostDrew : std::exception {};  // through host code: what it drew is not what it gets where random ops run
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
@@ -99,6 +105,7 @@ class TraceCheck : private OpListener {
   bool differs(std::string what) { return differ(std::move(what)), false; }
   void differ_by_draws();
   void go_on_by_op();
+  void pass_split(std::size_t split, const NamedTensors& parameters);
   bool host_draws() const { return generators_.moved(); }
   // It then draws other numbers than after the random ops that are left out.
   bool skips_what_host_draws() const { return kernels_ == Kernels::kSkipped && host_draws(); }
@@ -115,10 +122,10 @@ class TraceCheck : private OpListener {
   StepMemory memory_;
   GeneratorWatch generators_;
   std::function<bool(std::size_t)> read_holds_;
+  std::function<bool(std::size_t)> pass_split_;
   RunOp run_op_;  // null: no device captures
 
   // Of the current run.
-  std::vector<std::function<void()>> split_hooks_;  // that have been passed
   std::function<void()> bring_inputs_;
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
@@ -127,10 +134,13 @@ class TraceCheck : private OpListener {
   bool stops_ = false;       // at the first difference
   bool unreadable_ = false;  // while something runs on tensors without memory
   bool paused_ = false;      // while hooks act
+  bool passed_ = false;      // a split point, by pass_split_
+  bool left_ = false;        // nothing more of the host code is to run
   bool profiled_ = false;    // by whoever called run()
   std::size_t cursor_ = 0;   // ops that were the same
   std::size_t splits_passed_ = 0;
   std::string difference_;
+  std::exception_ptr thrown_;
 };
 
 }  // namespace duet

@@ -186,7 +186,7 @@ std::vector<at::Tensor> StepProgram::changed_outside() const {
   const std::vector<bool> changed = written_outside();
   std::vector<at::Tensor> tensors;
   for (std::size_t s = 0; s < changed.size(); ++s) {
-    if (changed[s]) tensors.push_back(bytes_of(table.storages()[s].strong));
+    if (changed[s] && !table.storages()[s].changes) tensors.push_back(bytes_of(table.storages()[s].strong));
   }
   return tensors;
 }

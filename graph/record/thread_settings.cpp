@@ -146,7 +146,8 @@ std::string changed_setting(const OpSettings& before, const OpSettings& now) {
   return {};
 }
 
-OpSettingsGuard::OpSettingsGuard(const OpSettings& settings) : settings_(settings), before_(op_settings()) {
+OpSettingsGuard::OpSettingsGuard(const std::optional<OpSettings>& settings)
+    : before_(op_settings()), settings_(settings.value_or(before_)) {
   for (std::size_t i = 0; i < settings_.size(); ++i) {
     if (settings_[i] != before_[i]) kOfOps[i].set(settings_[i]);
   }

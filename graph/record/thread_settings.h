@@ -22,16 +22,16 @@ OpSettings op_settings();
 // "default dtype": the first that is another one; empty if none is.
 std::string changed_setting(const OpSettings& before, const OpSettings& now);
 
-// Has its ops run under `settings`, whatever host code has set meanwhile.
+// Has its ops run under `settings`, if there are any, whatever host code has set meanwhile.
 class OpSettingsGuard {
  public:
-  explicit OpSettingsGuard(const OpSettings& settings);
+  explicit OpSettingsGuard(const std::optional<OpSettings>& settings);
   ~OpSettingsGuard();
   OpSettingsGuard(const OpSettingsGuard&) = delete;
   OpSettingsGuard& operator=(const OpSettingsGuard&) = delete;
 
  private:
-  OpSettings settings_, before_;
+  OpSettings before_, settings_;
 };
 
 // LibTorch can set this mode but not tell it.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <tuple>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -184,29 +185,6 @@ TEST(SplitPoints, AReplacedGradientRunsEagerWithTheReason) {
   EXPECT_THAT(graph.report.at(0).reason, HasSubstr("gradient of 'a.weight'"));
 }
 
-TEST(SplitPoints, AGradientThatIsReplacedLaterCountsInTheCapturedStep) {
-  for (const auto& [at_optimizer, by_data] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
-    SplitSetting setting;
-    setting.fill = [at_optimizer, by_data](LambdaHook& hook) {
-      const auto code = [by_data](TrainContext& context) {
-        if (context.progress.step < 6) return;
-        for (const auto& item : context.task.named_parameters()) {
-          const at::Tensor other = item.second.grad() * 2 + 0.01;
-          by_data ? item.second.grad().set_data(other) : void(item.second.mutable_grad() = other);
-        }
-      };
-      (at_optimizer ? hook.at_optimizer : hook.at_backward) = code;
-    };
-    const SplitOutcome graph = expect_eager_weights(setting);
-    if (!by_data) {
-      expect_captured(graph);
-    } else {  // memory that is another one at every step
-      EXPECT_EQ(graph.report.at(0).state, "eager");
-      EXPECT_THAT(graph.report.at(0).reason, HasSubstr("gradient"));
-    }
-  }
-}
-
 // The rest of such a step runs op by op, whatever is compared meanwhile.
 TEST(SplitPoints, AGradientThatIsNotTheRecordedOneAtSomeStepsCounts) {
   using Code = std::function<void(const NamedTensors&)>;
@@ -215,6 +193,12 @@ TEST(SplitPoints, AGradientThatIsNotTheRecordedOneAtSomeStepsCounts) {
       {"all but one removed",
        [](const NamedTensors& all) {
          for (std::size_t i = 1; i < all.size(); ++i) all[i].second.mutable_grad().reset();
+       }},
+      {"replaced", [](const NamedTensors& all) { all[0].second.mutable_grad() = all[0].second.grad() * 2 + 0.01; }},
+      {"given other memory", [](const NamedTensors& all) { all[0].second.grad().set_data(all[0].second.grad() * 2); }},
+      {"one over another's memory",
+       [](const NamedTensors& all) {
+         all[1].second.mutable_grad() = all[0].second.mutable_grad().view({-1}).narrow(0, 0, all[1].second.numel());
        }},
       {"other strides",
        [](const NamedTensors& all) {
@@ -257,6 +241,58 @@ TEST(SplitPoints, AGradientThatIsRemovedAtFirstIsCapturedLater) {
   const SplitOutcome graph = expect_eager_weights(setting);
   const bool captured = std::ranges::any_of(graph.report, [](const auto& report) { return report.replays > 0; });
   EXPECT_TRUE(captured) << graph.report.at(0).reason;
+}
+
+// Hooks have acted when the code inside the step turns out to be another, or throws: nothing of the step comes twice.
+TEST(SplitPoints, WhatHooksDidCountsWhereTheCodeAfterThemDiffers) {
+  struct Seen {
+    StateDict state;
+    at::Tensor mean;
+    std::vector<std::string> errors;
+    int64_t calls = 0;
+  };
+  for (const Check check : {Check::kEvery, Check::kBudget, Check::kOff}) {
+    for (const int64_t verify : {0, 1, 1024}) {
+      Seen seen[2];
+      for (const std::string mode : {"eager", "graph"}) {
+        SCOPED_TRACE(c10::str(mode, " ", static_cast<int>(check), " ", verify));
+        Seen& now = seen[mode == "graph"];
+        now.mean = at::zeros({8});
+        std::set<int64_t> thrown;
+        seed_all(3);
+        const auto trainer = testing::make_trainer(mode, testing::mlp_task().make(), {.optimizer = AdamW{.lr = 1e-2}},
+                                                   {.check = check, .verify_interval = verify});
+        auto hook = std::make_unique<LambdaHook>();
+        hook->at_backward = [&now](TrainContext& context) {
+          ++now.calls;
+          const auto all = context.task.named_parameters();
+          all[0].second.mutable_grad().mul_(0.5);
+          if (context.progress.step % 9 == 8) all[1].second.mutable_grad().reset();
+          if (context.progress.step % 9 == 7) all[1].second.mutable_grad() = all[1].second.grad() * 2;
+        };
+        hook->captured = [&](StepView& view) {
+          const int64_t step = now.calls;  // hooks have acted
+          if (check == Check::kEvery && step % 11 == 10 && thrown.insert(step).second) throw std::domain_error("once");
+          now.mean.add_(view.parameters[1].second.detach().narrow(0, 0, 8));
+        };
+        trainer->add_hook(std::move(hook));
+        for (int64_t n = 0; n < 36; ++n) {
+          if (n % 6 == 5 || n == 17) now.mean = now.mean.clone();
+          try {
+            trainer->step(batch_at(n));
+          } catch (const std::domain_error& error) {
+            now.errors.emplace_back(error.what());
+          }
+        }
+        now.state = trainer->state_dict();
+      }
+      SCOPED_TRACE(c10::str(static_cast<int>(check), " ", verify));
+      expect_same_bits(seen[0].state, seen[1].state);
+      EXPECT_TRUE(same_bits(seen[0].mean, seen[1].mean));
+      EXPECT_EQ(seen[0].errors, seen[1].errors);
+      EXPECT_EQ(seen[0].calls, seen[1].calls);
+    }
+  }
 }
 
 TEST(SplitPoints, AHookThatComesLaterIsCalledFromThenOn) {
