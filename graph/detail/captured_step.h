@@ -161,7 +161,7 @@ class CapturedStep {
   StepResult finish_by_op(StepCode& step, SplitPoint passed, StepObserver& observer);
   void fill_kept(std::size_t segment);
   TraceCheck::Outcome check_host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
-                                      StepResult& output, const std::function<bool(std::size_t)>& pass_split);
+                                      StepResult& output);
   void watch_outside(const NamedTensors& known);
   void bring_bound_tensors();
   void take_bound_tensors();
@@ -178,6 +178,7 @@ class CapturedStep {
   std::vector<StepProgram::Place> changing_;
   GradientHandles handles_;
   std::string replaced_gradient_;
+  std::size_t next_segment_ = 0;          // while the host code is checked
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   WrittenMemory::Ranges written_;
   NamedTensors outside_;

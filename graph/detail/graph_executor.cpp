@@ -290,20 +290,6 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   throw_if_unchecked(entry, unchecked);
 }
 
-void GraphExecutor::note_other_host_code(SignatureEntry& entry) {
-  if (!entry.step->somebody_drew()) return note_difference(entry);
-  const int64_t unchecked = entry.check.unchecked();
-  fall_back(entry, c10::str(entry.step->difference(), "; ", unchecked, " steps before it were not checked"));
-}
-
-void GraphExecutor::note_replaced_gradient(SignatureEntry& entry, const std::string& parameter) {
-  noticed_ = noticed_ || entry.noticed;  // that something was rebound was not looked into
-  entry.report.reason =
-      "a hook replaces or removes the gradient of '" + parameter +
-      "': such steps run op by op from there on. Change it in place (mul_, zero_) to keep them captured";
-  if (told_.insert(entry.report.reason).second) log_warning(who(entry) + ": " + entry.report.reason);
-}
-
 // The step itself ran op by op, on all ranks with the same sums; those before it may not have been right.
 void GraphExecutor::throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const {
   if (unchecked > 0 || fallback_ == Fallback::kStrict) {

@@ -119,4 +119,18 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
   log_warning(what);
 }
 
+void GraphExecutor::note_other_host_code(SignatureEntry& entry) {
+  if (!entry.step->somebody_drew()) return note_difference(entry);
+  const int64_t unchecked = entry.check.unchecked();
+  fall_back(entry, c10::str(entry.step->difference(), "; ", unchecked, " steps before it were not checked"));
+}
+
+void GraphExecutor::note_replaced_gradient(SignatureEntry& entry, const std::string& parameter) {
+  noticed_ = noticed_ || entry.noticed;  // that something was rebound was not looked into
+  entry.report.reason =
+      "a hook replaces or removes the gradient of '" + parameter +
+      "': such steps run op by op from there on. Change it in place (mul_, zero_) to keep them captured";
+  if (told_.insert(entry.report.reason).second) log_warning(who(entry) + ": " + entry.report.reason);
+}
+
 }  // namespace duet
