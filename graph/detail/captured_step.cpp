@@ -173,7 +173,6 @@ void CapturedStep::watch_outside(const NamedTensors& known) {
     if (!outside || !value.original.defined() || others.count(storage.strong.unsafeGetStorageImpl()) > 0) continue;
     watched_.push_back({value.original, value.original.storage().unsafeGetStorageImpl()});
   }
-  lost_references();  // from those that there are now
 }
 
 bool CapturedStep::lost_references() {

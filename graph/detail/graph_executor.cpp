@@ -150,6 +150,7 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     ++entry.recordings;
     cache_.evict(entry);
     ledger_.write(all_tensors_of(step_));
+    entry.step->lost_references();  // from here on
   } else {
     const bool may_succeed_later = entry.step->may_succeed_later();
     fall_back(entry, entry.step->failure());

@@ -163,7 +163,7 @@ bool StepMemory::is_kept_by_others(const std::vector<at::Tensor>& results) const
   for (std::size_t s = 0; s < seen_.size(); ++s) {
     if (seen_[s].use_count() == 0 || table_.storages()[s].kept) continue;
     const c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
-    const bool of_step = is_shadow(*memory) || filled_[s] || table_.storages()[s].input;
+    const bool of_step = is_shadow(*memory) || table_.storages()[s].input;
     if (of_step && !references.only_results(memory)) return true;
   }
   return false;
@@ -188,6 +188,7 @@ std::vector<c10::Storage> StepMemory::all() const {
 void StepMemory::fill_kept(std::size_t op, const MemoryOf& memory_of) {
   for (std::size_t s = 0; s < seen_.size(); ++s) {
     const int producer = table_.storages()[s].producer;
+    if (!table_.storages()[s].kept) continue;  // what else lives is let go of before the step ends
     if (seen_[s].use_count() == 0 || producer < 0 || static_cast<std::size_t>(producer) >= op) continue;
     if (!is_shadow(*seen_[s]._unsafe_get_target()) && !filled_[s]) continue;  // the host's own
     filled_[s] = true;
