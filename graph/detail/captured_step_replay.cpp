@@ -55,6 +55,7 @@ bool CapturedStep::run_to_split(std::size_t split, StepCode& step, StepObserver&
   } else {
     observer.before_optimizer_step({step.parameters(), output_});
   }
+  if (checked) check_->bring_kept([this](int storage) { return memory_of(storage); });
   replaced_gradient_ = handed_out.replaced(step.parameters());
   return replaced_gradient_.empty();
 }

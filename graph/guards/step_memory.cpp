@@ -1,5 +1,6 @@
 #include "graph/guards/step_memory.h"
 #include <algorithm>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include "base/detail/bits.h"
 #include "graph/guards/shadow_storage.h"
@@ -193,6 +194,14 @@ void StepMemory::fill_kept(std::size_t op, const MemoryOf& memory_of) {
     if (!is_shadow(*seen_[s]._unsafe_get_target()) && !filled_[s]) continue;  // the host's own
     filled_[s] = true;
     fill_shadow(*seen_[s].lock(), copy_memory(memory_of(static_cast<int>(s))));
+  }
+}
+
+void StepMemory::bring_kept(const MemoryOf& memory_of) const {
+  const at::NoGradGuard no_grad;
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    if (!filled_[s] || seen_[s].use_count() == 0) continue;
+    bytes_of(memory_of(static_cast<int>(s))).copy_(bytes_of(c10::Storage(seen_[s].lock())));
   }
 }
 

@@ -58,6 +58,8 @@ class StepMemory {
   // Gives memory without any to which somebody refers copies of what the program makes in the ops before `op`.
   using MemoryOf = std::function<c10::Storage(int storage)>;
   void fill_kept(std::size_t op, const MemoryOf& memory_of);
+  // The other way: what those who refer to it have made of such memory since.
+  void bring_kept(const MemoryOf& memory_of) const;
 
  private:
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;

