@@ -58,8 +58,10 @@ class StepMemory {
   // Gives memory without any to which somebody refers copies of what the program makes in the ops before `op`.
   using MemoryOf = std::function<c10::Storage(int storage)>;
   void fill_kept(std::size_t op, const MemoryOf& memory_of);
-  // The other way: what those who refer to it have made of such memory since.
-  void bring_kept(const MemoryOf& memory_of) const;
+  // The other way: what those who refer to it have made of such memory since; that of `except` left out.
+  void bring_kept(const MemoryOf& memory_of, const std::vector<at::Tensor>& except) const;
+  // What fill_kept() gave these goes: they stand again for tensors of a step that does not run.
+  void empty(const std::vector<at::Tensor>& tensors);
 
  private:
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;

@@ -155,8 +155,8 @@ void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, const s
 // The host code gets back the gradients that it had: those of a step that does not run.
 void TraceCheck::pass_split(std::size_t split, const NamedTensors& parameters) {
   if (skips_what_host_draws()) throw HostDrew();
-  std::vector<at::Tensor> gradients;
-  for (const auto& parameter : parameters) gradients.push_back(parameter.second.grad());
+  for (const auto& parameter : parameters) own_gradients_.push_back(parameter.second.grad());
+  const auto let_go = c10::make_scope_exit([this] { own_gradients_.clear(); });
   memory_.release();
   generators_.undo_skips();
   passed_ = paused_ = true;
@@ -167,7 +167,8 @@ void TraceCheck::pass_split(std::size_t split, const NamedTensors& parameters) {
   generators_.start();
   left_ = !known;
   if (left_) throw StepStopped();
-  for (std::size_t i = 0; i < gradients.size(); ++i) parameters[i].second.mutable_grad() = gradients[i];
+  memory_.empty(own_gradients_);
+  for (std::size_t i = 0; i < own_gradients_.size(); ++i) parameters[i].second.mutable_grad() = own_gradients_[i];
 }
 
 void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {

@@ -78,7 +78,7 @@ class TraceCheck : private OpListener {
   // After kSame: the tensors from outside that are others from step to step, and what somebody keeps of the step.
   const std::vector<StepMemory::Bound>& bound() const { return memory_.bound(); }
   void fill_kept(std::size_t op, const StepMemory::MemoryOf& memory_of) { memory_.fill_kept(op, memory_of); }
-  void bring_kept(const StepMemory::MemoryOf& memory_of) const { memory_.bring_kept(memory_of); }
+  void bring_kept(const StepMemory::MemoryOf& memory_of) const { memory_.bring_kept(memory_of, own_gradients_); }
 
  private:
   enum class State { kComparing, kByOp };
@@ -142,6 +142,7 @@ class TraceCheck : private OpListener {
   std::size_t splits_passed_ = 0;
   std::string difference_;
   std::exception_ptr thrown_;
+  std::vector<at::Tensor> own_gradients_;  // of the host code, while a split point is passed
 };
 
 }  // namespace duet
