@@ -48,7 +48,6 @@ void CapturedStep::begin_replay() {
 bool CapturedStep::run_to_split(std::size_t split, StepCode& step, StepObserver& observer, bool checked) {
   checked ? run_checked_segment(split) : run_segment(split);
   handles_.hand_out(step.parameters());
-  const GradientPlaces handed_out(step.parameters());
   if (split_points_[split] == SplitPoint::kAfterBackward) {
     const StepResult so_far{output_.loss, output_.log, {}, output_.outputs};  // the norm is still of the last step
     observer.after_backward({step.parameters(), so_far});
@@ -56,7 +55,7 @@ bool CapturedStep::run_to_split(std::size_t split, StepCode& step, StepObserver&
     observer.before_optimizer_step({step.parameters(), output_});
   }
   if (checked) check_->bring_kept([this](int storage) { return memory_of(storage); });
-  replaced_gradient_ = handed_out.replaced(step.parameters());
+  replaced_gradient_ = handles_.replaced(step.parameters(), gradients_);
   return replaced_gradient_.empty();
 }
 

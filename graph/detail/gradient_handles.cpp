@@ -14,26 +14,28 @@ bool lies_over(const at::Tensor& handle, const at::Tensor& gradient) {
          handle.strides() == gradient.strides();
 }
 
+at::Tensor over_memory_of(const at::Tensor& gradient) {
+  return at::Tensor(
+      gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
+}
+
+// `place`: what the gradient lies over; undefined where there is nothing to compare.
+bool is_left_alone(const at::Tensor& now, const at::Tensor& gradient, const at::Tensor& place) {
+  return now.is_same(gradient) && (!place.defined() || lies_over(now, place));
+}
+
 }  // namespace
 
 GradientPlaces::GradientPlaces(const NamedTensors& parameters) {
   for (const auto& parameter : parameters) {
-    const at::Tensor gradient = parameter.second.grad();
-    const bool strided = gradient.defined() && gradient.has_storage();
-    places_.push_back({gradient, strided ? gradient.storage() : c10::Storage(),
-                       strided ? gradient.strides().vec() : std::vector<int64_t>()});
+    const at::Tensor& gradient = gradients_.emplace_back(parameter.second.grad());
+    places_.push_back(gradient.defined() && gradient.has_storage() ? over_memory_of(gradient) : at::Tensor());
   }
 }
 
 std::string GradientPlaces::replaced(const NamedTensors& parameters) const {
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    const Place& place = places_[i];
-    const at::Tensor now = parameters[i].second.grad();
-    const bool strided = now.defined() && now.has_storage();
-    const bool left_alone = now.is_same(place.gradient) &&
-                            (!strided || (now.storage().unsafeGetStorageImpl() == place.memory.unsafeGetStorageImpl() &&
-                                          now.strides() == at::IntArrayRef(place.strides)));
-    if (!left_alone) return parameters[i].first;
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (!is_left_alone(parameters[i].second.grad(), gradients_[i], places_[i])) return parameters[i].first;
   }
   return {};
 }
@@ -43,8 +45,7 @@ void GradientHandles::make(const std::vector<at::Tensor>& gradients, const Value
   for (const at::Tensor& gradient : gradients) {
     Handle handle;
     if (gradient.defined()) {
-      handle.tensor = at::Tensor(
-          gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
+      handle.tensor = over_memory_of(gradient);
       handle.is_of_program = table.find_storage(gradient) < 0;
     }
     handles_.push_back(std::move(handle));
@@ -85,6 +86,13 @@ void GradientHandles::leave_kept(const std::vector<at::Tensor>& gradients, const
 
 void GradientHandles::hand_out(const NamedTensors& parameters) const {
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = handles_[i].tensor;
+}
+
+std::string GradientHandles::replaced(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!is_left_alone(parameters[i].second.grad(), handles_[i].tensor, gradients[i])) return parameters[i].first;
+  }
+  return {};
 }
 
 }  // namespace duet

@@ -17,12 +17,7 @@ class GradientPlaces {
   std::string replaced(const NamedTensors& parameters) const;
 
  private:
-  struct Place {
-    at::Tensor gradient;
-    c10::Storage memory;
-    std::vector<int64_t> strides;
-  };
-  std::vector<Place> places_;
+  std::vector<at::Tensor> gradients_, places_;  // the same, and others over their memory
 };
 
 // The gradients of a captured step as users get them: tensors of their own over the memory that each replay writes to.
@@ -38,6 +33,8 @@ class GradientHandles {
   // Before a replay.
   void leave_kept(const std::vector<at::Tensor>& gradients, const ValueTable& table, const MoveTensors& move_tensors);
   void hand_out(const NamedTensors& parameters) const;
+  // As GradientPlaces::replaced(), since they were handed out.
+  std::string replaced(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const;
 
  private:
   struct Handle {

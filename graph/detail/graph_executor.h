@@ -74,7 +74,7 @@ class GraphExecutor : public StepExecutor {
   CaptureMethod method_;  // its device outlives the steps in the cache
   Fallback fallback_;
   SignatureCache cache_;
-  bool noticed_ = false;                  // by settle(), for the next step
+  bool noticed_ = false;                  // what the next step is to look into
   std::unordered_set<std::string> told_;  // reasons why steps run eager, each warned of once
   AddressLedger ledger_;                  // of the tensors that captured steps read and write
   SignatureEntry* chosen_ = nullptr;      // by choose(), for run()

@@ -197,26 +197,29 @@ void StepMemory::fill_kept(std::size_t op, const MemoryOf& memory_of) {
   }
 }
 
+namespace {
+
+bool any_lies_in(const c10::StorageImpl* memory, const std::vector<at::Tensor>& tensors) {
+  return std::ranges::any_of(tensors, [memory](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() == memory;
+  });
+}
+
+}  // namespace
+
 void StepMemory::bring_kept(const MemoryOf& memory_of, const std::vector<at::Tensor>& except) const {
   const at::NoGradGuard no_grad;
   for (std::size_t s = 0; s < seen_.size(); ++s) {
-    if (!filled_[s] || seen_[s].use_count() == 0) continue;
-    const c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
-    const auto lies_there = [memory](const at::Tensor& tensor) {
-      return tensor.defined() && tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() == memory;
-    };
-    if (std::ranges::any_of(except, lies_there)) continue;
+    if (!filled_[s] || seen_[s].use_count() == 0 || any_lies_in(seen_[s]._unsafe_get_target(), except)) continue;
     bytes_of(memory_of(static_cast<int>(s))).copy_(bytes_of(c10::Storage(seen_[s].lock())));
   }
 }
 
 void StepMemory::empty(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined() || !tensor.has_storage()) continue;
-    c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
-    for (std::size_t s = 0; s < seen_.size(); ++s) {
-      if (filled_[s] && seen_[s]._unsafe_get_target() == memory && !is_shadow(*memory)) turn_into_shadow(*memory);
-    }
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    if (!filled_[s] || seen_[s].use_count() == 0) continue;
+    c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
+    if (!is_shadow(*memory) && any_lies_in(memory, tensors)) turn_into_shadow(*memory);
   }
 }
 

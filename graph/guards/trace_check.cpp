@@ -88,8 +88,8 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
     if (state_ == State::kComparing) end(results);
   } catch (const HostDrew&) {
     return unreadable(kHostDraws);
-  } catch (const std::exception& error) {
-    if (left_) return Outcome::kLeft;  // TorchScript makes one of its own out of HostDrew
+  } catch (const std::exception& error) {  // TorchScript makes one of its own out of HostDrew and StepStopped
+    if (left_) return Outcome::kLeft;
     if (state_ == State::kComparing && skips_what_host_draws()) return unreadable(kHostDraws);
     if (state_ == State::kComparing && (unreadable_ || is_shadow_access(error))) return unreadable(kReadsByAddress);
     // What ran before the user's exception has run in eager mode, too: random draws, statistics, what is kept.
