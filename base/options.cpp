@@ -111,7 +111,7 @@ const OptionField* OptionFields::find(const std::string& name) const {
 
 void OptionFields::check(const void* options) const {
   for (const OptionField& field : fields_) {
-    if (field.get) check_option(name_, field, field.get(options));
+    if (field.is_member()) check_option(name_, field, field.get(options));
   }
   for (const auto& rule : rules_) rule(options);
 }
@@ -119,7 +119,7 @@ void OptionFields::check(const void* options) const {
 std::string OptionFields::lines(const void* options) const {
   std::string lines;
   for (const OptionField& field : fields_) {
-    if (field.get) lines += field.name + ": " + text_of(field.get(options)) + "\n";
+    if (field.is_member()) lines += field.name + ": " + text_of(field.get(options)) + "\n";
   }
   return lines;
 }

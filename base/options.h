@@ -66,9 +66,15 @@ struct OptionField {
   bool by_hand = false;     // whoever reads the config reads it: its form in YAML is another
   std::string fallback{};   // its default there
 
-  // Empty for a key that configs have and the struct has not.
-  std::function<OptionValue(const void* options)> get{};
-  std::function<void(void* options, const OptionValue& value)> set{};
+  using Words = std::vector<std::string>;
+  // Where the member of a struct is; empty for a key that configs have and the struct has not.
+  std::function<void*(void* options)> member{};
+  OptionValue (*read)(const void* member, const Words& choices) = nullptr;
+  void (*write)(void* member, const OptionValue& value, const Words& choices) = nullptr;
+
+  bool is_member() const { return read != nullptr; }
+  OptionValue get(const void* options) const { return read(member(const_cast<void*>(options)), choices); }
+  void set(void* options, const OptionValue& value) const { write(member(options), value, choices); }
 
   OptionField& in(const Range& values) { return range = values, *this; }
   OptionField& one_of(std::vector<std::string> words) { return choices = std::move(words), *this; }
@@ -162,10 +168,12 @@ constexpr OptionField::Kind kind_of() {
     return Kind::kNumbers;
 }
 
+// Compiled once for a type, not for each member that is of it.
 template <class T>
-OptionValue to_value(const T& member, const std::vector<std::string>& words) {
+OptionValue read_member(const void* from, const std::vector<std::string>& words) {
+  const T& member = *static_cast<const T*>(from);
   if constexpr (IsOptional<T>::value)
-    return member ? to_value(*member, words) : OptionValue();
+    return member ? read_member<typename T::value_type>(&*member, words) : OptionValue();
   else if constexpr (std::is_enum_v<T>)
     return words.at(static_cast<std::size_t>(member));
   else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
@@ -179,10 +187,11 @@ OptionValue to_value(const T& member, const std::vector<std::string>& words) {
 std::size_t place_of(const std::string& word, const std::vector<std::string>& words);
 
 template <class T>
-void from_value(T& member, const OptionValue& value, const std::vector<std::string>& words) {
+void write_member(void* to, const OptionValue& value, const std::vector<std::string>& words) {
+  T& member = *static_cast<T*>(to);
   if constexpr (IsOptional<T>::value) {
     member.reset();
-    if (value.index() != 0) from_value(member.emplace(), value, words);
+    if (value.index() != 0) write_member<typename T::value_type>(&member.emplace(), value, words);
   } else if constexpr (std::is_enum_v<T>) {
     member = static_cast<T>(place_of(std::get<std::string>(value), words));
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
@@ -214,15 +223,12 @@ class FieldAdder {
     field.kind = detail::kind_of<T>();
     field.optional = detail::IsOptional<T>::value;
     field.count = detail::ArrayLength<T>::value;
-    field.choices = words;
-    field.get = [member, words](const void* options) {
-      // The accessor takes no const options; it changes none.
-      return detail::to_value<T>(std::invoke(member, *const_cast<Options*>(static_cast<const Options*>(options))),
-                                 words);
+    field.choices = std::move(words);
+    field.member = [member](void* options) -> void* {
+      return std::addressof(std::invoke(member, *static_cast<Options*>(options)));
     };
-    field.set = [member, words](void* options, const OptionValue& value) {
-      detail::from_value<T>(std::invoke(member, *static_cast<Options*>(options)), value, words);
-    };
+    field.read = detail::read_member<T>;
+    field.write = detail::write_member<T>;
     return field;
   }
   // What no single field says: throws ConfigError.

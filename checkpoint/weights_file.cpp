@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <regex>
 #include <set>
 #include <tuple>
 #include <variant>
 #include "base/detail/bits.h"
+#include "base/detail/pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
@@ -16,8 +16,6 @@
 namespace duet {
 
 namespace {
-
-constexpr size_t kMaxName = 1000;  // std::regex recurses once per character
 
 [[noreturn]] void refuse(const WeightsSource& source, const std::string& what) {
   throw CheckpointError(one_line("[weights] '" + source.path + "': " + what, std::string::npos));
@@ -117,15 +115,16 @@ StateDict weights_of_file(const WeightsSource& source) {
 // "model-00001-of-00003.safetensors" is a third of a model: the paths of all its files, which some count from 0; else
 // the path itself.
 std::vector<std::string> shards_of(const std::string& path) {
-  static const std::regex shard(R"((.*\D)(\d{2,9})-of-(\d{2,9})(\.\w+))");
-  std::smatch parts;
-  const bool is_shard = path.size() <= kMaxName && std::regex_match(path, parts, shard);
-  if (!is_shard || parts[2].length() != parts[3].length()) return {path};
+  static const Pattern shard(R"((.*\D)(\d{2,9})-of-(\d{2,9})(\.\w+))");
+  const auto found = shard.groups_of(path);
+  if (!found) return {path};
+  const std::vector<std::string>& parts = *found;
+  if (parts[2].size() != parts[3].size()) return {path};
   const int own = std::stoi(parts[2]), count = std::stoi(parts[3]);
   const auto shard_path = [&](int number) {
     std::string digits = std::to_string(number);
-    digits.insert(0, static_cast<size_t>(parts[3].length()) - digits.size(), '0');
-    return parts[1].str() + digits + "-of-" + parts[3].str() + parts[4].str();
+    digits.insert(0, parts[3].size() - digits.size(), '0');
+    return parts[1] + digits + "-of-" + parts[3] + parts[4];
   };
   std::error_code ignored;
   const int first = std::filesystem::exists(shard_path(0), ignored) ? 0 : 1;
@@ -170,32 +169,13 @@ StateDict renamed(const WeightsSource& source, const StateDict& weights, const R
   return result;
 }
 
-// Python's "\1" and "\g<1>" as std::regex writes them.
-std::string replacement_of(const std::string& text) {
-  static const std::regex dollar("\\$"), group(R"(\\g<(\d+)>|\\(\d))");
-  return std::regex_replace(std::regex_replace(text, dollar, "$$$$"), group, "$$$1$2");
-}
-
 StateDict revised(const WeightsSource& source, StateDict weights, const std::vector<NameRule>& rules) {
   for (const auto& [pattern, replacement] : rules) {
-    require<ConfigError>(pattern.size() <= kMaxName, c10::str("[weights] revise_keys has a pattern of ", pattern.size(),
-                                                              " characters, expected at most 1000; shorten it"));
-    std::regex expression;
-    try {
-      expression.assign(pattern);
-    } catch (const std::regex_error& error) {
-      throw ConfigError("[weights] revise_keys has '" + pattern + "', expected a regular expression: " + error.what());
-    }
-    const std::string target = replacement_of(replacement);
+    const Pattern expression("[weights] revise_keys", pattern);
     weights = renamed(source, weights, [&](const std::string& name) {
-      if (name.size() > kMaxName)
+      if (name.size() > Pattern::kLongest)
         refuse(source, "a name has more than 1000 characters: '" + name.substr(0, 60) + "...'");
-      try {
-        return std::regex_replace(name, expression, target);
-      } catch (const std::regex_error& error) {
-        throw ConfigError("[weights] revise_keys: '" + pattern + "' cannot be applied to '" + name +
-                          "': " + error.what());
-      }
+      return expression.replace_in(name, replacement);
     });
   }
   return weights;

@@ -6,7 +6,7 @@ function(duet_sanitized name sanitizers)
   list(JOIN ARGN "|" folders)
   set(files ${sources})
   list(FILTER files INCLUDE REGEX "^(${folders})/")
-  add_library(duet_${name} OBJECT ${files})
+  add_library(duet_${name} OBJECT EXCLUDE_FROM_ALL ${files})
   set_target_properties(duet_${name} PROPERTIES DUET_SANITIZERS -fsanitize=${sanitizers})
   target_compile_options(duet_${name} PRIVATE -fsanitize=${sanitizers} -fno-omit-frame-pointer -g1 -O1)
   target_compile_definitions(duet_${name} PRIVATE $<TARGET_PROPERTY:duet,COMPILE_DEFINITIONS>)
@@ -16,6 +16,6 @@ function(duet_sanitized name sanitizers)
   duet_compile_fast(duet_${name})
 endfunction()
 
-if(DUET_MEMORY_TESTS)  # what touches raw memory
+if(DUET_BUILD_TESTS)  # what touches raw memory
   duet_sanitized(memory address,undefined io checkpoint optim graph)
 endif()

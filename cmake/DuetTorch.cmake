@@ -4,7 +4,8 @@
 # In:  DUET_TORCH (cache or environment): the folder that holds include/ and lib/; otherwise CMAKE_PREFIX_PATH is
 #      searched, then the project's .venv.
 # Out: target duet::torch; variables DUET_TORCH_DIR, DUET_TORCH_VERSION, DUET_TORCH_CUDA (ON if this LibTorch has
-#      CUDA and the CUDA headers were found).
+#      CUDA, and NVIDIA's libraries and headers were found), DUET_CUDA_INCLUDES (what sources that include CUDA's
+#      headers need).
 
 # Before CMake 3.21 a variable of the cache takes the place of a plain one of its name, such as that of the package.
 if(NOT DEFINED DUET_TORCH)
@@ -45,43 +46,42 @@ target_include_directories(duet_torch SYSTEM INTERFACE
 # LibTorch's libraries export a std::filesystem of their own, which crashes when called from outside: libstdc++ must
 # come first in the list of needed libraries.
 target_link_options(duet_torch INTERFACE "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state")
-target_link_libraries(duet_torch INTERFACE duet_torch::torch duet_torch::torch_cpu duet_torch::c10)
 target_compile_features(duet_torch INTERFACE cxx_std_20)
 
-# CUDA: libraries of this LibTorch plus headers from its sibling wheels or from a toolkit.
+# CUDA: libraries of this LibTorch plus headers from its sibling wheels or from a toolkit. cuDNN stands for all of NVIDIA's
+# libraries: no toolkit has it. Without them a wheel is used for its CPU half, which needs none.
 set(DUET_TORCH_CUDA OFF)
+set(DUET_CUDA_INCLUDES)
+set(_wheels "${DUET_TORCH_DIR}/../nvidia")
 if(EXISTS "${DUET_TORCH_DIR}/lib/libtorch_cuda.so")
-  file(GLOB _wheel_cuda "${DUET_TORCH_DIR}/../nvidia/*/include")
+  file(GLOB _wheel_includes "${_wheels}/*/include")
+  file(GLOB _wheel_libraries "${_wheels}/*/lib")
+  unset(DUET_CUDNN CACHE)
+  find_library(DUET_CUDNN NAMES cudnn libcudnn.so.9 HINTS "${DUET_TORCH_DIR}/lib" ${_wheel_libraries} "$ENV{CUDA_HOME}/lib64")
   find_path(DUET_CUDA_INCLUDE NAMES cuda_runtime_api.h
-    HINTS ${_wheel_cuda} "$ENV{CUDA_HOME}/include" PATHS /usr/local/cuda/include /usr/include)
-  if(DUET_CUDA_INCLUDE)
-    set(DUET_TORCH_CUDA ON)
-    _duet_torch_library(c10_cuda)
-    _duet_torch_library(torch_cuda)
-    target_include_directories(duet_torch SYSTEM INTERFACE "${DUET_CUDA_INCLUDE}")
-    # ATen's CUDA headers include those of cuSPARSE, cuSOLVER and others, which the wheels keep apart.
-    foreach(_include IN LISTS _wheel_cuda)
-      if(NOT _include STREQUAL DUET_CUDA_INCLUDE)
-        target_include_directories(duet_torch SYSTEM INTERFACE "${_include}")
-      endif()
-    endforeach()
-    file(GLOB _cudart "${DUET_TORCH_DIR}/../nvidia/*/lib/libcudart.so*")
-    list(APPEND _cudart_dirs)
-    foreach(_lib IN LISTS _cudart)
-      get_filename_component(_dir "${_lib}" DIRECTORY)
-      list(APPEND _cudart_dirs "${_dir}")
-    endforeach()
-    find_library(DUET_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
-      HINTS ${_cudart_dirs} "$ENV{CUDA_HOME}/lib64" PATHS /usr/local/cuda/lib64)
-    # c10_cuda must stay although nothing names it directly: it registers the CUDA device.
-    target_link_libraries(duet_torch INTERFACE
-      -Wl,--no-as-needed duet_torch::torch_cuda duet_torch::c10_cuda -Wl,--as-needed)
-    if(DUET_CUDART)
-      target_link_libraries(duet_torch INTERFACE "${DUET_CUDART}")
-    endif()
-  else()
+    HINTS ${_wheel_includes} "$ENV{CUDA_HOME}/include" PATHS /usr/local/cuda/include /usr/include)
+  find_library(DUET_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
+    HINTS ${_wheel_libraries} "$ENV{CUDA_HOME}/lib64" PATHS /usr/local/cuda/lib64)
+  if(DUET_CUDNN AND NOT DUET_CUDA_INCLUDE)
     message(WARNING "This LibTorch has CUDA but cuda_runtime_api.h was not found: building for the CPU only. "
       "Set CUDA_HOME to add CUDA.")
+  elseif(DUET_CUDNN)
+    set(DUET_TORCH_CUDA ON)
   endif()
+endif()
+
+if(DUET_TORCH_CUDA)
+  _duet_torch_library(c10_cuda)
+  _duet_torch_library(torch_cuda)
+  # ATen's CUDA headers include those of cuSPARSE, cuSOLVER and others, which the wheels keep apart.
+  set(DUET_CUDA_INCLUDES "${DUET_CUDA_INCLUDE}" ${_wheel_includes})
+  # c10_cuda must stay although nothing names it directly: it registers the CUDA device.
+  target_link_libraries(duet_torch INTERFACE duet_torch::torch duet_torch::torch_cpu duet_torch::c10
+    -Wl,--no-as-needed duet_torch::torch_cuda duet_torch::c10_cuda -Wl,--as-needed)
+  if(DUET_CUDART)
+    target_link_libraries(duet_torch INTERFACE "${DUET_CUDART}")
+  endif()
+else()  # not libtorch.so, which needs libtorch_cuda.so where there is one
+  target_link_libraries(duet_torch INTERFACE duet_torch::torch_cpu duet_torch::c10)
 endif()
 message(STATUS "LibTorch ${DUET_TORCH_VERSION} at ${DUET_TORCH_DIR} (CUDA code: ${DUET_TORCH_CUDA})")

@@ -16,7 +16,7 @@ template <class Options>
 std::string first_changed(const Options& options) {
   const Options defaults{};
   for (const OptionField& field : Options::fields()) {
-    if (field.get && field.get(&options) != field.get(&defaults)) return field.name;
+    if (field.is_member() && field.get(&options) != field.get(&defaults)) return field.name;
   }
   return {};
 }

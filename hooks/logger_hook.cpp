@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <regex>
 #include <set>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/pattern.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "hooks/detail/log_text.h"
@@ -37,16 +37,7 @@ void require_name(const char* field, const std::string& value) {
 }
 
 void check_window(const LogWindowOptions& window) {
-  constexpr std::size_t kLongest = 1000;  // std::regex recurses once per character
-  require<ConfigError>(window.mean_pattern.size() <= kLongest, "[LoggerHook] found a mean_pattern of " +
-                                                                   std::to_string(window.mean_pattern.size()) +
-                                                                   " characters, expected at most 1000; shorten it");
-  try {
-    const std::regex pattern(window.mean_pattern);
-  } catch (const std::regex_error& error) {
-    throw ConfigError("[LoggerHook] found mean_pattern '" + window.mean_pattern + "' (" + error.what() +
-                      "), expected a regular expression; correct it");
-  }
+  const Pattern mean_pattern("[LoggerHook] mean_pattern", window.mean_pattern);
   std::set<std::string> names;
   for (const LogStatistic& statistic : window.custom_cfg) {
     try {

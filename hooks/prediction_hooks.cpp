@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <regex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/concat_text.h"
+#include "base/detail/pattern.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/train_context.h"
@@ -30,8 +30,8 @@
 namespace duet {
 
 bool is_prediction_of_batch(const std::string& name) {
-  static const std::regex kName("batch-[0-9]{6,}\\.safetensors");
-  return std::regex_match(name, kName);
+  static const Pattern kName("batch-[0-9]{6,}\\.safetensors");
+  return kName.matches(name);
 }
 
 namespace {

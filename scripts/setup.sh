@@ -3,13 +3,15 @@
 # Everything it prints goes to stderr; a stage that has nothing to do prints nothing.
 #
 # DUET_TORCH=DIR, or CMAKE_PREFIX_PATH with a LibTorch in it: use that one instead of the pinned wheel in .venv.
+# DUET_CUDA=1|0: install NVIDIA's libraries or not, whatever this machine has.
+# CXX=COMPILER: use that one. clang++-19 takes half the time of g++ 12, and both give the same bits.
 # DUET_JOBS=N: compile N files, run N tests at once.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 packages=(
-  g++ cmake ninja-build ccache mold python3-venv python3-dev
+  clang-19 g++ cmake ninja-build mold python3-venv python3-dev
   libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libgloo-dev libxxhash-dev libpng-dev libjpeg62-turbo-dev
   zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin dataset-fashion-mnist)
 
@@ -67,10 +69,11 @@ install_packages() {
   apt_install "${missing[@]}" || fail 1 "installing packages failed; the whole output is in build/packages.log"
 }
 
-# What the page of `duet report` is opened in. Without one, and where it cannot be installed, that test is skipped.
-install_browser() {
-  ((EUID == 0)) && command -v dpkg-query >/dev/null && [[ -n $(missing_of chromium) ]] || return 0
-  apt_install chromium || say "there is no chromium; the test that opens reports in it is skipped"
+install_for_tests() {
+  local missing
+  ((EUID == 0)) && command -v dpkg-query >/dev/null || return 0
+  mapfile -t missing < <(missing_of "$@")
+  ((${#missing[@]} == 0)) || apt_install "${missing[@]}" || say "there is no ${missing[*]}; tests of it are skipped"
 }
 
 # Sets `torch` to the LibTorch that the user named, or to nothing.
@@ -104,6 +107,13 @@ find_python() {
     "install one, or name a LibTorch of your own in DUET_TORCH"
 }
 
+# What libtorch_cpu.so needs: a fourth of what the wheel asks for.
+cpu_requirements() {
+  awk '/^[a-zA-Z]/ {wanted = /^(torch|nvidia-cuda-runtime|nvidia-cuda-cupti)==/} wanted' "$root/requirements.txt"
+}
+
+has_gpu_driver() { [[ ${DUET_CUDA:-} == 1 || (-z ${DUET_CUDA:-} && -e /proc/driver/nvidia/version) ]]; }
+
 # install_venv FOLDER REQUIREMENTS WHAT [SUFFIX]: a virtual environment that holds the pinned packages; several lists
 # may share one, each with a SUFFIX of its own. The stamp is written last, and a set-up that was broken off installs
 # all of its list again.
@@ -125,22 +135,32 @@ install_venv() {
   printf '%s\n' "$stamp" >"$venv/.duet-stamp$suffix"
 }
 
-# Packages and a LibTorch.
+# Packages and a LibTorch, with NVIDIA's libraries where there is a driver. What imports torch (tests, the Python package)
+# needs them anyway: prepare all.
 prepare() {
   install_packages
   find_own_torch
-  if [[ -z $torch ]]; then
+  [[ -z $torch ]] || return 0
+  if [[ ${1:-} == all || -e $root/.venv/.duet-stamp ]] || has_gpu_driver; then
     install_venv "$root/.venv" "$root/requirements.txt" "torch 2.11.0 (4.6 GB)"
+  else
+    cpu_requirements >"$root/build/requirements-cpu.txt"
+    install_venv "$root/.venv" "$root/build/requirements-cpu.txt" "the CPU half of torch 2.11.0 (1.2 GB)" -cpu
   fi
 }
 
-# A browser, and the foreign readers of duet's files. With a LibTorch of the user's own there is no .venv to put them into: the tests
+# The foreign readers of duet's files. With a LibTorch of the user's own there is no .venv to put them into: the tests
 # on them are then skipped.
 prepare_tests() {
-  install_browser
   if [[ -z $torch ]]; then
     install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests use of other programs (105 MB)" -tests
   fi
+}
+
+# A browser, sanitizers for clang, and what builds the site. What cannot be installed here is skipped by the tests.
+prepare_slow_tests() {
+  install_for_tests libclang-rt-19-dev chromium
+  [[ -n $torch ]] || install_docs
 }
 
 # What the site of docs/ is built with.
@@ -162,9 +182,11 @@ jobs() {
 # configure PRESET [CMAKE-ARGS...]: once, and again when the LibTorch, the presets or the arguments change. Ninja sees to
 # the rest.
 configure() {
-  local preset=$1 folder="$root/build/$1" stamp
+  local preset=$1 folder="$root/build/$1" stamp full=""
   shift
-  stamp="$torch $(sha256sum <"$root/CMakePresets.json")${*:+ $*}"
+  [[ -n ${CXX:-} ]] || ! command -v clang++-19 >/dev/null || local -x CXX=clang++-19
+  [[ -e $root/.venv/.duet-stamp ]] && full=" with CUDA"
+  stamp="$torch$full ${CXX:-} $(sha256sum <"$root/CMakePresets.json")${*:+ $*}"
   [[ -e $folder/build.ninja && -e $folder/.duet-stamp && $(<"$folder/.duet-stamp") == "$stamp" ]] && return
   say "configuring build/$preset${torch:+ with the LibTorch in $torch}"
   mkdir -p "$folder"

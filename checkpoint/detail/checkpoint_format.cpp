@@ -5,12 +5,12 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <regex>
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
 #include "base/detail/concat_text.h"
+#include "base/detail/pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "io/bounded_json.h"
@@ -193,14 +193,12 @@ std::vector<std::string> files_for(const std::vector<std::string>& tensors) {
 
 std::optional<FolderName> parse_folder_name(const std::string& name) {
   // Without leading zeros, so that a number has one name.
-  static const std::regex pattern(R"(step-(0|[1-9]\d*)(\.(tmp|old)\.[^]{32})?)");
-  constexpr size_t kLongest = 80;
-  std::smatch parts;
-  if (name.size() > kLongest || !std::regex_match(name, parts, pattern)) return std::nullopt;
-  const auto step = parse_number<int64_t>(parts.str(1));
+  static const Pattern pattern(R"(step-(0|[1-9]\d*)(\.(tmp|old)\.[^]{32})?)");
+  const auto parts = pattern.groups_of(name);
+  const auto step = parts ? parse_number<int64_t>((*parts)[1]) : std::nullopt;
   if (!step) return std::nullopt;
-  if (!parts[2].matched) return FolderName{*step, FolderName::Kind::kComplete};
-  return FolderName{*step, parts.str(3) == "tmp" ? FolderName::Kind::kTemporary : FolderName::Kind::kAside};
+  if ((*parts)[2].empty()) return FolderName{*step, FolderName::Kind::kComplete};
+  return FolderName{*step, (*parts)[3] == "tmp" ? FolderName::Kind::kTemporary : FolderName::Kind::kAside};
 }
 
 std::string encode_manifest(const Manifest& manifest) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cctype>
-#include <regex>
 #include <c10/util/StringUtil.h>
+#include "base/detail/pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
@@ -15,11 +15,10 @@ namespace {
 
 // Whether YAML reads the plain scalar `text` as a number, or as true or false.
 bool is_number_or_bool(const std::string& text) {
-  static const std::regex kTyped(
+  static const Pattern kTyped(
       R"([-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0x[\da-fA-F]+|0o[0-7]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|)"
       R"(true|True|TRUE|false|False|FALSE)");
-  constexpr std::size_t kLongest = 64;  // of a number that somebody writes; the pattern needs stack for every character
-  return text.size() <= kLongest && std::regex_match(text, kTyped);
+  return kTyped.matches(text);
 }
 
 // Names of types begin with a capital letter.

@@ -2,9 +2,9 @@
 #include <cctype>
 #include <cstdlib>
 #include <iterator>
-#include <regex>
 #include <string_view>
 #include <c10/util/StringUtil.h>
+#include "base/detail/pattern.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
 
@@ -117,14 +117,13 @@ class Filler {
 
 // mmengine's variables, {{ fileDirname }}, {{ $NAME:default }} and {{ _base_.key }}, would be taken literally.
 void refuse_variables(const Data& data) {
-  constexpr std::size_t kLongest = 200;  // std::regex recurses once per character
-  static const std::regex kVariable(
+  constexpr std::size_t kLongest = 200;
+  static const Pattern kVariable(
       R"(\{\{\s*(file(Dirname|Basename|BasenameNoExtension|Extname)|_base_\.[^{}]*|\$[^{}]*)\s*\}\})");
   for (std::size_t at = data.text.find("{{"); at != std::string::npos; at = data.text.find("{{", at + 1)) {
-    const std::string rest = data.text.substr(at, kLongest);
-    std::smatch found;
-    if (!std::regex_search(rest, found, kVariable, std::regex_constants::match_continuous)) continue;
-    fail_at(data, c10::str("has '", found.str(),
+    const std::string variable = kVariable.prefix_of(data.text.substr(at, kLongest));
+    if (variable.empty()) continue;
+    fail_at(data, c10::str("has '", variable,
                            "', which is not filled in, expected ${env:NAME} or ${env:NAME,default} for what "
                            "differs between machines; a base's values are inherited with _base_: FILE"));
   }

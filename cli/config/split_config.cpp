@@ -35,7 +35,7 @@ std::string value_of(const ConfigNode& node, const std::string& key) {
   if (node.child(key).is_set()) return node.child(key).text();
   const AnyOptions* options = options_of("dataset", node.child("type").text());
   const OptionField* field = options == nullptr ? nullptr : options->fields().find(key);
-  return field == nullptr || !field->get ? "" : text_of(field->get(options->data()));
+  return field == nullptr || !field->is_member() ? "" : text_of(field->get(options->data()));
 }
 
 bool are_equal(const std::string& a, const std::string& b) {

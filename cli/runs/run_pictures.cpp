@@ -6,11 +6,11 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <regex>
 #include <system_error>
 #include <tuple>
 #include <utility>
 #include <ATen/core/Tensor.h>
+#include "base/detail/pattern.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/png.h"
@@ -30,11 +30,10 @@ struct PictureFile {
 };
 
 std::optional<PictureFile> named(const std::filesystem::path& path) {
-  static const std::regex kName("(val|test|predict)_(.+)_([0-9]{1,18})\\.png");
-  std::smatch parts;
-  const std::string name = path.filename().string();
-  if (!std::regex_match(name, parts, kName)) return std::nullopt;
-  return PictureFile{{.pass = parts[1], .sample = parts[2], .step = std::stoll(parts[3])}, path};
+  static const Pattern kName("(val|test|predict)_(.+)_([0-9]{1,18})\\.png");
+  const auto parts = kName.groups_of(path.filename().string());
+  if (!parts) return std::nullopt;
+  return PictureFile{{.pass = (*parts)[1], .sample = (*parts)[2], .step = std::stoll((*parts)[3])}, path};
 }
 
 // Samples in their order: numbers by their value.

@@ -45,16 +45,20 @@ inline Ints select(Mask mask, Ints yes, Ints no) { return _mm256_blendv_epi8(no,
 
 inline Floats add(Floats first, Floats second) {
   Floats sum;
-  asm("vaddps %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
+  asm("%{vex3%} vaddps %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
   return sum;
 }
 inline Floats multiply(Floats first, Floats second) {
   Floats product;
-  asm("vmulps %2, %1, %0" : "=x"(product) : "x"(first), "x"(second));
+  asm("%{vex3%} vmulps %2, %1, %0" : "=x"(product) : "x"(first), "x"(second));
   return product;
 }
 inline Floats divide(Floats value, Floats by) { return _mm256_div_ps(value, by); }
-inline Floats subtract(Floats from, Floats value) { return _mm256_sub_ps(from, value); }
+inline Floats subtract(Floats from, Floats value) {
+  Floats difference;
+  asm("%{vex3%} vsubps %2, %1, %0" : "=x"(difference) : "x"(from), "x"(value));
+  return difference;
+}
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
   asm("vfmadd132ps %2, %1, %0" : "+x"(a) : "x"(c), "x"(b));
   return a;
@@ -116,7 +120,7 @@ struct Sums {
 };
 inline __m256d add_doubles(__m256d first, __m256d second) {
   __m256d sum;
-  asm("vaddpd %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
+  asm("%{vex3%} vaddpd %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
   return sum;
 }
 inline void add_to(Sums& sums, Floats values) {

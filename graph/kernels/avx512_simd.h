@@ -44,7 +44,11 @@ inline Floats multiply(Floats first, Floats second) {
   asm("vmulps %2, %1, %0" : "=v"(product) : "v"(first), "v"(second));
   return product;
 }
-inline Floats subtract(Floats from, Floats value) { return _mm512_sub_ps(from, value); }
+inline Floats subtract(Floats from, Floats value) {
+  Floats difference;
+  asm("vsubps %2, %1, %0" : "=v"(difference) : "v"(from), "v"(value));
+  return difference;
+}
 // a * b + c
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
   asm("vfmadd132ps %2, %1, %0" : "+v"(a) : "v"(c), "v"(b));

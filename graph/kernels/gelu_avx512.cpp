@@ -1,6 +1,6 @@
 #include <dlfcn.h>
-#include <immintrin.h>
 #include <math.h>
+#include "graph/kernels/avx512_simd.h"
 #include "graph/kernels/fast_kernels.h"
 
 // Compiled with AVX-512 instructions: nothing here runs before fast_gelu_kernels() has asked the CPU.
@@ -13,7 +13,6 @@ namespace duet {
 
 namespace {
 
-constexpr int64_t kLanes = 16;
 constexpr float kBeta = 0.7978845608028654F;  // sqrt(2 / pi)
 constexpr float kKappa = 0.044715F;
 
@@ -23,13 +22,12 @@ VectorTanh vector_tanh = nullptr;
 
 void forward_pair(const float* x, float* tanh, float* y) {
   for (int64_t i = 0; i < 2 * kLanes; i += kLanes) {
-    const __m512 v = _mm512_loadu_ps(x + i);
-    const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(v, v), v);
-    const __m512 inner = _mm512_mul_ps(_mm512_set1_ps(kBeta), _mm512_fmadd_ps(cube, _mm512_set1_ps(kKappa), v));
-    const __m512 t = vector_tanh(inner);
-    _mm512_storeu_ps(tanh + i, t);
-    const __m512 half = _mm512_mul_ps(_mm512_set1_ps(0.5F), _mm512_loadu_ps(x + i));
-    _mm512_storeu_ps(y + i, _mm512_mul_ps(half, _mm512_add_ps(_mm512_set1_ps(1.0F), t)));
+    const Floats v = load(x + i);
+    const Floats cube = multiply(multiply(v, v), v);
+    const Floats t = vector_tanh(multiply(broadcast(kBeta), multiply_add(cube, broadcast(kKappa), v)));
+    store(tanh + i, t);
+    const Floats half = multiply(broadcast(0.5F), load(x + i));
+    store(y + i, multiply(half, add(broadcast(1.0F), t)));
   }
 }
 
@@ -38,24 +36,23 @@ void forward(const float* x, float* tanh, float* y, int64_t count) {
   for (; i + 2 * kLanes <= count; i += 2 * kLanes) forward_pair(x + i, tanh + i, y + i);
   for (; i < count; ++i) {
     const float cube = x[i] * x[i] * x[i];
-    tanh[i] = tanhf(kBeta * __builtin_fmaf(cube, kKappa, x[i]));
-    y[i] = 0.5F * x[i] * (1.0F + tanh[i]);
+    tanh[i] = tanhf(kBeta * multiply_add(cube, kKappa, x[i]));
+    y[i] = multiply(0.5F * x[i], 1.0F + tanh[i]);
   }
 }
 
 void backward_pair(const float* grad, const float* x, const float* tanh, float* grad_x) {
-  const __m512 one = _mm512_set1_ps(1.0F);
-  const __m512 half = _mm512_set1_ps(0.5F);
+  const Floats one = broadcast(1.0F);
+  const Floats half = broadcast(0.5F);
   for (int64_t i = 0; i < 2 * kLanes; i += kLanes) {
-    const __m512 v = _mm512_loadu_ps(x + i);
-    const __m512 t = _mm512_loadu_ps(tanh + i);
-    const __m512 square = _mm512_mul_ps(v, v);
-    const __m512 inner_derivative =
-        _mm512_mul_ps(_mm512_set1_ps(kBeta), _mm512_fmadd_ps(square, _mm512_set1_ps(3.0F * kKappa), one));
-    const __m512 tanh_derivative = _mm512_fnmadd_ps(t, t, one);
-    const __m512 right = _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(half, v), tanh_derivative), inner_derivative);
-    const __m512 derivative = _mm512_fmadd_ps(_mm512_add_ps(one, t), half, right);
-    _mm512_storeu_ps(grad_x + i, _mm512_mul_ps(_mm512_loadu_ps(grad + i), derivative));
+    const Floats v = load(x + i);
+    const Floats t = load(tanh + i);
+    const Floats inner_derivative =
+        multiply(broadcast(kBeta), multiply_add(multiply(v, v), broadcast(3.0F * kKappa), one));
+    const Floats tanh_derivative = subtract_product(t, t, one);
+    const Floats right = multiply(multiply(multiply(half, v), tanh_derivative), inner_derivative);
+    const Floats derivative = multiply_add(add(one, t), half, right);
+    store(grad_x + i, multiply(derivative, load(grad + i)));
   }
 }
 
@@ -65,8 +62,8 @@ void backward(const float* grad, const float* x, const float* tanh, float* grad_
   for (; i < count; ++i) {
     const float inner_derivative = kBeta * __builtin_fmaf(x[i] * x[i], 3.0F * kKappa, 1.0F);
     const float tanh_derivative = __builtin_fmaf(-tanh[i], tanh[i], 1.0F);
-    const float right = 0.5F * x[i] * tanh_derivative * inner_derivative;
-    grad_x[i] = grad[i] * __builtin_fmaf(1.0F + tanh[i], 0.5F, right);
+    const float right = multiply(multiply(0.5F * x[i], tanh_derivative), inner_derivative);
+    grad_x[i] = multiply(multiply_add(1.0F + tanh[i], 0.5F, right), grad[i]);
   }
 }
 

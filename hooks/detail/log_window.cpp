@@ -1,9 +1,9 @@
 #include "hooks/detail/log_window.h"
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include "base/detail/pattern.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -20,7 +20,7 @@ std::size_t kept_for(int64_t window_size) {
 }  // namespace
 
 LogWindow::Key LogWindow::make_key(const std::string& name, bool measured) const {
-  const bool smoothed = measured || std::regex_search(name, std::regex(options_.mean_pattern));
+  const bool smoothed = measured || Pattern("[LoggerHook] mean_pattern", options_.mean_pattern).found_in(name);
   std::vector<Statistic> statistics;
   statistics.push_back({{name, smoothed ? "mean" : "current", smoothed ? options_.window_size : 1, name}, measured});
   for (const LogStatistic& own : options_.custom_cfg) {

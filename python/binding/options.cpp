@@ -100,10 +100,10 @@ void set_fields(const OptionFields& fields, void* options, const py::dict& argum
     if (field == nullptr && name.ends_with('_') && python_name(name.substr(0, name.size() - 1)) == name) {
       field = fields.find(name.substr(0, name.size() - 1));
     }
-    if (field == nullptr || !field->set) {
+    if (field == nullptr || !field->is_member()) {
       std::vector<std::string> names;
       for (const OptionField& known : fields) {
-        if (known.set) names.push_back(known.name);
+        if (known.is_member()) names.push_back(known.name);
       }
       throw ConfigError("[" + fields.name() + "] there is no option '" + name + "'; " + known_and_nearest(name, names));
     }
@@ -116,7 +116,7 @@ std::string repr_of(const OptionFields& fields, const void* options, const std::
   std::string text = name + "(";
   bool first = true;
   for (const OptionField& field : fields) {
-    if (!field.get) continue;
+    if (!field.is_member()) continue;
     text += (first ? "" : ", ") + python_name(field.name) + "=" +
             py::cast<std::string>(py::repr(to_python(field.get(options))));
     first = false;
@@ -127,7 +127,7 @@ std::string repr_of(const OptionFields& fields, const void* options, const std::
 std::string doc_of(const OptionFields& fields, const void* defaults, const std::string& name, const char* summary) {
   std::string text = std::string(summary) + "\n\n" + repr_of(fields, defaults, name) + "\n\n";
   for (const OptionField& field : fields) {
-    if (!field.get) continue;
+    if (!field.is_member()) continue;
     const std::string expected = field.kind == Kind::kBool ? "True or False" : expected_of(field);
     text += python_name(field.name) + ": " + field.meaning + " (" + expected + ")\n";
   }

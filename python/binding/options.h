@@ -35,7 +35,7 @@ py::class_<Options> bind_options(py::module_& module, const char* name, const ch
   }));
   py::dict fallbacks;  // for those who read the class: some options have no default that would be valid
   for (const OptionField& field : fields) {
-    if (!field.get) continue;
+    if (!field.is_member()) continue;
     const std::string attribute = python_name(field.name);
     fallbacks[attribute.c_str()] = to_python(field.get(&defaults));
     bound.def_property(

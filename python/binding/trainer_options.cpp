@@ -174,7 +174,7 @@ std::map<std::string, Reader> readers() {
   add("default_hooks", [](TrainerArguments& a, const py::handle& o) { a.default_hooks = py::cast<bool>(o); });
   const auto add_fields = [&add](const OptionFields& fields, auto options_in) {
     for (const OptionField& field : fields) {
-      if (!field.set) continue;
+      if (!field.is_member()) continue;
       add(field.name.c_str(), [&field, options_in](TrainerArguments& a, const py::handle& o) {
         field.set(options_in(a), to_option(a.caller, field, o));
       });

@@ -162,7 +162,7 @@ TEST_P(StepOptions, ActOrAreRefusedByName) {
 TEST(GraphStepOptions, ThoseOfALoopAndOfRanksAreRefusedByName) {
   const auto walk = [](const OptionFields& fields, auto options_in) {
     for (const OptionField& field : fields) {
-      if (!field.set) continue;
+      if (!field.is_member()) continue;
       TrainerOptions options = base();
       field.set(options_in(options), other_than(field.get(options_in(options))));
       const std::string outcome = outcome_of(Entry::kGraphStep, options);

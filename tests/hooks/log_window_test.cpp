@@ -154,8 +154,9 @@ TEST(LogWindow, RefusesBadOptions) {
     expect_error<ConfigError>([&] { check_options(LoggerHookOptions{.window = options}); }, parts);
   };
   refused({.window_size = 0}, {"window_size is 0", ">= 1"});
-  refused({.mean_pattern = "("}, {"mean_pattern '('"});
-  refused({.mean_pattern = std::string(400'000, '(')}, {"mean_pattern of 400000 characters", "at most 1000"});
+  refused({.mean_pattern = "("}, {"mean_pattern has '('"});
+  refused({.mean_pattern = std::string(400'000, '(')},
+          {"mean_pattern has a pattern of 400000 characters", "at most 1000"});
   refused({.custom_cfg = {{.data_src = ""}}}, {"data_src"});
   refused({.custom_cfg = {{"loss", "meen"}}}, {"method_name is 'meen'", "median", "'loss'"});
   refused({.custom_cfg = {{"loss", "mean", -2}}}, {"window_size is -2"});
