@@ -48,25 +48,23 @@ target_include_directories(duet_torch SYSTEM INTERFACE
 target_link_options(duet_torch INTERFACE "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state")
 target_compile_features(duet_torch INTERFACE cxx_std_20)
 
-# CUDA: libraries of this LibTorch plus headers from its sibling wheels or from a toolkit. cuDNN stands for all of NVIDIA's
-# libraries: no toolkit has it. Without them a wheel is used for its CPU half, which needs none.
+# CUDA: libraries of this LibTorch plus headers from its sibling wheels or from a toolkit. Of a wheel that has only some of
+# NVIDIA's libraries beside it the CPU half is used, which needs no others.
 set(DUET_TORCH_CUDA OFF)
 set(DUET_CUDA_INCLUDES)
 set(_wheels "${DUET_TORCH_DIR}/../nvidia")
-if(EXISTS "${DUET_TORCH_DIR}/lib/libtorch_cuda.so")
+if(EXISTS "${DUET_TORCH_DIR}/lib/libtorch_cuda.so" AND (EXISTS "${_wheels}/cudnn" OR NOT EXISTS "${_wheels}"))
   file(GLOB _wheel_includes "${_wheels}/*/include")
   file(GLOB _wheel_libraries "${_wheels}/*/lib")
-  unset(DUET_CUDNN CACHE)
-  find_library(DUET_CUDNN NAMES cudnn libcudnn.so.9 HINTS "${DUET_TORCH_DIR}/lib" ${_wheel_libraries} "$ENV{CUDA_HOME}/lib64")
   find_path(DUET_CUDA_INCLUDE NAMES cuda_runtime_api.h
     HINTS ${_wheel_includes} "$ENV{CUDA_HOME}/include" PATHS /usr/local/cuda/include /usr/include)
   find_library(DUET_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
     HINTS ${_wheel_libraries} "$ENV{CUDA_HOME}/lib64" PATHS /usr/local/cuda/lib64)
-  if(DUET_CUDNN AND NOT DUET_CUDA_INCLUDE)
+  if(DUET_CUDA_INCLUDE)
+    set(DUET_TORCH_CUDA ON)
+  else()
     message(WARNING "This LibTorch has CUDA but cuda_runtime_api.h was not found: building for the CPU only. "
       "Set CUDA_HOME to add CUDA.")
-  elseif(DUET_CUDNN)
-    set(DUET_TORCH_CUDA ON)
   endif()
 endif()
 

@@ -193,10 +193,10 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
   executor_->on_stream([&] {
     step_->begin(micro_batches);
-    const StepPath path =
-        ranks_->common_path(executor_->choose(micro_batches, *observer_), executor_->ranks_need_same_path());
-    result_ = with_place({"train step", progress.step, task(), *step_, micro_batches.batches}, [&] {
-      return marking_suspects(context_.branch, [&] { return executor_->run(path, micro_batches, *observer_); });
+    StepPlan plan = executor_->choose(micro_batches, *observer_);
+    plan.path = ranks_->common_path(plan.path, executor_->ranks_need_same_path());
+    result_ = with_place({"train step", progress.step, *step_, micro_batches.batches}, [&] {
+      return marking_suspects(context_.branch, [&] { return executor_->run(plan, micro_batches, *observer_); });
     });
     step_->end();
   });
@@ -317,9 +317,8 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
   const MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);
   require<DataError>(micro_batches.total > 0,
                      "[BaseTrainer] explain() got no micro-batch with a weight above 0; give at least one");
-  StepExplanation explanation =
-      with_place({"train step", context_.progress.step, task(), *step_, micro_batches.batches},
-                 [&] { return executor_->explain(*step_, micro_batches, *observer_); });
+  StepExplanation explanation = with_place({"train step", context_.progress.step, *step_, micro_batches.batches},
+                                           [&] { return executor_->explain(*step_, micro_batches, *observer_); });
   explanation.mode = context_.mode;
   for (const HookPoint point : {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep}) {
     StepExplanation::Split split{to_string(point), {}};

@@ -55,9 +55,7 @@ struct GraphStep::Parts {
         executors(step, step.device(), graph_executor_with(graph)),
         executor(&executors.in(Mode::kGraph)) {}
 
-  StepPlace place(const MicroBatches& micro_batches) {
-    return {"step", steps, step.task(), step, micro_batches.batches};
-  }
+  StepPlace place(const MicroBatches& micro_batches) { return {"step", steps, step, micro_batches.batches}; }
   MicroBatches prepare(std::vector<Batch> batches) {
     MicroBatches prepared = reader.prepare(std::move(batches), steps);
     require<DataError>(prepared.total > 0,
@@ -68,8 +66,8 @@ struct GraphStep::Parts {
   void run(std::vector<Batch> micro_batches) {
     const MicroBatches prepared = prepare(std::move(micro_batches));
     step.begin(prepared);
-    const StepPath path = executor->choose(prepared, observer);
-    result = with_place(place(prepared), [&] { return executor->run(path, prepared, observer); });
+    const StepPlan plan = executor->choose(prepared, observer);
+    result = with_place(place(prepared), [&] { return executor->run(plan, prepared, observer); });
     step.end();
     ++steps;
   }

@@ -11,8 +11,8 @@ class EagerExecutor : public StepExecutor {
  public:
   explicit EagerExecutor(StepCode& code) : code_(code) {}
 
-  StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
-  StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
+  StepPlan choose(const MicroBatches&, const StepObserver&) override { return {}; }
+  StepResult run(const StepPlan&, const MicroBatches& micro_batches, StepObserver& observer) override {
     std::optional<StepLock::Step> lock;  // a random op fails while another thread captures
     if (!code_.weights().empty() && code_.weights().front().second.is_cuda()) lock.emplace();
     return code_.run(micro_batches, observer);

@@ -158,9 +158,8 @@ void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
     const Batch batch = reader.to_device(*host);
     context.evaluation.batch = &batch;
     hooks.call(pass.point(kBeforeIter), context);
-    const NamedTensors outputs =
-        with_place({pass.batch_name, index, context.task, forward.code(pass.kind), {&batch, 1}},
-                   [&] { return pass.visit(batch, *host); });
+    const NamedTensors outputs = with_place({pass.batch_name, index, forward.code(pass.kind), {&batch, 1}},
+                                            [&] { return pass.visit(batch, *host); });
     context.evaluation.outputs = &outputs;
     hooks.call(pass.point(kAfterIter), context);
     context.evaluation.outputs = nullptr;
@@ -252,9 +251,8 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
 Batch Evaluator::predict(const Batch& batch) {
   const EvaluationMode::Scope evaluates(parts_.forward.evaluation_mode());
   const Batch moved = parts_.reader.to_device(batch);
-  NamedTensors outputs =
-      with_place({"prediction batch", 0, parts_.context.task, parts_.forward.code(CodeKind::kPrediction), {&moved, 1}},
-                 [&] { return parts_.forward.run(CodeKind::kPrediction, moved); });
+  NamedTensors outputs = with_place({"prediction batch", 0, parts_.forward.code(CodeKind::kPrediction), {&moved, 1}},
+                                    [&] { return parts_.forward.run(CodeKind::kPrediction, moved); });
   Batch predicted;
   for (auto& [name, tensor] : outputs) predicted.set(name, std::move(tensor));
   predicted.set_sample_ids(batch.sample_ids());

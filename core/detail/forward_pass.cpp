@@ -42,15 +42,6 @@ StepResult ForwardPass::run(const MicroBatches& micro_batches, StepObserver& /*o
   return result;
 }
 
-void ForwardPass::retrace(std::span<const Batch> batches, std::size_t& index) {
-  StepObserver nobody;
-  for (index = 0; index < batches.size(); ++index) {
-    MicroBatches one;
-    one.batches.push_back(batches[index]);
-    run(one, nobody);
-  }
-}
-
 void ForwardPass::append_key(std::vector<int64_t>& key) const {
   key.push_back(at::autocast::is_autocast_enabled(device_.type()) ? 1 : 0);  // asked for inside a step
   task_.append_key(key);

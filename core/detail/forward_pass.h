@@ -43,7 +43,6 @@ class ForwardPass : public StepCode {
 
   StepResult run(const MicroBatches& micro_batches, StepObserver& observer) override;
   CodeKind kind() const override { return kind_; }
-  void retrace(std::span<const Batch> batches, std::size_t& index) override;
   void append_key(std::vector<int64_t>& key) const override;
   // It exchanges nothing with others.
   Communicator& communicator() const override { return *one_process(); }

@@ -99,7 +99,7 @@ void NonFiniteTracer::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet
   for (std::size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
     for_each_number_tensor((*stack)[i], [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
   }
-  judge(call, outputs);
+  check_output(call, outputs);
 }
 
 std::optional<NonFiniteTracer::Numbers> NonFiniteTracer::read(const Call& call, const at::Tensor& tensor) {
@@ -122,7 +122,7 @@ std::optional<NonFiniteTracer::Numbers> NonFiniteTracer::read(const Call& call, 
   return numbers;
 }
 
-void NonFiniteTracer::judge(const Call& call, const std::vector<at::Tensor>& outputs) {
+void NonFiniteTracer::check_output(const Call& call, const std::vector<at::Tensor>& outputs) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (const at::Tensor& output : outputs) {

@@ -34,7 +34,7 @@ class NonFiniteTracer : private OpListener {
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
   // Of a tensor that the op reads. Nothing: it was not finite before the step, which is what was looked for.
   std::optional<Numbers> read(const Call& call, const at::Tensor& tensor);
-  void judge(const Call& call, const std::vector<at::Tensor>& outputs);
+  void check_output(const Call& call, const std::vector<at::Tensor>& outputs);
   void see(const at::Tensor& tensor, Numbers numbers);
   void find(const Call& call, const at::Tensor& bad, std::vector<at::Tensor> outputs);
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,9 +88,8 @@ class StepCode {
   // Why run() cannot be captured at all, in words for the user; empty: it can.
   virtual std::string why_not_captured() const { return {}; }
 
-  // Runs what failed once more, to find out where: forward and backward of each batch, whose number `index` is. Changes
-  // no weight and no gradient.
-  virtual void retrace(std::span<const Batch> batches, std::size_t& index) = 0;
+  // The micro-batch that its host code is at, for errors.
+  virtual std::size_t micro_batch() const { return 0; }
 
   // The ranks that run it together.
   virtual Communicator& communicator() const = 0;
@@ -104,6 +102,9 @@ class StepCode {
   virtual NamedTensors mutable_state() const = 0;
 };
 
+// A replay adds this and the op's name to the context of an error that an op throws (c10::Error::add_context).
+inline const std::string kReplayedOp = "in the replay of ";
+
 // How one step is run.
 enum class StepPath {
   kEager,             // op by op
@@ -111,6 +112,12 @@ enum class StepPath {
   kReplay,            // the recording
   kCheckAndReplay,    // the recording, after the host code was run without kernels and compared with it
   kReplayAndCompare,  // the recording and op by op, from one snapshot, compared bit by bit
+};
+
+// What an executor has decided about the next step.
+struct StepPlan {
+  StepPath path = StepPath::kEager;
+  void* recording = nullptr;  // the executor's own: what it is about
 };
 
 // Steps that are done may have been wrong, all but those up to `sound_step`.
@@ -128,9 +135,10 @@ class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
   // Decides how it runs next. Changes no weight; every path is a real step with the same result.
-  virtual StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) = 0;
-  // `path` is what choose() said for this step, kReplayAndCompare instead of kReplay, or kEager, which always works.
-  virtual StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) = 0;
+  virtual StepPlan choose(const MicroBatches& micro_batches, const StepObserver& observer) = 0;
+  // `plan` is what choose() said for this step, its path perhaps kReplayAndCompare instead of kReplay, or kEager, which
+  // always works.
+  virtual StepResult run(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer) = 0;
   // Runs `work` where its steps run, in the order of the caller's work: on a device that may be a stream of its own,
   // and autograd's nodes belong to the stream that they are made on.
   virtual void on_stream(const std::function<void()>& work) { work(); }

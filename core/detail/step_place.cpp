@@ -1,16 +1,13 @@
 #include "core/detail/step_place.h"
 #include <optional>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_tap.h"
 #include "base/detail/text.h"
-#include "base/device.h"
 #include "base/error.h"
-#include "core/detail/op_finder.h"
 #include "io/plain_tensor.h"
 
 namespace duet {
@@ -28,9 +25,28 @@ class PlacedError : public StepError {
 // An error of an op, in words.
 struct OpError {
   std::string message;         // one line
+  std::string op{};            // "addmm"; empty: not known
+  bool replayed = false;       // whose host code has not run
+  bool backward = false;       // it ran in the backward pass
   bool about_index = false;    // a label or token out of range
   std::exception_ptr cause{};  // in the language that the task is written in
 };
+
+std::string replayed_op(const c10::Error& error) {
+  for (const std::string& context : error.context()) {
+    if (context.starts_with(kReplayedOp)) return context.substr(context.rfind(':') + 1);
+  }
+  return {};
+}
+
+// The innermost frame of LibTorch's own stack trace that calls an op names it.
+std::string called_op(const c10::Error& error) {
+  constexpr std::string_view kCall = "at::_ops::";
+  const std::string text = error.what();
+  const std::size_t begin = text.find(kCall);
+  if (begin == std::string::npos) return {};
+  return text.substr(begin + kCall.size(), text.find("::", begin + kCall.size()) - begin - kCall.size());
+}
 
 // Nothing for errors of users' own code, of memory, devices and other ranks.
 std::optional<OpError> op_error(const std::exception_ptr& error) {
@@ -42,7 +58,12 @@ std::optional<OpError> op_error(const std::exception_ptr& error) {
   } catch (const c10::Error& torch_error) {
     const std::string line = first_line(torch_error);
     if (holds(line, "allocate memory") || holds(line, "CUDA error")) return std::nullopt;
-    return OpError{line, dynamic_cast<const c10::IndexError*>(&torch_error) != nullptr};
+    const std::string replayed = replayed_op(torch_error);
+    return OpError{.message = line,
+                   .op = replayed.empty() ? called_op(torch_error) : replayed,
+                   .replayed = !replayed.empty(),
+                   .backward = holds(torch_error.what(), "autograd::Engine"),
+                   .about_index = dynamic_cast<const c10::IndexError*>(&torch_error) != nullptr};
   } catch (const PlacedError&) {
   } catch (const StepError& step_error) {
     const std::string line = step_error.what();
@@ -54,76 +75,6 @@ std::optional<OpError> op_error(const std::exception_ptr& error) {
   } catch (...) {
   }
   return std::nullopt;
-}
-
-// What a forward pass moves besides gradients.
-class Moved {
- public:
-  explicit Moved(const Task& task) : buffers_(task.named_buffers()), random_(random_state()) {
-    for (const auto& buffer : buffers_) before_.push_back(buffer.second.clone());
-  }
-  void put_back() const {
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].second.copy_(before_[i]);
-    set_random_state(random_);
-  }
-
- private:
-  NamedTensors buffers_;
-  std::vector<at::Tensor> before_;
-  StateDict random_;
-};
-
-// Where the code fails when it runs once more.
-struct Trace {
-  FailedOp op{};
-  std::size_t micro_batch = 0;
-  std::exception_ptr error{};
-  bool ran_well = false;  // this time
-};
-
-// Other ranks would have to take part in it.
-bool may_run_again(const StepPlace& place) {
-  return place.code.communicator().is_alone() && !OpTap::is_active() && !OpFinder::is_watching();
-}
-
-Trace run_again(const StepPlace& place) {
-  Trace trace;
-  const auto failed = caught([&] {
-    const Moved moved(place.task);
-    {
-      OpFinder finder(place.task);
-      trace.error = caught([&] { place.code.retrace(place.batches, trace.micro_batch); });
-      trace.op = finder.found();
-      if (trace.op.op.empty()) trace.op.parameter = finder.last_parameter();
-    }
-    moved.put_back();
-  });
-  if (!failed && trace.error) return trace;
-  return {.ran_well = !failed};
-}
-
-// "'head' (Linear)" of "head.weight".
-std::string layer_of(const std::string& parameter, const Task& task) {
-  const std::size_t dot = parameter.rfind('.');
-  const std::string path = dot == std::string::npos ? std::string() : parameter.substr(0, dot);
-  std::string type;
-  for (const ModuleInfo& module : task.modules()) {
-    if (module.path == path) type = module.type;
-  }
-  if (type.ends_with("Impl")) type.resize(type.size() - 4);
-  if (path.empty()) return type.empty() ? "the model" : type;
-  return "'" + path + "'" + (type.empty() ? "" : " (" + type + ")");
-}
-
-// " addmm failed in 'head' (Linear)".
-std::string where(const Trace& trace, const Task& task) {
-  if (!trace.error) return {};
-  std::string text = trace.op.op.empty() ? "" : " " + trace.op.op + " failed";
-  const std::string backward = trace.op.backward ? " in the backward pass" : "";
-  if (trace.op.parameter.empty() || (trace.op.backward && !trace.op.reads)) return text + backward;
-  const char* const relation = trace.op.backward ? " of " : trace.op.reads ? " in " : " after ";
-  return text + backward + relation + layer_of(trace.op.parameter, task);
 }
 
 // "image float32 [8, 1, 28, 28], target int64 [8]".
@@ -160,14 +111,10 @@ std::string cast_of(const std::string& message, const Batch& batch) {
   return "cast: {" + name + ": " + file_type(wanted)->dtype + "}";
 }
 
-std::string way_out(const OpError& error, const Batch& batch, bool ran_well_again) {
+std::string way_out(const OpError& error, const Batch& batch) {
   if (is_about_index(error)) {
     return "Expected labels and tokens that the model has a place for; correct the data, or the model's num_classes or "
            "vocab_size";
-  }
-  if (ran_well_again) {
-    return "The model and its loss did not fail when they ran once more: look at hooks, metrics and the optimizer, and "
-           "at what this step's code does only once";
   }
   if (holds(error.message, "dtype") || holds(error.message, "scalar type") || holds(error.message, "data type")) {
     return "Expected another dtype; cast the tensor in the data, in a config by " + cast_of(error.message, batch) +
@@ -178,16 +125,15 @@ std::string way_out(const OpError& error, const Batch& batch, bool ran_well_agai
 }
 
 // The line with which autograd refuses a second pass says how to keep the graph, which would be wrong here.
-std::string what_failed(const OpError& error, const Trace& trace, const StepPlace& place) {
+std::string what_failed(const OpError& error, const Batch* batch) {
   if (holds(error.message, "backward through the graph a second time")) {
-    return ": the graph of the loss was gone before the trainer's backward(). Expected a loss whose graph is whole; "
+    return "the graph of the loss was gone before the trainer's backward(). Expected a loss whose graph is whole; "
            "leave backward() to the trainer, and detach() what is kept from one step to the next";
   }
-  const Batch batch = place.batches.empty() ? Batch() : place.batches[trace.micro_batch];
-  const std::string tensors = place.batches.empty() ? "" : ". Batch: " + tensors_of(batch);
-  const std::string found = where(trace, place.task);
-  return (found.empty() ? "" : ":" + found) + ": " + without_stop(error.message) + tensors + ". " +
-         way_out(error, batch, trace.ran_well);
+  const std::string op =
+      error.op.empty() ? "" : error.op + " failed" + (error.backward ? " in the backward pass: " : ": ");
+  const std::string tensors = batch == nullptr ? "" : ". Batch: " + tensors_of(*batch);
+  return op + without_stop(error.message) + tensors + ". " + way_out(error, batch == nullptr ? Batch() : *batch);
 }
 
 template <class E>
@@ -203,19 +149,14 @@ template <class E>
 }  // namespace
 
 void rethrow_at(const StepPlace& place, const std::exception_ptr& error) {
-  std::optional<OpError> known = op_error(error);
+  const std::optional<OpError> known = op_error(error);
   if (!known || OpTap::is_active()) std::rethrow_exception(error);
-  const Trace trace = may_run_again(place) ? run_again(place) : Trace();
-  const bool found = !trace.op.op.empty();
-  if (known->cause && !found) std::rethrow_exception(known->cause);  // perhaps no op's at all
-  if (found && !known->cause) {
-    if (const std::optional<OpError> again = op_error(trace.error)) known = again;  // the same text in either mode
-  }
-  const std::string one_of = place.batches.size() > 1 && trace.error
-                                 ? c10::str(", micro-batch ", trace.micro_batch, " of ", place.batches.size())
+  const std::size_t micro_batch = place.code.micro_batch();
+  const Batch* const batch = micro_batch < place.batches.size() ? &place.batches[micro_batch] : nullptr;
+  const std::string one_of = place.batches.size() > 1 && !known->replayed
+                                 ? c10::str(", micro-batch ", micro_batch, " of ", place.batches.size())
                                  : "";
-  const std::string text =
-      c10::str("[Task] ", place.what, " ", place.number, one_of, what_failed(*known, trace, place));
+  const std::string text = c10::str("[Task] ", place.what, " ", place.number, one_of, ": ", what_failed(*known, batch));
   if (is_about_index(*known)) throw_with_cause<DataError>(text, known->cause);
   throw_with_cause<PlacedError>(text, known->cause);
 }

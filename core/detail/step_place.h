@@ -5,7 +5,6 @@
 #include <span>
 #include "base/batch.h"
 #include "core/detail/step_executor.h"
-#include "core/task.h"
 
 namespace duet {
 
@@ -13,14 +12,12 @@ namespace duet {
 struct StepPlace {
   const char* what;  // "train step", "validation batch"
   int64_t number;
-  Task& task;
-  StepCode& code;
+  const StepCode& code;
   std::span<const Batch> batches;
 };
 
-// Throws an error of LibTorch or TorchScript, or one that a task throws in its place (StepError), as an error that
-// says where it came: the place, the op and the layer, the batch. To find these the code runs once more, op by op and
-// watched; weights, buffers, gradients and default generators are then as they were. Any other error is thrown as it
+// Throws an error of an op, or one that a task throws in its place (StepError), as an error that says where it came:
+// the place, the op where LibTorch or a replay names it, the batch, and the way out. Any other error is thrown as it
 // is, and so is one that hardware or other ranks are to blame for.
 [[noreturn]] void rethrow_at(const StepPlace& place, const std::exception_ptr& error);
 

@@ -97,6 +97,7 @@ void TrainStep::zero_grad() {
 }
 
 void TrainStep::begin(const MicroBatches& micro_batches) {
+  micro_batch_ = 0;
   check_frozen();
   zero_grad();
   optimizer_->begin();
@@ -186,6 +187,7 @@ void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& 
   const bool weighted = micro_batches.batches.size() > 1 || distributed_;
   if (distributed_) distributed_->begin();  // one step may run several times
   for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
+    micro_batch_ = i;
     const at::Tensor factor = weighted ? factors_[i] : at::Tensor();
     StepOutput step;
     {
@@ -234,7 +236,7 @@ std::vector<at::Tensor> TrainStep::gradients() const {
 }
 
 // Gradients and, if asked for, the loss.
-GradientCheck TrainStep::judge(StepResult& output) {
+GradientCheck TrainStep::check_output_gradients(StepResult& output) {
   const bool checked = options_.non_finite != NonFinite::kApply;
   GradientCheck verdict =
       check_gradients(gradients(), options_.clip_grad, scaler_ ? scaler_->scale() : at::Tensor(), checked);
@@ -277,7 +279,7 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& obser
 void TrainStep::run_rest(SplitPoint passed, StepResult& output, StepObserver& observer) {
   const at::NoGradGuard no_grad;
   StepView context{parameters_, output};
-  GradientCheck verdict = passed == SplitPoint::kAfterBackward ? judge(output) : kept_verdict_;
+  GradientCheck verdict = passed == SplitPoint::kAfterBackward ? check_output_gradients(output) : kept_verdict_;
   if (passed == SplitPoint::kAfterBackward) {
     if (observer.splits()) keep_verdict(verdict);
     observer.before_optimizer_step(context);
@@ -291,8 +293,7 @@ void TrainStep::run_rest(SplitPoint passed, StepResult& output, StepObserver& ob
   observer.in_step(context);
 }
 
-// Runs `passes` for its errors: the gradients are then as they were.
-void TrainStep::without_step(const std::function<void()>& passes) {
+NonFiniteOp TrainStep::trace_non_finite(const MicroBatches& micro_batches) {
   const at::AutoGradMode with_gradients(true);
   std::vector<at::Tensor> before;
   for (const auto& parameter : parameters_) before.push_back(parameter.second.grad());
@@ -300,34 +301,20 @@ void TrainStep::without_step(const std::function<void()>& passes) {
     for (std::size_t i = 0; i < before.size(); ++i) parameters_[i].second.mutable_grad() = before[i];
   });
   zero_grad();
-  passes();
-}
-
-void TrainStep::forward_backward_alone(const Batch& batch) {
-  StepOutput output;
-  {
-    const AutocastGuard autocast(device_, options_.amp);
-    output = task_->training_step(batch);
-  }
-  check_loss(output.loss);
-  backward(output.loss.reshape({}));
-}
-
-NonFiniteOp TrainStep::trace_non_finite(const MicroBatches& micro_batches) {
   NonFiniteTracer tracer(*task_);
-  without_step([&] {
-    for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
-      const Batch& batch = micro_batches.batches[i];
-      tracer.watch(batch, static_cast<int64_t>(i), [&] { forward_backward_alone(batch); });
-    }
-  });
+  for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
+    const Batch& batch = micro_batches.batches[i];
+    tracer.watch(batch, static_cast<int64_t>(i), [&] {
+      StepOutput output;
+      {
+        const AutocastGuard autocast(device_, options_.amp);
+        output = task_->training_step(batch);
+      }
+      check_loss(output.loss);
+      backward(output.loss.reshape({}));
+    });
+  }
   return tracer.result();
-}
-
-void TrainStep::retrace(std::span<const Batch> batches, std::size_t& index) {
-  without_step([&] {
-    for (index = 0; index < batches.size(); ++index) forward_backward_alone(batches[index]);
-  });
 }
 
 void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs) {

@@ -44,7 +44,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
 
   // Forward and backward, op by op and without loss scale: see TrainContext::trace_non_finite.
   NonFiniteOp trace_non_finite(const MicroBatches& micro_batches);
-  void retrace(std::span<const Batch> batches, std::size_t& index) override;
+  std::size_t micro_batch() const override { return micro_batch_; }
 
   // Lets go of all gradients, so that backward makes new ones.
   void zero_grad() override;
@@ -87,10 +87,8 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   void forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void backward(const at::Tensor& loss);
   void lay_out_gradients() const;
-  void without_step(const std::function<void()>& passes);
-  void forward_backward_alone(const Batch& batch);
   std::vector<at::Tensor> gradients() const;
-  GradientCheck judge(StepResult& output);
+  GradientCheck check_output_gradients(StepResult& output);
   void keep_verdict(GradientCheck& verdict);
   void step_with_closure(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void raise_if_non_finite();
@@ -112,6 +110,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   bool lays_out_ = true;                          // gradients as their parameters, strides too
   bool checks_loss_ = false;                      // non_finite was asked for
   int64_t unread_steps_ = 0;                      // since failed_ was last read
+  std::size_t micro_batch_ = 0;                   // whose host code runs
 };
 
 }  // namespace duet

@@ -101,7 +101,7 @@ class Pool {
     if (is_native_ && uses() > uses_before) release();
   }
   // Another one takes its place once it has no graph: eager steps may use its memory then.
-  void let_go_if_empty() noexcept {
+  void release_if_empty() noexcept {
     quietly([this] {
       if (!is_native_ || uses() != 1) return;
       release();
@@ -188,7 +188,7 @@ class CudaBackend : public CaptureBackend {
   // Graphs go before the pool they share and before any communicator whose collectives they hold.
   ~CudaBackend() override {
     for (auto& graph : graphs_) graph->reset();
-    shared_->pool.let_go_if_empty();
+    shared_->pool.release_if_empty();
   }
 
   void begin(const std::vector<at::Generator>& generators) override {
@@ -236,7 +236,7 @@ class CudaBackend : public CaptureBackend {
     is_open_ = false;
     cudaGetLastError();  // a failed capture leaves its error behind for the next call
     graphs_.clear();
-    shared_->pool.let_go_if_empty();
+    shared_->pool.release_if_empty();
     bytes_ = 0;
     alone_.reset();
   }

@@ -1,16 +1,15 @@
 #include "graph/detail/captured_step.h"
 #include <algorithm>
-#include <unordered_set>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 #include "base/detail/bits.h"
-#include "base/detail/references.h"
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/address_watch.h"
 #include "graph/record/host_reads.h"
 #include "graph/record/op_recorder.h"
+#include "graph/record/step_results.h"
 
 namespace duet {
 
@@ -92,15 +91,6 @@ class ThrownInStep : public ForwardingObserver {
 
 }  // namespace
 
-std::vector<at::Tensor> results_of(const StepResult& output, const NamedTensors& parameters) {
-  std::vector<at::Tensor> results;
-  for (const auto& item : output.all()) results.push_back(item.second);
-  for (const auto& parameter : parameters) {
-    if (parameter.second.grad().defined()) results.push_back(parameter.second.grad());
-  }
-  return results;
-}
-
 NamedTensors all_tensors_of(const StepCode& step) {
   NamedTensors tensors = step.weights();
   for (auto& item : step.mutable_state()) tensors.push_back(std::move(item));
@@ -108,14 +98,15 @@ NamedTensors all_tensors_of(const StepCode& step) {
 }
 
 StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
-                                bool strict) {
-  inputs_.fill(micro_batches);
+                                const RecordOptions& options) {
+  StaticInputs& inputs = replayed_.inputs();
+  inputs.fill(micro_batches);
   const NamedTensors state_before = step.mutable_state();
   MicroBatches lent = StaticInputs::lend(micro_batches);
-  OpRecorder recorder(step.weights(), strict);
+  OpRecorder recorder(step.weights(), options.strict);
   recorder.watch_inputs(lent, micro_batches);
-  recorder.tell_all(listener_);
-  if (guards_reads()) recorder.guard_reads();
+  recorder.collect_all_obstacles(options.listener);
+  if (replayed_.segments().guards_reads()) recorder.guard_reads();
   recorder.name_outside(state_before);
   recorder.watch_addresses(step.weights());
   recorder.watch_addresses(state_before);
@@ -123,8 +114,8 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   StepResult output;
   recorder.record([&] { output = step.run(lent, recording); });
   recorder.pause();
-  inputs_.find_in(recorder.program().table, lent);
-  const StaticInputs::UnusedLent unused = inputs_.unused(lent);
+  inputs.find_in(recorder.program().table, lent);
+  const StaticInputs::UnusedLent unused = inputs.unused(lent);
   lent = {};  // who refers to them now has kept them
   keeps_batch_ = unused.is_kept();
   const std::string replaced = replaced_tensor(state_before, step.mutable_state());
@@ -134,69 +125,54 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
     recorder.fail("'" + name + "' is a tensor that no op of it gives (from_blob); clone() it");
   }
   recorder.finish(results_of(output, step.parameters()));
-  failure_ = recorder.failure();
   may_succeed_later_ = recording.replaces_gradients();
   written_ = recorder.program().written_ranges();
-  if (!failure_.empty()) return output;
-  auto program = std::make_shared<StepProgram>(recorder.program());
-  const NamedTensors own = all_tensors_of(step);
-  program->mark_changing(changing_, own);
-  if (const std::string reason = refused_read(*program); !reason.empty()) {
-    recorder.fail(reason);
-    failure_ = reason;
-    return output;
+  if (recorder.failure().empty()) {
+    auto program = std::make_shared<StepProgram>(recorder.program());
+    program->mark_changing(options.changing, all_tensors_of(step));
+    const std::string reason = refused_read(*program);
+    if (!reason.empty()) recorder.fail(reason);
+    splits_ = observer.splits();
+    version_ = observer.version();
+    if (reason.empty()) trust(program, step, output);
   }
-  inputs_.take_place_in(program->table);
-  recording_ = std::move(program);
-  check_ = std::make_unique<TraceCheck>(recording_);
-  if (!recording_->reads.empty()) reads_ = std::make_unique<ReadGuard>(*recording_, inputs_.micro_batches());
-  for (const at::Tensor& tensor : recording_->changed_outside()) {
-    outside_.emplace_back("a tensor that is not part of the model", tensor);
-  }
-  written_outside_ = recording_->written_outside();
-  generators_ = recording_->generators();
-  draws_ = std::ranges::any_of(recording_->ops, &StepProgram::Op::random);
-  for (const StepProgram::Split& split : recording_->splits) split_points_.push_back(split.point);
-  splits_ = observer.splits();
-  version_ = observer.version();
-  compile(recording_, step, output);
-  watch_outside(own);
+  if (failure_.empty()) failure_ = recorder.failure();
   return output;
 }
 
-void CapturedStep::watch_outside(const NamedTensors& known) {
-  std::unordered_set<const void*> others;
-  for (const auto& item : known) others.insert(item.second.storage().unsafeGetStorageImpl());
-  for (const ValueTable::Value& value : recording_->table.values()) {
-    const ValueTable::Storage& storage = recording_->table.storages()[value.storage];
-    const bool outside = storage.external && !storage.contents && !storage.local && !storage.changes && !storage.input;
-    if (!outside || !value.original.defined() || others.count(storage.strong.unsafeGetStorageImpl()) > 0) continue;
-    watched_.push_back({value.original, value.original.storage().unsafeGetStorageImpl()});
+void CapturedStep::trust(const std::shared_ptr<StepProgram>& program, StepCode& step, const StepResult& recorded) {
+  replayed_.inputs().take_place_in(program->table);
+  recording_ = program;
+  check_ = std::make_unique<TraceCheck>(recording_);
+  if (!recording_->reads.empty()) {
+    reads_ = std::make_unique<ReadGuard>(*recording_, replayed_.inputs().micro_batches());
   }
+  replayed_.compile(recording_, recorded, step.parameters());
+  failure_ = replayed_.segments().failure();
+  outside_ = OutsideTensors(*recording_, all_tensors_of(step));
 }
 
-bool CapturedStep::lost_references() {
-  bool lost = false;
-  for (Outside& outside : watched_) {
-    const std::size_t now = references_to(outside.tensor);
-    lost = lost || now < outside.references || outside.tensor.storage().unsafeGetStorageImpl() != outside.storage;
-    outside.references = now;
-  }
-  return lost;
+int64_t CapturedStep::bytes() const {
+  return replayed_.inputs().bytes() + replayed_.segments().bytes() + (reads_ ? reads_->bytes() : 0);
+}
+
+bool CapturedStep::needs_host_code() const {
+  return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_ || keeps_batch_;
 }
 
 // To be called once: who refers to the tensors that it lent has kept them.
 TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                              StepResult& output) {
   return [&, lent = StaticInputs::lend(micro_batches)]() mutable {
-    inputs_.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) { check_->lend(storage, tensor); });
+    StaticInputs& inputs = replayed_.inputs();
+    inputs.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) { check_->lend(storage, tensor); });
     CheckingObserver checking(observer, *check_);
     output = step.run(lent, checking);
-    const StaticInputs::UnusedLent unused = inputs_.unused(lent);
+    const StaticInputs::UnusedLent unused = inputs.unused(lent);
     lent = {};
     keeps_batch_ = keeps_batch_ || unused.is_kept();
-    check_->bring_inputs_by([this, &micro_batches] { inputs_.fill(micro_batches); });
-    const NamedTensors given = output.all(), captured = output_.all();
+    check_->bring_inputs_by([&inputs, &micro_batches] { inputs.fill(micro_batches); });
+    const NamedTensors given = output.all(), captured = replayed_.output().all();
     for (std::size_t i = 0; i < given.size() && !captured.empty(); ++i) {
       const bool same = i < captured.size() && given[i].first == captured[i].first;
       if (!same) check_->rename(given[i].first);
@@ -208,16 +184,16 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
 CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const MicroBatches& micro_batches,
                                                      StepObserver& observer) {
   step.zero_grad();
-  begin_replay();
+  replayed_.begin();
   Checked checked;
   Stopwatch replay_time;
   next_segment_ = 0;
   checked.outcome = check_host_code(step, micro_batches, observer, checked.output);
   using Outcome = TraceCheck::Outcome;
   if (checked.outcome == Outcome::kLeft) {
-    if (replaced_gradient_.empty()) handles_.hand_out(step.parameters());
+    if (replayed_.replaced_gradient().empty()) replayed_.hand_out_gradients(step);
     ThrownInStep thrown(observer, check_->thrown());
-    checked.output = finish_by_op(step, split_points_[next_segment_ - 1], thrown);
+    checked.output = replayed_.finish_by_op(next_segment_ - 1, step, thrown);
     return checked;
   }
   if (checked.outcome == Outcome::kDiffers) return checked;
@@ -227,49 +203,50 @@ CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const Micro
   was_checked_ = true;
   if (next_segment_ == 0) {
     replay_time = Stopwatch();
-    inputs_.fill(micro_batches);  // host code may have written to the batch by address
+    replayed_.inputs().fill(micro_batches);  // host code may have written to the batch by address
   }
-  checked.output = run_last(step, /*checked=*/true);
+  checked.output = replayed_.run_last(step, [this](std::size_t segment) { run_checked_segment(segment); });
   checked.replay_seconds = replay_time.seconds();
   return checked;
 }
 
 std::optional<CapturedStep::Checked> CapturedStep::capture_and_replay(StepCode& step, const MicroBatches& micro_batches,
                                                                       StepObserver& observer) {
-  inputs_.fill(micro_batches);
-  handles_.clear();
-  gradients_.clear();
-  output_ = {};
-  if (!capture(step, observer)) return {};
-  failure_.clear();
-  for (const auto& parameter : step.parameters()) gradients_.push_back(parameter.second.grad());
+  replayed_.inputs().fill(micro_batches);
+  bool is_the_recorded = true;
+  const auto follow = [&](StepObserver& capturing, const TraceCheck::RunOp& run_op) {
+    StepResult output;
+    is_the_recorded =
+        check_->follow_capture(host_code(step, replayed_.inputs().micro_batches(), capturing, output), run_op);
+    return output;
+  };
+  const bool captured = replayed_.capture({step, observer, follow, [this] { return check_->place(); }});
+  failure_ = replayed_.segments().failure();
+  if (!captured) return {};
   was_checked_ = true;
-  Checked checked{captured_the_recording_ ? TraceCheck::Outcome::kSame : TraceCheck::Outcome::kDiffers, {}};
+  Checked checked{is_the_recorded ? TraceCheck::Outcome::kSame : TraceCheck::Outcome::kDiffers, {}};
   const Stopwatch replay_time;
-  checked.output = run_segments(step, observer);
+  checked.output = replayed_.run(step, observer);
   checked.replay_seconds = replay_time.seconds();
-  if (!captured_the_recording_) forget_capture();
+  if (!is_the_recorded) replayed_.forget_capture();
   return checked;
-}
-
-StepResult CapturedStep::follow_host_code(StepCode& step, StepObserver& observer, const TraceCheck::RunOp& run_op) {
-  StepResult output;
-  captured_the_recording_ = check_->follow_capture(host_code(step, inputs_.micro_batches(), observer, output), run_op);
-  return output;
 }
 
 TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBatches& micro_batches,
                                                   StepObserver& observer, StepResult& output) {
   AddressWatch addresses;
-  for (const Outside& outside : watched_) addresses.guard(outside.tensor);
+  outside_.guard(addresses);
   check_->pass_splits_by([&](std::size_t split) {
     fills_by_address_ = addresses.taken() || fills_by_address_;
     addresses.pause();
     const auto goes_on = c10::make_scope_exit([&] { addresses.resume(); });
     step.zero_grad();
-    if (split == 0) inputs_.fill(micro_batches);
+    if (split == 0) replayed_.inputs().fill(micro_batches);
     next_segment_ = split + 1;
-    return run_to_split(split, step, observer, /*checked=*/true);
+    const bool known =
+        replayed_.run_to_split(split, step, observer, [this](std::size_t segment) { run_checked_segment(segment); });
+    check_->bring_kept([this](int storage) { return memory_of(storage); });
+    return known;
   });
   check_->compare_reads_by([&](std::size_t read) {
     fills_by_address_ = addresses.taken() || fills_by_address_;
@@ -287,22 +264,53 @@ TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBat
   return outcome;
 }
 
+// On the tensors from outside that the host code has named, and for the tensors that it has kept, both before hooks
+// look at them.
+void CapturedStep::run_checked_segment(std::size_t segment) {
+  const OpSettingsGuard as_recorded(recording_->settings);  // host code may have changed one after the last op
+  const auto& splits = recording_->splits;
+  bring_bound_tensors();
+  replayed_.segments().run(segment);
+  take_bound_tensors();
+  check_->fill_kept(segment < splits.size() ? splits[segment].op : recording_->ops.size(),
+                    [this](int storage) { return memory_of(storage); });
+}
+
+void CapturedStep::bring_bound_tensors() {
+  const at::NoGradGuard no_grad;
+  for (const StepMemory::Bound& bound : check_->bound()) {
+    bytes_of(memory_of(bound.storage)).copy_(bytes_of(bound.before ? bound.before : bound.memory));
+  }
+}
+
+void CapturedStep::take_bound_tensors() {
+  const at::NoGradGuard no_grad;
+  const std::vector<StepMemory::Bound>& all = check_->bound();
+  if (all.empty()) return;
+  const std::vector<bool> written = recording_->written_outside();
+  for (const StepMemory::Bound& bound : all) {
+    if (!written[bound.storage]) continue;  // it may be memory that cannot be written
+    bytes_of(bound.memory).copy_(bytes_of(memory_of(bound.storage)));
+  }
+}
+
 bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                 StepResult& output) {
-  inputs_.fill(micro_batches);
+  replayed_.inputs().fill(micro_batches);
   return check_->follow(host_code(step, micro_batches, observer, output));
 }
 
 StepResult CapturedStep::replay_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
-  inputs_.fill(micro_batches);
+  replayed_.inputs().fill(micro_batches);
   bring_bound_tensors();
   const OpSettingsGuard as_recorded(recording_->settings);  // the eager run may have ended with others
-  return run_segments(step, observer);
+  return replayed_.run(step, observer);
 }
 
 std::vector<std::string> CapturedStep::differences_outside() const {
+  const std::vector<bool> written = recording_->written_outside();
   for (const StepMemory::Bound& bound : check_->bound()) {
-    if (written_outside_[bound.storage] && !same_bits(bytes_of(memory_of(bound.storage)), bytes_of(bound.memory))) {
+    if (written[bound.storage] && !same_bits(bytes_of(memory_of(bound.storage)), bytes_of(bound.memory))) {
       return {"a tensor that is not part of the model"};
     }
   }
@@ -310,7 +318,7 @@ std::vector<std::string> CapturedStep::differences_outside() const {
 }
 
 OpHashes CapturedStep::run_by_op(const MicroBatches& micro_batches) {
-  inputs_.fill(micro_batches);
+  replayed_.inputs().fill(micro_batches);
   const OpSettingsGuard as_recorded(recording_->settings);
   return duet::run_by_op(recording_);
 }
@@ -323,12 +331,12 @@ bool CapturedStep::still_same(StepCode& step, StepObserver& observer) {
   });
   step.zero_grad();
   StepResult output;
-  return check_->still_same(host_code(step, inputs_.micro_batches(), observer, output));
+  return check_->still_same(host_code(step, replayed_.inputs().micro_batches(), observer, output));
 }
 
 StepResult CapturedStep::replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
-  inputs_.fill(micro_batches);
-  return run_segments(step, observer);
+  replayed_.inputs().fill(micro_batches);
+  return replayed_.run(step, observer);
 }
 
 }  // namespace duet

@@ -45,25 +45,25 @@ GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOp
       fallback_(options.fallback),
       cache_(options, method_.device != nullptr) {}
 
-StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
+StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
   bool noticed = check_addresses() || noticed_;
   noticed_ = false;
   SignatureEntry& entry = entry_for(micro_batches);
-  chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.may_retry()) entry.drop();
-  if (entry.state == State::kCaptured) {
-    noticed = entry.step->lost_references() || noticed;
-    entry.noticed = noticed;
-    if (noticed) cache_.must_check();
-    // The first check shows whether replays need their host code.
-    const bool waits = observer.postpones_checks() && (entry.step->was_checked() || !entry.check.due());
-    const auto due = [waits](const auto& schedule) { return waits ? schedule.cannot_wait() : schedule.due(); };
-    if (due(entry.verify)) return StepPath::kReplayAndCompare;
-    return due(entry.check) ? StepPath::kCheckAndReplay : StepPath::kReplay;
+  if (entry.state != State::kCaptured) {
+    const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
+    const bool records = may_record && entry.eager_steps >= method_.eager_steps;
+    return {records ? StepPath::kRecord : StepPath::kEager, &entry};
   }
-  const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
-  return may_record && entry.eager_steps >= method_.eager_steps ? StepPath::kRecord : StepPath::kEager;
+  noticed = entry.step->outside().lost_references() || noticed;
+  entry.noticed = noticed;
+  if (noticed) cache_.must_check();
+  // The first check shows whether replays need their host code.
+  const bool waits = observer.postpones_checks() && (entry.step->was_checked() || !entry.check.due());
+  const auto due = [waits](const auto& schedule) { return waits ? schedule.cannot_wait() : schedule.due(); };
+  if (due(entry.verify)) return {StepPath::kReplayAndCompare, &entry};
+  return {due(entry.check) ? StepPath::kCheckAndReplay : StepPath::kReplay, &entry};
 }
 
 SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
@@ -79,11 +79,11 @@ SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
 
 // A weight that moved would be trained at its old place. Whether one was let go of: perhaps a module has another now.
 bool GraphExecutor::check_addresses() {
-  const auto [moved, references_lost] = ledger_.look();
+  const auto [moved, references_lost] = storages_.look();
   if (!moved.empty()) {
     const std::string reason = "the memory or shape of '" + moved + "' is another one than when the step was captured";
     cache_.drop_all();
-    ledger_.clear();
+    storages_.clear();
     if (fallback_ == Fallback::kStrict) {
       throw GraphError("[GraphTrainer] " + reason + "; change weights in place (copy_), or set graph.fallback to auto");
     }
@@ -97,25 +97,26 @@ bool GraphExecutor::check_addresses() {
   return references_lost;
 }
 
-StepResult GraphExecutor::run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) {
-  if (method_.device == nullptr) return execute(path, micro_batches, observer);
+StepResult GraphExecutor::run(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer) {
+  if (method_.device == nullptr) return execute(plan, micro_batches, observer);
   StepResult output;
-  method_.device->run([&] { output = execute(path, micro_batches, observer); });
+  method_.device->run([&] { output = execute(plan, micro_batches, observer); });
   return output;
 }
 
-StepResult GraphExecutor::execute(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) {
-  if (chosen_ == nullptr) choose(micro_batches, observer);
-  SignatureEntry& entry = *std::exchange(chosen_, nullptr);
+StepResult GraphExecutor::execute(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer) {
+  SignatureEntry& entry =
+      plan.recording != nullptr ? *static_cast<SignatureEntry*>(plan.recording) : entry_for(micro_batches);
   entry.last_use = ++steps_;
   steps_done_ = observer.steps_done();
-  if (path == StepPath::kReplay && entry.step->is_ready()) return replay(entry, micro_batches, observer);
-  const auto refreshed = c10::make_scope_exit([this] { ledger_.refresh_references(); });  // host code runs
-  if (path == StepPath::kEager) return run_eager(entry, micro_batches, observer);
-  if (path == StepPath::kRecord) return record(entry, micro_batches, observer);
-  if (!entry.step->is_ready()) return capture(entry, micro_batches, observer);
-  return path == StepPath::kReplayAndCompare ? replay_and_compare(entry, micro_batches, observer)
-                                             : check_and_replay(entry, micro_batches, observer);
+  const bool is_ready = entry.step && entry.step->replayed().segments().is_ready();
+  if (plan.path == StepPath::kReplay && is_ready) return replay(entry, micro_batches, observer);
+  const auto refreshed = c10::make_scope_exit([this] { storages_.refresh_references(); });  // host code runs
+  if (plan.path == StepPath::kEager) return run_eager(entry, micro_batches, observer);
+  if (plan.path == StepPath::kRecord) return record(entry, micro_batches, observer);
+  if (!is_ready) return capture(entry, micro_batches, observer);
+  return plan.path == StepPath::kReplayAndCompare ? replay_and_compare(entry, micro_batches, observer)
+                                                  : check_and_replay(entry, micro_batches, observer);
 }
 
 StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -125,7 +126,7 @@ StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& m
 }
 
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
-  if (const std::string odd = StaticInputs::odd_one(micro_batches); !odd.empty()) {
+  if (const std::string odd = StaticInputs::first_unsupported_input(micro_batches); !odd.empty()) {
     const std::string reason =
         "the batch's '" + odd +
         "' is sparse, quantized, nested, named, a lazy conjugate, of a subclass of Tensor or has "
@@ -136,10 +137,10 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     fall_back(entry, reason);
     return run_eager(entry, micro_batches, observer);
   }
-  entry.step = method_.make_step(micro_batches);
-  entry.step->set_changing(entry.changing);
+  entry.step = std::make_unique<CapturedStep>(micro_batches, method_.make_replay());
   count(entry.report.eager_steps, eager_steps_);
-  StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
+  StepResult output = entry.step->record(step_, micro_batches, observer,
+                                         {.strict = fallback_ == Fallback::kStrict, .changing = entry.changing});
   if (cache_.add_written(entry.step->written(), micro_batches)) {
     entry.drop();  // batches that share this memory have a key of their own from here on
   } else if (entry.step->failure().empty()) {
@@ -149,8 +150,8 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     entry.check.restart(/*always=*/entry.step->needs_host_code());
     ++entry.recordings;
     cache_.evict(entry);
-    ledger_.write(all_tensors_of(step_));
-    entry.step->lost_references();  // from here on
+    storages_.write(all_tensors_of(step_));
+    entry.step->outside().lost_references();  // from here on
   } else {
     const bool may_succeed_later = entry.step->may_succeed_later();
     fall_back(entry, entry.step->failure());
@@ -186,7 +187,8 @@ StepResult GraphExecutor::replay(SignatureEntry& entry, const MicroBatches& micr
   const Stopwatch time;
   StepResult output = entry.step->replay(step_, micro_batches, observer);
   entry.check.note_replay(time.seconds());
-  if (!entry.step->replaced_gradient().empty()) note_replaced_gradient(entry, entry.step->replaced_gradient());
+  if (!entry.step->replayed().replaced_gradient().empty())
+    note_replaced_gradient(entry, entry.step->replayed().replaced_gradient());
   return output;
 }
 
@@ -202,23 +204,23 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       break;
     case TraceCheck::Outcome::kLeft:
       count(entry.report.eager_steps, eager_steps_);
-      if (!entry.step->replaced_gradient().empty())
-        note_replaced_gradient(entry, entry.step->replaced_gradient());
+      if (!entry.step->replayed().replaced_gradient().empty())
+        note_replaced_gradient(entry, entry.step->replayed().replaced_gradient());
       else
         note_other_host_code(entry);
       break;
     case TraceCheck::Outcome::kUnreadable: {
       const int64_t unchecked = entry.check.unchecked();
-      const bool somebody_drew = entry.step->somebody_drew();
-      const bool runs_again = !entry.step->was_checked() || somebody_drew;
-      std::string reason = entry.step->difference();
+      const bool host_used_rng = entry.step->check().host_used_rng();
+      const bool runs_again = !entry.step->was_checked() || host_used_rng;
+      std::string reason = entry.step->check().difference();
       reason += runs_again ? ". Its host code ran twice in this step, to find that out"
                            : ", which it did not when it was captured";
-      if (somebody_drew && unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
+      if (host_used_rng && unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
       fall_back(entry, std::move(reason));
       if (!runs_again) throw_unfinished(entry, unchecked);
       checked.output = run_again(entry, micro_batches, observer);
-      if (!somebody_drew) throw_if_unchecked(entry, unchecked);
+      if (!host_used_rng) throw_if_unchecked(entry, unchecked);
     }
   }
   return checked.output;
@@ -268,8 +270,8 @@ void GraphExecutor::note_same(SignatureEntry& entry, double seconds, double repl
 // The step that differed ran op by op and is right. The recording still stands for others like it, unless there are
 // none.
 void GraphExecutor::note_difference(SignatureEntry& entry) {
-  const std::string difference = entry.step->difference();
-  const auto changed = entry.step->changed_tensor();
+  const std::string difference = entry.step->check().difference();
+  const auto changed = entry.step->check().changed_tensor();
   // A tensor that was let go of just now was there in the steps before.
   if (changed && entry.noticed) entry.check.verified();
   const int64_t unchecked = entry.check.unchecked();
@@ -317,7 +319,7 @@ StepExplanation GraphExecutor::explain(TrainStep& step, const MicroBatches& micr
   const auto explained = [&] { explanation = explain_step(step, method_, micro_batches, observer); };
   method_.device == nullptr ? explained() : method_.device->run(explained);
   state_replaced();  // the optimizer's state was put back by a load
-  ledger_.refresh_references();
+  storages_.refresh_references();
   return explanation;
 }
 
@@ -333,16 +335,16 @@ void GraphExecutor::settle(StepObserver& observer) {
                          one_line(error.what()), ". ", last->check.unchecked(), " replays stay unchecked"));
     return;
   }
-  const bool somebody_drew = last->step->somebody_drew();
-  fall_back(*last, "its host code does something else than when it was captured: " + last->step->difference());
-  if (!somebody_drew) throw_if_doubtful(*last, last->check.unchecked(), last->check.unchecked_since());
+  const bool host_used_rng = last->step->check().host_used_rng();
+  fall_back(*last, "its host code does something else than when it was captured: " + last->step->check().difference());
+  if (!host_used_rng) throw_if_doubtful(*last, last->check.unchecked(), last->check.unchecked_since());
 }
 
 // As far as anybody can see; numbers of the user's own are not seen.
 bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver& observer) {
   if (entry.state != State::kCaptured || entry.last_use != steps_ || entry.check.unchecked() == 0) return false;
-  if (!entry.step->fits(observer) || !cache_.is_present(entry, step_) || !ledger_.moved().empty()) return false;
-  const bool is_rebound = entry.step->lost_references();
+  if (!entry.step->fits(observer) || !cache_.is_present(entry, step_) || !storages_.moved().empty()) return false;
+  const bool is_rebound = entry.step->outside().lost_references();
   noticed_ = noticed_ || is_rebound;
   return !is_rebound;
 }
@@ -384,7 +386,7 @@ void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
 
 std::string GraphExecutor::program_text() const {
   const SignatureEntry* latest = cache_.latest();
-  return latest != nullptr && latest->step ? latest->step->text(step_.weights()) : std::string();
+  return latest != nullptr && latest->step ? latest->step->replayed().text(step_.weights()) : std::string();
 }
 
 }  // namespace duet

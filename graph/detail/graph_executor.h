@@ -8,7 +8,7 @@
 #include "core/detail/step_executor.h"
 #include "graph/detail/capture_method.h"
 #include "graph/detail/signature_cache.h"
-#include "graph/guards/address_ledger.h"
+#include "graph/guards/storage_watch.h"
 
 namespace duet {
 
@@ -25,8 +25,8 @@ class GraphExecutor : public StepExecutor {
   GraphExecutor(StepCode& step, at::Device device, const GraphOptions& options);
   GraphExecutor(StepCode& step, CaptureMethod method, const GraphOptions& options);
 
-  StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) override;
-  StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) override;
+  StepPlan choose(const MicroBatches& micro_batches, const StepObserver& observer) override;
+  StepResult run(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer) override;
   void on_stream(const std::function<void()>& work) override {
     method_.device == nullptr ? work() : method_.device->on_stream(work);
   }
@@ -46,7 +46,7 @@ class GraphExecutor : public StepExecutor {
  private:
   bool check_addresses();
   SignatureEntry& entry_for(const MicroBatches& micro_batches);
-  StepResult execute(StepPath path, const MicroBatches& micro_batches, StepObserver& observer);
+  StepResult execute(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_again(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
@@ -76,8 +76,7 @@ class GraphExecutor : public StepExecutor {
   SignatureCache cache_;
   bool noticed_ = false;                  // what the next step is to look into
   std::unordered_set<std::string> told_;  // reasons why steps run eager, each warned of once
-  AddressLedger ledger_;                  // of the tensors that captured steps read and write
-  SignatureEntry* chosen_ = nullptr;      // by choose(), for run()
+  StorageWatch storages_;                 // of the tensors that captured steps read and write
   int64_t steps_ = 0;
   int64_t steps_done_ = 0;  // StepObserver's, before the step that runs
   int64_t settled_ = 0;     // of `steps_`, by the last settle()

@@ -120,9 +120,9 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
 }
 
 void GraphExecutor::note_other_host_code(SignatureEntry& entry) {
-  if (!entry.step->somebody_drew()) return note_difference(entry);
+  if (!entry.step->check().host_used_rng()) return note_difference(entry);
   const int64_t unchecked = entry.check.unchecked();
-  fall_back(entry, c10::str(entry.step->difference(), "; ", unchecked, " steps before it were not checked"));
+  fall_back(entry, c10::str(entry.step->check().difference(), "; ", unchecked, " steps before it were not checked"));
 }
 
 void GraphExecutor::note_replaced_gradient(SignatureEntry& entry, const std::string& parameter) {

@@ -64,7 +64,7 @@ StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example
   for (Batch& batch : micro_batches_.batches) batch = batch.mapped(empty_aligned_as);
 }
 
-std::string StaticInputs::odd_one(const MicroBatches& micro_batches) {
+std::string StaticInputs::first_unsupported_input(const MicroBatches& micro_batches) {
   for (const Batch& batch : micro_batches.batches) {
     if (batch.structure() != nullptr && !batch.structure()->special_tensor().empty()) {
       return batch.structure()->special_tensor();

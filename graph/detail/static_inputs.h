@@ -14,7 +14,7 @@ class StaticInputs {
   explicit StaticInputs(const MicroBatches& example);
 
   // The first tensor of the batches that has no plain memory to be copied from; empty if all have.
-  static std::string odd_one(const MicroBatches& micro_batches);
+  static std::string first_unsupported_input(const MicroBatches& micro_batches);
 
   // Bytes from the last address that is a multiple of 64 to the tensor's: kernels may give other bits at another one. 0
   // for a tensor on a device.

@@ -8,6 +8,7 @@
 #include <string>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include "base/detail/text.h"
+#include "graph/detail/captured_step.h"
 #include "graph/explain/number_probe.h"
 #include "graph/explain/obstacle_log.h"
 #include "graph/explain/step_sandbox.h"
@@ -62,7 +63,7 @@ class Explainer {
     explanation.captured = true;
     explanation.keeps_tensors = captured_->needs_host_code();
     explanation.reads = captured_->reads() != nullptr ? static_cast<int64_t>(captured_->reads()->size()) : 0;
-    explanation.ops = captured_->ops();
+    explanation.ops = captured_->replayed().segments().ops();
     explanation.bytes = captured_->bytes();
     explanation.replay_us = best_of(5, [this] { replay(); });
     NumberProbe probe(step_, sandbox_, [this] { replay(); }, [this] { run_eager(); });
@@ -83,11 +84,10 @@ class Explainer {
 
   void record(StepExplanation& explanation) {
     ObstacleLog obstacles;
-    captured_ = method_.make_step(micro_batches_);
+    captured_ = std::make_unique<CapturedStep>(micro_batches_, method_.make_replay());
     fresh_inputs();  // a step that writes into its batch gives it back so, and this one is the caller's
     step_.begin(inputs_.micro_batches());
-    captured_->tell_all(obstacles);
-    captured_->record(step_, inputs_.micro_batches(), hooks_, /*strict=*/false);
+    captured_->record(step_, inputs_.micro_batches(), hooks_, {.listener = &obstacles});
     explanation.obstacles = obstacles.found();
     explanation.reason = obstacles.found().empty() ? captured_->failure() : std::string();
     sandbox_.restore();
@@ -98,7 +98,7 @@ class Explainer {
       explanation.reason = captured_->failure();
       return false;
     }
-    for (int64_t i = 0; i < kCaptures && !captured_->is_ready(); ++i) {
+    for (int64_t i = 0; i < kCaptures && !captured_->replayed().segments().is_ready(); ++i) {
       fresh_inputs();
       step_.begin(inputs_.micro_batches());
       const auto captured = captured_->capture_and_replay(step_, inputs_.micro_batches(), hooks_);
@@ -107,9 +107,9 @@ class Explainer {
         explanation.reason = captured_->failure();
         return false;
       }
-      if (captured->outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->difference();
+      if (captured->outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->check().difference();
     }
-    return captured_->is_ready();
+    return captured_->replayed().segments().is_ready();
   }
 
   bool check_host_code(StepExplanation& explanation) {
@@ -117,8 +117,8 @@ class Explainer {
     step_.begin(inputs_.micro_batches());
     const auto outcome = captured_->check_and_replay(step_, inputs_.micro_batches(), hooks_).outcome;
     sandbox_.restore();
-    if (outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->difference();
-    if (outcome == TraceCheck::Outcome::kUnreadable) explanation.reason = captured_->difference();
+    if (outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->check().difference();
+    if (outcome == TraceCheck::Outcome::kUnreadable) explanation.reason = captured_->check().difference();
     return outcome != TraceCheck::Outcome::kUnreadable;
   }
 

@@ -59,7 +59,7 @@ class Comparison {
     try {
       result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
     } catch (const c10::OutOfMemoryError&) {
-      const bool may_replay = !observer.splits() && !captured_.reads_changing_tensors();
+      const bool may_replay = !observer.splits() && !captured_.recording().reads_changing_tensors();
       if (!may_replay || !step_.communicator().is_alone()) throw;  // the other ranks wait in the sums of this run
       replay_alone(observer, result);
       return result;
@@ -69,8 +69,8 @@ class Comparison {
     if (!result.compared) return result;
     replay(observer, result);
     const bool differs = !result.differing.empty();
-    if (on_any_rank(differs)) judge_kernels(result);
-    if (differs && result.unstable_op.empty() && may_blame_kernels()) blame_kernels(observer, result);
+    if (on_any_rank(differs)) check_determinism(result);
+    if (differs && result.unstable_op.empty() && may_blame_kernels()) bisect_kernels(observer, result);
     return result;
   }
 
@@ -177,7 +177,7 @@ class Comparison {
   // Do the tensors that differ follow from ops that give other bits when they run several times from one state, which
   // add up in no fixed order (atomics)? Then the replay is as right as the eager run. Ranks whose graphs exchange all
   // run along, since these ops exchange as well.
-  void judge_kernels(ParityResult& result) {
+  void check_determinism(ParityResult& result) {
     constexpr int kRuns = 3;
     std::vector<OpHashes> runs;
     try {
@@ -219,7 +219,7 @@ class Comparison {
   }
 
   // The first kernel with which a replay differs from the eager run, whose results stay in place.
-  void blame_kernels(StepObserver& observer, ParityResult& result) {
+  void bisect_kernels(StepObserver& observer, ParityResult& result) {
     aside([&](const NamedTensors& after, const RandomStates&) {
       if (!observer.splits()) {
         expected_ = after;
@@ -282,7 +282,7 @@ class Comparison {
     NamedTensors tensors = output.all();
     for (auto& item : tensors) item.second = item.second.detach().clone();
     // A step without random ops leaves the generators alone: if one has moved, another thread has drawn from it.
-    if (captured_.draws()) RandomStates(captured_).append_to(tensors);
+    if (captured_.recording().draws()) RandomStates(captured_).append_to(tensors);
     return tensors;
   }
 
@@ -291,7 +291,7 @@ class Comparison {
   const MicroBatches& micro_batches_;
   const NamedTensors live_;
   NamedTensors saved_;              // as it was; during the replay, as the eager run has left it
-  NamedTensors before_, expected_;  // for blame_kernels(): the state as it was, and what the eager run gave
+  NamedTensors before_, expected_;  // for bisect_kernels(): the state as it was, and what the eager run gave
   RandomStates random_before_;
   Communicator* ranks_;
 };

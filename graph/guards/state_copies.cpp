@@ -46,8 +46,9 @@ NamedTensors state_of(const StepCode& step, const CapturedStep& captured) {
   std::unordered_map<const void*, std::size_t> known;
   for (const auto& item : step.parameters()) add_state(state, known, item);
   for (const auto& item : step.mutable_state()) add_state(state, known, item);
-  for (const auto& item : captured.outside()) {
-    if (known.count(item.second.storage().unsafeGetStorageImpl()) == 0) add_state(state, known, item);
+  for (const at::Tensor& tensor : captured.recording().changed_outside()) {
+    if (known.count(tensor.storage().unsafeGetStorageImpl()) > 0) continue;
+    add_state(state, known, {"a tensor that is not part of the model", tensor});
   }
   return state;
 }
@@ -87,13 +88,14 @@ std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& 
   return names;
 }
 
-RandomStates::RandomStates(CapturedStep& step) : standard(random_state()) {
-  for (at::Generator& generator : step.generators()) own.push_back(generator.get_state());
+RandomStates::RandomStates(const CapturedStep& step) : standard(random_state()) {
+  for (const at::Generator& generator : step.recording().generators()) own.push_back(generator.get_state());
 }
 
-void RandomStates::restore(CapturedStep& step) const {
+void RandomStates::restore(const CapturedStep& step) const {
   set_random_state(standard);
-  for (std::size_t i = 0; i < own.size(); ++i) step.generators()[i].set_state(own[i]);
+  std::vector<at::Generator> generators = step.recording().generators();
+  for (std::size_t i = 0; i < own.size(); ++i) generators[i].set_state(own[i]);
 }
 
 void RandomStates::append_to(NamedTensors& tensors) const {

@@ -24,8 +24,8 @@ std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& 
 
 // The generators that a step draws from.
 struct RandomStates {
-  explicit RandomStates(CapturedStep& step);
-  void restore(CapturedStep& step) const;
+  explicit RandomStates(const CapturedStep& step);
+  void restore(const CapturedStep& step) const;
   void append_to(NamedTensors& tensors) const;
 
   StateDict standard;

@@ -131,7 +131,7 @@ at::Tensor StepMemory::hand_out(int value, bool fresh) {
   return at::Tensor(made);
 }
 
-void StepMemory::left_behind(int storage) {
+void StepMemory::mark_stale(int storage) {
   if (is_from_outside(storage)) {
     c10::StorageImpl* memory = outside(storage).unsafeGetStorageImpl();
     if (!left_behind_.insert(memory).second || table_.storages()[storage].local) return;

@@ -30,7 +30,7 @@ class StepMemory {
   // The value for the host code: over memory that the op makes, or over what is there.
   at::Tensor hand_out(int value, bool fresh);
   // An op that is not run writes to the storage: what lies in its memory is not what the host code should read.
-  void left_behind(int storage);
+  void mark_stale(int storage);
   // What was left behind may be read again: the step goes on op by op, or has ended.
   void release();
   // Whether the tensor's memory holds what it holds in a step that runs.

@@ -69,7 +69,7 @@ void TraceCheck::start() {
   difference_.clear();
   thrown_ = nullptr;
   state_ = State::kComparing;
-  unreadable_ = somebody_drew_ = false;
+  unreadable_ = host_used_rng_ = false;
   paused_ = passed_ = left_ = false;
   cursor_ = splits_passed_ = 0;
 }
@@ -105,7 +105,7 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
 
 TraceCheck::Outcome TraceCheck::unreadable(const std::string& why) {
   difference_ = "the step's host code" + place() + ", " + why;
-  somebody_drew_ = why == kHostDraws;
+  host_used_rng_ = why == kHostDraws;
   generators_.restore();
   if (passed_) return Outcome::kLeft;
   state_ = State::kByOp;
@@ -323,7 +323,7 @@ void TraceCheck::differ(std::string what) {
 }
 
 void TraceCheck::differ_by_draws() {
-  somebody_drew_ = true;
+  host_used_rng_ = true;
   differ(std::string("the step's host code ") + kHostDraws);
 }
 

@@ -70,7 +70,7 @@ class TraceCheck : private OpListener {
   const std::exception_ptr& thrown() const { return thrown_; }
 
   // After any but kSame: because of random numbers, which another thread may have drawn.
-  bool somebody_drew() const { return somebody_drew_; }
+  bool host_used_rng() const { return host_used_rng_; }
 
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
@@ -131,7 +131,7 @@ class TraceCheck : private OpListener {
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
-  bool somebody_drew_ = false;
+  bool host_used_rng_ = false;
   bool stops_ = false;       // at the first difference
   bool unreadable_ = false;  // while something runs on tensors without memory
   bool paused_ = false;      // while hooks act

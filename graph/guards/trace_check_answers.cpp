@@ -23,10 +23,10 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
       default: results.emplace_back(tensor_for(answer));
     }
   }
-  for (const int value : recorded.written) memory_.left_behind(recording_->table.values()[value].storage);
+  for (const int value : recorded.written) memory_.mark_stale(recording_->table.values()[value].storage);
   for (const std::size_t hidden : hidden_writes(recorded.handle)) {
     for (const int value : recorded.arguments[hidden].values) {
-      if (value >= 0) memory_.left_behind(recording_->table.values()[value].storage);
+      if (value >= 0) memory_.mark_stale(recording_->table.values()[value].storage);
     }
   }
   if (recorded.recorded_as) resize_outputs(recorded, *stack);

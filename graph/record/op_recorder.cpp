@@ -60,7 +60,7 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   after(std::move(call), *stack);
   append_tensors(*stack, op.schema().returns().size(), used);
   for (const at::Tensor& tensor : used) {
-    if (is_left_to_ops(tensor)) addresses_.guard(tensor);
+    if (has_no_host_alias(tensor)) addresses_.guard(tensor);
   }
 }
 

@@ -90,7 +90,7 @@ bool ProgramWriter::is_host_made(const at::Tensor& tensor) const {
   return index >= 0 && table_.storages()[index].host && table_.storages()[index].bytes <= kMaxConstantBytes;
 }
 
-bool ProgramWriter::is_left_to_ops(const at::Tensor& tensor) const {
+bool ProgramWriter::has_no_host_alias(const at::Tensor& tensor) const {
   const int index = table_.find_storage(tensor);
   if (index < 0) return false;
   const ValueTable::Storage& storage = table_.storages()[index];

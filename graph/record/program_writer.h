@@ -39,7 +39,7 @@ class ProgramWriter {
   void note_settings(const OpSettings& settings) { program_.settings = settings; }
 
   // From here on recording goes on behind an obstacle, to find the others; `listener` is told of each.
-  void tell_all(ObstacleListener* listener) { listener_ = listener; }
+  void collect_all_obstacles(ObstacleListener* listener) { listener_ = listener; }
   bool tells_all() const { return listener_ != nullptr; }
 
   // Values that the host reads are written down where they can be computed before a step (can_be_read_before): somebody
@@ -79,7 +79,7 @@ class ProgramWriter {
   void fail_here(const std::string& what, const std::string& way_out);
   // Of a tensor that an op has made or used: whether neither host code nor the op itself has its memory in hand.
   // Batches may be read by their address.
-  bool is_left_to_ops(const at::Tensor& tensor) const;
+  bool has_no_host_alias(const at::Tensor& tensor) const;
   const InputWatch& inputs() const { return inputs_; }
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -160,6 +161,8 @@ struct StepProgram {
   // By storage: whether it is one of these.
   std::vector<bool> written_outside() const;
   std::vector<at::Generator> generators() const;
+  // Whether ops of it draw random numbers.
+  bool draws() const { return std::ranges::any_of(ops, &Op::random); }
   // The tensors from outside at these places are others from step to step, unless they are `own`.
   void mark_changing(const std::vector<Place>& places, const NamedTensors& own);
   bool reads_changing_tensors() const;

@@ -8,6 +8,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "core/detail/step_executor.h"
 #include "graph/guards/shadow_storage.h"
 
 namespace duet {
@@ -80,8 +81,14 @@ void CpuProgram::run(std::size_t segment) {
   }
   const std::size_t begin = segment == 0 ? 0 : parts_.segment_ends[segment - 1];
   const bool observed = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
-  for (std::size_t i = begin; i < parts_.segment_ends[segment]; ++i) {
-    observed ? execute_observed(parts_.instructions[i]) : execute(parts_.instructions[i]);
+  std::size_t i = begin;
+  try {
+    for (; i < parts_.segment_ends[segment]; ++i) {
+      observed ? execute_observed(parts_.instructions[i]) : execute(parts_.instructions[i]);
+    }
+  } catch (c10::Error& error) {
+    error.add_context(kReplayedOp + parts_.instructions[i].op.schema().name());
+    throw;
   }
 }
 

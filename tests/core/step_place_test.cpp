@@ -74,24 +74,24 @@ class StepPlaces : public ::testing::TestWithParam<std::string> {
   std::shared_ptr<Net> net_;
 };
 
-TEST_P(StepPlaces, AreNamedWithOpLayerAndBatch) {
+TEST_P(StepPlaces, AreNamedWithOpAndBatch) {
   EXPECT_EQ(error_of<StepError>(too_narrow()),
-            "[Task] train step 5: addmm failed in 'a' (Linear): mat1 and mat2 shapes cannot be multiplied (8x12 and "
+            "[Task] train step 5: addmm failed: mat1 and mat2 shapes cannot be multiplied (8x12 and "
             "16x8). Batch: input float32 [8, 12], target int64 [8]. Expected tensors that fit the model; compare them "
             "with what it reads, correct the data or the model's sizes, or stop at the op with a debugger in mode "
             "eager");
 }
 
-TEST_P(StepPlaces, OfALossAreNamedAfterTheLastLayer) {
+TEST_P(StepPlaces, OfALabelOutOfRangeAreErrorsOfData) {
   EXPECT_EQ(error_of<DataError>(with("target", at::full({8}, 99, at::kLong))),
-            "[Task] train step 5: cross_entropy_loss failed after 'b' (Linear): Target 99 is out of bounds. Batch: "
+            "[Task] train step 5: nll_loss_forward failed: Target 99 is out of bounds. Batch: "
             "input float32 [8, 16], target int64 [8]. Expected labels and tokens that the model has a place for; "
             "correct the data, or the model's num_classes or vocab_size");
 }
 
 TEST_P(StepPlaces, OfAnotherDtypeSayToCast) {
   expect_contains(error_of<StepError>(with("input", at::ones({8, 16}, at::kDouble))),
-                  {"addmm failed in 'a' (Linear): ", "dtype", "input float64 [8, 16]", "cast: {input: float32}"});
+                  {"addmm failed: ", "dtype", "input float64 [8, 16]", "cast: {input: float32}"});
   expect_contains(error_of<StepError>(with("target", at::zeros({8}, at::kInt))),
                   {"expected scalar type Long but found Int", "cast: {target: int64}"});
 }
@@ -121,21 +121,21 @@ TEST_P(StepPlaces, InTheBackwardPassAreNamed) {
 TEST_P(StepPlaces, OfAMicroBatchSayWhich) {
   const auto made = trainer();
   expect_error<StepError>([&] { made->step({batch_at(0), too_narrow(), batch_at(1)}); },
-                          {"train step 0, micro-batch 1 of 3: addmm failed in 'a'", "input float32 [8, 12]"});
+                          {"train step 0, micro-batch 1 of 3: addmm failed", "input float32 [8, 12]"});
 }
 
 TEST_P(StepPlaces, OfAnEvaluationCountItsBatches) {
   const auto made = trainer();
   ListSource data({batch_at(0), batch_at(1), batch_at(2), too_narrow()});
-  expect_error<StepError>([&] { made->validate(data); }, {"[Task] validation batch 3: addmm failed in 'a' (Linear)"});
-  expect_error<StepError>([&] { made->test(data); }, {"[Task] test batch 3: addmm failed in 'a' (Linear)"});
+  expect_error<StepError>([&] { made->validate(data); }, {"[Task] validation batch 3: addmm failed"});
+  expect_error<StepError>([&] { made->test(data); }, {"[Task] test batch 3: addmm failed"});
 }
 
 TEST_P(StepPlaces, OfAPredictionAreNamed) {
   const auto made = predictor();
   for (int64_t n = 0; n < 4; ++n) made->predict(batch_at(n));
   expect_error<StepError>([&] { made->predict(too_narrow()); },
-                          {"[Task] prediction batch 0: addmm failed in 'a' (Linear)", "input float32 [8, 12]"});
+                          {"[Task] prediction batch 0: addmm failed", "input float32 [8, 12]"});
 }
 
 TEST_P(StepPlaces, OfATrainerWithinTheStepAreItsOwn) {
@@ -146,19 +146,7 @@ TEST_P(StepPlaces, OfATrainerWithinTheStepAreItsOwn) {
   });
   made->step(batch_at(0));
   expect_error<StepError>([&] { made->step(too_narrow()); },
-                          {"[Task] prediction batch 0: addmm failed in 'a' (Linear)", "input float32 [8, 12]"});
-}
-
-// While one looks for its op by running its code once more, another does not.
-TEST_P(StepPlaces, AreFoundThoughATrainerWithinTheStepFailsThen) {
-  int64_t runs = 0;
-  const auto inner = predictor();
-  const auto made = trainer([&](Net& net, const Batch& batch) {
-    if (batch["input"].size(1) != 16 && ++runs > 1) inner->predict(batch);
-    return plain_loss(net, batch);
-  });
-  made->step(batch_at(0));
-  expect_error<StepError>([&] { made->step(too_narrow()); }, {"[Task] train step 1: addmm failed"});
+                          {"[Task] prediction batch 0: addmm failed", "input float32 [8, 12]"});
 }
 
 TEST_P(StepPlaces, ThatAreNoOpsAreThrownAsTheyAre) {
@@ -167,29 +155,12 @@ TEST_P(StepPlaces, ThatAreNoOpsAreThrownAsTheyAre) {
   EXPECT_EQ(text_of_error<std::runtime_error>([&] { made->step(batch_at(0)); }), "my own");
 }
 
-// The code runs once more to find the op; who goes on after the error must not notice.
-TEST_P(StepPlaces, AreFoundWithoutATrace) {
+TEST_P(StepPlaces, RunNoCodeASecondTime) {
   int64_t runs = 0;
-  at::Tensor seen = at::zeros({1});
-  const auto made = trainer([&runs](Net& net, const Batch& batch) {
-    ++runs;
-    net.named_buffers()["seen"].add_(1);
-    const at::Tensor noise = at::rand({1});
-    return plain_loss(net, batch) + 0 * noise.sum();
-  });
-  net_->register_buffer("seen", seen);
+  const auto made = trainer([&runs](Net& net, const Batch& batch) { return ++runs, plain_loss(net, batch); });
   made->step(batch_at(0));
-  const StateDict before = made->weights();
-  const at::Tensor weight = before.tensor("a.weight").clone();
-  seed_all(5);
   expect_error<StepError>([&] { made->step(too_narrow()); });
-  EXPECT_EQ(runs, 3);  // the step, the one that fails, and this once more
-  EXPECT_EQ(seen.item<float>(), 2);
-  EXPECT_TRUE(testing::same_bits(made->weights().tensor("a.weight"), weight));
-  const at::Tensor next = at::rand({1});
-  seed_all(5);
-  at::rand({1});  // of the step that failed
-  EXPECT_TRUE(testing::same_bits(next, at::rand({1})));
+  EXPECT_EQ(runs, 2);
 }
 
 TEST_P(StepPlaces, SayThatBackwardIsTheTrainers) {
@@ -201,17 +172,6 @@ TEST_P(StepPlaces, SayThatBackwardIsTheTrainers) {
   EXPECT_EQ(text_of_error<ConfigError>([&] { made->step(batch_at(0)); }),
             "[Task] training_step has called backward(): 'a.weight' has a gradient before the trainer's own; return "
             "the loss and leave backward() to the trainer");
-}
-
-// As where the optimizer fails.
-TEST_P(StepPlaces, ThatDoNotComeAgainSayWhereToLook) {
-  int64_t runs = 0;
-  const auto made = trainer([&runs](Net& net, const Batch& batch) {
-    return ++runs == 4 ? at::ones({2, 3}).mm(at::ones({2, 3})).sum() : plain_loss(net, batch);
-  });
-  for (int64_t n = 0; n < 3; ++n) made->step(batch_at(n));
-  expect_error<StepError>([&] { made->step(batch_at(3)); }, {"[Task] train step 3: mat1 and mat2",
-                                                             "did not fail when they ran once more", "look at hooks"});
 }
 
 // As a whole loop of one's own in training_step would do it.

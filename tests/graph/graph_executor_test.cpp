@@ -341,8 +341,9 @@ TEST(GraphExecutor, ChoosesAPathForEachSignatureAndRunsIt) {
       const MicroBatches micro_batches{.batches = {batch_at(n, n % 4 == 3 ? 5 : 8)}, .weights = {1}, .total = 1};
       step.begin(micro_batches);
       if (captured) {
-        paths.push_back(executor.choose(micro_batches, observer));
-        executor.run(paths.back(), micro_batches, observer);
+        const StepPlan plan = executor.choose(micro_batches, observer);
+        paths.push_back(plan.path);
+        executor.run(plan, micro_batches, observer);
       } else {
         step.run(micro_batches, observer);
       }

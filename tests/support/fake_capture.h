@@ -12,7 +12,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
-#include "graph/cuda/cuda_step.h"
+#include "graph/cuda/cuda_replay.h"
 #include "graph/detail/capture_method.h"
 #include "graph/record/program_writer.h"
 #include "graph/replay/cpu_program.h"
@@ -169,8 +169,7 @@ class FakeDevice : public CaptureDevice {
 inline CaptureMethod fake_method(const std::shared_ptr<FakeLog>& log) {
   const std::shared_ptr<CaptureDevice> device = std::make_shared<FakeDevice>(log);
   CaptureDevice* raw = device.get();  // the method owns the device
-  return {3, [raw](const MicroBatches& example) { return std::make_unique<CudaStep>(example, raw->new_backend()); },
-          device};
+  return {3, [raw] { return std::make_unique<CudaReplay>(raw->new_backend()); }, device};
 }
 
 }  // namespace duet::testing

@@ -145,8 +145,8 @@ class FakeTrainer : public BaseTrainer {
   class IndexAsLoss : public StepExecutor {
    public:
     explicit IndexAsLoss(StepCode& step) : step_(step) {}
-    StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
-    StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
+    StepPlan choose(const MicroBatches&, const StepObserver&) override { return {}; }
+    StepResult run(const StepPlan&, const MicroBatches& micro_batches, StepObserver& observer) override {
       StepResult result = step_.run(micro_batches, observer);
       result.loss = at::scalar_tensor(static_cast<double>(steps_++));
       return result;

@@ -28,11 +28,12 @@ class Steps {
   StepPath next_path() {
     micro_batches_ = window_at(setting_, n_++);
     step_->begin(micro_batches_);
-    return path_ = executor_->choose(micro_batches_, *observer_);
+    plan_ = executor_->choose(micro_batches_, *observer_);
+    return plan_.path;
   }
   StepResult run(bool captured = true) {
     StepResult result =
-        captured ? executor_->run(path_, micro_batches_, *observer_) : step_->run(micro_batches_, *observer_);
+        captured ? executor_->run(plan_, micro_batches_, *observer_) : step_->run(micro_batches_, *observer_);
     step_->end();
     return result;
   }
@@ -51,7 +52,7 @@ class Steps {
   std::unique_ptr<TestObserver> observer_;
   std::unique_ptr<TrainStep> step_;
   MicroBatches micro_batches_;
-  StepPath path_ = StepPath::kEager;
+  StepPlan plan_;
   int64_t n_ = 0;
   std::unique_ptr<GraphExecutor> executor_;  // goes first: captured steps refer to the others
 };

@@ -256,7 +256,7 @@ TEST_F(CudaGraph, AnEagerTrainerWaitsForTheCaptureOfAnotherThread) {
       const MicroBatches micro_batches{{batch}, {8}, 8};
       for (; !stop; ++eager_steps) {
         other.step().begin(micro_batches);
-        executor.run(StepPath::kEager, micro_batches, observer);
+        executor.run({StepPath::kEager}, micro_batches, observer);
         other.step().end();
       }
     } catch (const std::exception& failed) {

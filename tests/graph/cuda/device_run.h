@@ -66,8 +66,8 @@ class DeviceRun {
   void step_on(const MicroBatches& micro_batches) {
     executor_.on_stream([&] {
       step_.begin(micro_batches);
-      const StepPath path = executor_.choose(micro_batches, *observer_);
-      executor_.run(path, micro_batches, *observer_);
+      const StepPlan plan = executor_.choose(micro_batches, *observer_);
+      executor_.run(plan, micro_batches, *observer_);
       step_.end();
     });
   }

@@ -92,7 +92,7 @@ TEST(CudaStreams, SumsOfSeveralRanksFollowTheStepsToAnotherStream) {
   ::testing::internal::CaptureStderr();
   for (int n = 0; n < 2; ++n) {
     run.step().begin(micro_batches);
-    eager.run(StepPath::kEager, micro_batches, observer);
+    eager.run({StepPath::kEager}, micro_batches, observer);
     run.step().end();
   }
   EXPECT_EQ(seen.count(current_stream()), 1U);

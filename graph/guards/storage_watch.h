@@ -10,7 +10,7 @@ namespace duet {
 
 // Where the weights and state lie that captured steps read and write, and in which shape. A tensor that moved since
 // (set_data, a reset member, t_()) would be trained at its old place.
-class AddressLedger {
+class StorageWatch {
  public:
   void write(const NamedTensors& tensors) {
     entries_.clear();

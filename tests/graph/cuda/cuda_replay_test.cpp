@@ -35,7 +35,7 @@ using testing::TestObserver;
 using testing::ToyTask;
 using testing::window_at;
 
-TEST(CudaStep, GivesTheBitsOfEager) {
+TEST(CudaReplay, GivesTheBitsOfEager) {
   for (const ToyTask& task : testing::all_toy_tasks()) {
     for (const std::string optimizer : {"AdamW", "SGD"}) {
       for (const int64_t accumulate : {1, 3}) {
@@ -48,7 +48,7 @@ TEST(CudaStep, GivesTheBitsOfEager) {
   }
 }
 
-TEST(CudaStep, SchedulesOfAllNumbersTakeOneCapture) {
+TEST(CudaReplay, SchedulesOfAllNumbersTakeOneCapture) {
   for (const OptimizerOptions& optimizer :
        {OptimizerOptions(SGD{.momentum = 0.9, .dampening = 0.2}),
         OptimizerOptions(SGD{.momentum = 0.9, .nesterov = true}), OptimizerOptions(Adam{.amsgrad = true}),
@@ -70,7 +70,7 @@ TEST(CudaStep, SchedulesOfAllNumbersTakeOneCapture) {
 }
 
 // The other rank has the same gradients, so that every sum is twice this rank's part.
-TEST(CudaStep, CapturesTheCollectivesOfSeveralRanks) {
+TEST(CudaReplay, CapturesTheCollectivesOfSeveralRanks) {
   for (const ToyTask& task : testing::all_toy_tasks()) {
     for (const int64_t accumulate : {1, 3}) {
       SCOPED_TRACE(task.name + " " + std::to_string(accumulate));
@@ -88,7 +88,7 @@ TEST(CudaStep, CapturesTheCollectivesOfSeveralRanks) {
   }
 }
 
-TEST(CudaStep, ThreeEagerStepsOneWatchedThenOneCaptureAndReplays) {
+TEST(CudaReplay, ThreeEagerStepsOneWatchedThenOneCaptureAndReplays) {
   const Outcome graph = expect_eager_bits({});
   ASSERT_EQ(graph.report.size(), 1U);
   EXPECT_EQ(graph.report[0].eager_steps, 4);
@@ -99,7 +99,7 @@ TEST(CudaStep, ThreeEagerStepsOneWatchedThenOneCaptureAndReplays) {
   EXPECT_EQ(graph.log->calls, expected);
 }
 
-TEST(CudaStep, SplitPointsCutItIntoGraphs) {
+TEST(CudaReplay, SplitPointsCutItIntoGraphs) {
   Setting setting;
   setting.splits = true;
   for (const int64_t accumulate : {1, 2}) {
@@ -117,7 +117,7 @@ TEST(CudaStep, SplitPointsCutItIntoGraphs) {
   }
 }
 
-TEST(CudaStep, ADeviceThatRefusesRunsEager) {
+TEST(CudaReplay, ADeviceThatRefusesRunsEager) {
   for (const bool splits : {false, true}) {
     for (const std::string call : {"begin", "end"}) {
       for (int succeed = 0; succeed < (splits ? 3 : 1); ++succeed) {
@@ -140,7 +140,7 @@ TEST(CudaStep, ADeviceThatRefusesRunsEager) {
   }
 }
 
-TEST(CudaStep, ARefusalNamesTheOpAndItsPlace) {
+TEST(CudaReplay, ARefusalNamesTheOpAndItsPlace) {
   Setting setting;
   setting.fail_at = "aten::gelu";
   const Outcome graph = expect_eager_bits(setting);
@@ -150,7 +150,7 @@ TEST(CudaStep, ARefusalNamesTheOpAndItsPlace) {
   EXPECT_THAT(graph.report[0].reason, HasSubstr("after the last read of parameter 'a.weight'"));
 }
 
-TEST(CudaStep, TheStepThatIsCapturedRunsItsHostCodeOnce) {
+TEST(CudaReplay, TheStepThatIsCapturedRunsItsHostCodeOnce) {
   for (const bool splits : {false, true}) {
     int64_t calls = 0;
     Setting setting;
@@ -164,7 +164,7 @@ TEST(CudaStep, TheStepThatIsCapturedRunsItsHostCodeOnce) {
 }
 
 // The step that is recorded, the one that is captured and the first one that is checked take turns.
-TEST(CudaStep, ACaptureOfOtherHostCodeThanTheRecordedIsNotKept) {
+TEST(CudaReplay, ACaptureOfOtherHostCodeThanTheRecordedIsNotKept) {
   for (const int64_t period : {2, 3, 5}) {
     int64_t calls = 0;
     Setting setting;
@@ -178,7 +178,7 @@ TEST(CudaStep, ACaptureOfOtherHostCodeThanTheRecordedIsNotKept) {
   }
 }
 
-TEST(CudaStep, StrictThrowsIfTheDeviceRefuses) {
+TEST(CudaReplay, StrictThrowsIfTheDeviceRefuses) {
   const auto log = std::make_shared<FakeLog>();
   const Setting setting;
   seed_all(11);
@@ -201,7 +201,7 @@ TEST(CudaStep, StrictThrowsIfTheDeviceRefuses) {
   EXPECT_TRUE(same_bits(before, step.parameters().front().second));
 }
 
-TEST(CudaStep, GraphsGoBeforeTheirDevice) {
+TEST(CudaReplay, GraphsGoBeforeTheirDevice) {
   const auto log = std::make_shared<FakeLog>();
   const Setting setting;
   seed_all(11);
@@ -226,7 +226,7 @@ TEST(CudaStep, GraphsGoBeforeTheirDevice) {
 }
 
 // The eager run of a comparison needs memory for activations, which a replay has already.
-TEST(CudaStep, AComparisonThatIsShortOfMemoryIsPutOff) {
+TEST(CudaReplay, AComparisonThatIsShortOfMemoryIsPutOff) {
   bool is_short = false;
   Setting setting;
   setting.task.make = [&is_short] {
@@ -259,10 +259,10 @@ TEST(CudaStep, AComparisonThatIsShortOfMemoryIsPutOff) {
   for (int64_t n = 0; n < setting.steps; ++n) {
     const MicroBatches micro_batches = window_at(setting, n);
     step.begin(micro_batches);
-    const StepPath path = executor.choose(micro_batches, observer);
-    is_short = path == StepPath::kReplayAndCompare;
+    const StepPlan plan = executor.choose(micro_batches, observer);
+    is_short = plan.path == StepPath::kReplayAndCompare;
     comparisons += is_short ? 1 : 0;
-    const StepResult output = executor.run(path, micro_batches, observer);
+    const StepResult output = executor.run(plan, micro_batches, observer);
     is_short = false;
     step.end();
     EXPECT_EQ(output.loss.item<double>(), eager.losses[2 * n]) << n;
@@ -276,7 +276,7 @@ TEST(CudaStep, AComparisonThatIsShortOfMemoryIsPutOff) {
   EXPECT_TRUE(same_bits(eager.state.back().second, random_state().tensor("cpu")));
 }
 
-TEST(CudaStep, AStepThatCannotBeCapturedIsNeverPrepared) {
+TEST(CudaReplay, AStepThatCannotBeCapturedIsNeverPrepared) {
   Setting setting;
   setting.task = testing::mlp_with_loss(
       [] { return [](const Tensor& loss) { return loss * (loss.item<double>() > 1.5 ? 2.0 : 1.0); }; });

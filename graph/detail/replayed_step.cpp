@@ -1,0 +1,103 @@
+#include "graph/detail/replayed_step.h"
+#include <cstring>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include "graph/record/step_results.h"
+
+namespace duet {
+
+namespace {
+
+// A dispatched clone costs more than the bytes of a small result.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const bool plain = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  if (!plain) return tensor.clone();
+  at::Tensor copy(at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type()));
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  return copy;
+}
+
+// What a user keeps must not change with the next step.
+StepResult copy_of(const StepResult& result) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return mapped(result, [](const at::Tensor& tensor) { return copy_of(tensor); });
+}
+
+}  // namespace
+
+std::string ReplayedStep::text(const NamedTensors& names) const {
+  NamedTensors all = names;
+  for (const Batch& batch : inputs_.micro_batches().batches) {
+    for (const auto& item : batch.items()) all.push_back(item);
+  }
+  for (auto& item : tensors_.output.all()) all.push_back(std::move(item));
+  return segments_->text(all);
+}
+
+void ReplayedStep::compile(const std::shared_ptr<const StepProgram>& recording, const StepResult& recorded,
+                           const NamedTensors& parameters) {
+  recording_ = recording;
+  tensors_ = segments_->compile(recording, recorded, parameters);
+}
+
+bool ReplayedStep::capture(const CaptureRun& run) {
+  handles_.clear();
+  tensors_ = {};
+  std::optional<ReplayTensors> captured = segments_->capture(run);
+  if (captured) tensors_ = std::move(*captured);
+  return captured.has_value();
+}
+
+void ReplayedStep::forget_capture() {
+  tensors_.output = {};  // memory of the pool
+  segments_->forget_capture();
+}
+
+StepResult ReplayedStep::run(StepCode& code, StepObserver& observer) {
+  const RunSegment run_segment = [this](std::size_t segment) { segments_->run(segment); };
+  begin();
+  for (std::size_t split = 0; split < recording_->splits.size(); ++split) {
+    if (!run_to_split(split, code, observer, run_segment)) return finish_by_op(split, code, observer);
+  }
+  return run_last(code, run_segment);
+}
+
+void ReplayedStep::begin() {
+  replaced_gradient_.clear();
+  if (handles_.empty()) handles_.make(tensors_.gradients, recording_->table);
+  handles_.leave_kept(tensors_.gradients, recording_->table,
+                      [this](const auto* from, const auto& to) { segments_->move_tensors(from, to); });
+}
+
+bool ReplayedStep::run_to_split(std::size_t split, StepCode& code, StepObserver& observer,
+                                const RunSegment& run_segment) {
+  run_segment(split);
+  handles_.hand_out(code.parameters());
+  const StepResult& output = tensors_.output;
+  if (recording_->splits[split].point == SplitPoint::kAfterBackward) {
+    const StepResult so_far{output.loss, output.log, {}, output.outputs};  // the norm is still of the last step
+    observer.after_backward({code.parameters(), so_far});
+  } else {
+    observer.before_optimizer_step({code.parameters(), output});
+  }
+  replaced_gradient_ = handles_.replaced(code.parameters(), tensors_.gradients);
+  return replaced_gradient_.empty();
+}
+
+StepResult ReplayedStep::run_last(StepCode& code, const RunSegment& run_segment) {
+  run_segment(recording_->splits.size());
+  handles_.hand_out(code.parameters());
+  return copy_of(tensors_.output);
+}
+
+StepResult ReplayedStep::finish_by_op(std::size_t split, StepCode& code, StepObserver& observer) {
+  const SplitPoint passed = recording_->splits[split].point;
+  StepResult output = copy_of(tensors_.output);
+  if (passed == SplitPoint::kAfterBackward) output.grad_norm.reset();  // of the last step
+  code.run_rest(passed, output, observer);
+  return output;
+}
+
+}  // namespace duet

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+#include "graph/detail/gradient_handles.h"
+#include "graph/detail/static_inputs.h"
+#include "graph/replay/segment_replay.h"
+
+namespace duet {
+
+// A recorded step as it is replayed: static inputs, segments of kernels with split points between them, and the tensors
+// that its results and gradients lie in.
+class ReplayedStep {
+ public:
+  ReplayedStep(const MicroBatches& example, std::unique_ptr<SegmentReplay> segments)
+      : inputs_(example), segments_(std::move(segments)) {}
+
+  StaticInputs& inputs() { return inputs_; }
+  const StaticInputs& inputs() const { return inputs_; }
+  SegmentReplay& segments() { return *segments_; }
+  const SegmentReplay& segments() const { return *segments_; }
+  const StepResult& output() const { return tensors_.output; }
+  std::string text(const NamedTensors& names) const;
+
+  // `recorded` and the parameters' gradients are those of the recorded step.
+  void compile(const std::shared_ptr<const StepProgram>& recording, const StepResult& recorded,
+               const NamedTensors& parameters);
+  // False if the device refuses.
+  bool capture(const CaptureRun& run);
+  void forget_capture();
+
+  // On the values of the static inputs; `code` gets the gradients.
+  StepResult run(StepCode& code, StepObserver& observer);
+
+  // The same in parts: begin(), for each split point run_to_split() while that is true, run_last().
+  using RunSegment = std::function<void(std::size_t segment)>;
+  void begin();
+  // Runs a segment by `run_segment`, then hooks. False if these have put gradients in place that the captured step does
+  // not know: finish_by_op() then ends the step.
+  bool run_to_split(std::size_t split, StepCode& code, StepObserver& observer, const RunSegment& run_segment);
+  StepResult run_last(StepCode& code, const RunSegment& run_segment);
+  StepResult finish_by_op(std::size_t split, StepCode& code, StepObserver& observer);
+  void hand_out_gradients(const StepCode& code) const { handles_.hand_out(code.parameters()); }
+  // Of the step that ran last: the parameter whose gradient a hook has replaced or removed, so that it ended op by op.
+  const std::string& replaced_gradient() const { return replaced_gradient_; }
+
+ private:
+  StaticInputs inputs_;
+  std::unique_ptr<SegmentReplay> segments_;
+  std::shared_ptr<const StepProgram> recording_;
+  ReplayTensors tensors_;
+  GradientHandles handles_;
+  std::string replaced_gradient_;
+};
+
+}  // namespace duet
