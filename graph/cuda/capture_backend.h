@@ -41,7 +41,7 @@ class CaptureDevice {
   // Runs one step on the capture stream, ordered after and before the caller's own stream. No other trainer of the
   // process captures meanwhile, or runs a step while this one captures.
   virtual void run(const std::function<void()>& step) = 0;
-  // The same for what is no step and never captures.
+  // The same for other work, which is never captured.
   virtual void on_stream(const std::function<void()>& work) = 0;
 };
 

@@ -24,7 +24,7 @@ struct RecordOptions {
   bool strict = false;  // what cannot be replayed throws GraphError, before the step has changed anything
   // What earlier recordings of the step have found to be another tensor from step to step.
   std::vector<StepProgram::Place> changing{};
-  ObstacleListener* listener = nullptr;  // is told of every obstacle, not only the first; lent for the call
+  ObstacleListener* listener = nullptr;  // hears of every obstacle, not only the first; lent for the call
 };
 
 // One step captured for one signature: recorded, replayed, and its host code compared with the recording.

@@ -75,7 +75,7 @@ class GraphExecutor : public StepExecutor {
   Fallback fallback_;
   SignatureCache cache_;
   bool noticed_ = false;                  // what the next step is to look into
-  std::unordered_set<std::string> told_;  // reasons why steps run eager, each warned of once
+  std::unordered_set<std::string> told_;  // reasons why steps run eager; one warning for each
   StorageWatch storages_;                 // of the tensors that captured steps read and write
   int64_t steps_ = 0;
   int64_t steps_done_ = 0;  // StepObserver's, before the step that runs

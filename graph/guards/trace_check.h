@@ -49,7 +49,7 @@ class TraceCheck : private OpListener {
   void lend(int storage, const at::Tensor& tensor) { memory_.see(storage, tensor.storage().unsafeGetStorageImpl()); }
   // By the host code, after its step: how the inputs get their values where it has let go of what was lent.
   void bring_inputs_by(std::function<void()> bring) { bring_inputs_ = std::move(bring); }
-  // How host code that reads its n-th value (StepProgram::reads) is told whether that is the recorded one; null: it is.
+  // Says whether the n-th value that host code reads (StepProgram::reads) is the recorded one; null: it is.
   void compare_reads_by(std::function<bool(std::size_t)> holds) { read_holds_ = std::move(holds); }
   // By the host code at a split point, instead of its hooks: they are called in a step that runs op by op.
   void split(SplitPoint point, const NamedTensors& parameters, const std::function<void()>& hooks);

@@ -22,7 +22,7 @@ at::Tensor one_hot(const at::Tensor& index, int64_t classes) {
   return at::zeros(shape, index.options()).scatter_(-1, index.unsqueeze(-1), 1);
 }
 
-// By an op for each, so that a recording knows that they are values of the step's. A copy: a view of numbers that the
+// By an op for each, so that a recording knows that they are values of the step. A copy: a view of numbers that the
 // host has made is none of them.
 std::vector<int64_t> values_of(const at::Tensor& lengths) {
   std::vector<int64_t> values;

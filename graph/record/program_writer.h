@@ -38,7 +38,7 @@ class ProgramWriter {
 
   void note_settings(const OpSettings& settings) { program_.settings = settings; }
 
-  // From here on recording goes on behind an obstacle, to find the others; `listener` is told of each.
+  // From here on recording goes on after an obstacle, to find the others; `listener` hears of each.
   void collect_all_obstacles(ObstacleListener* listener) { listener_ = listener; }
   bool tells_all() const { return listener_ != nullptr; }
 

@@ -54,7 +54,7 @@ class ModelInfo {
   virtual ~ModelInfo() = default;
   // Every trainable tensor, with dotted names, in a fixed order. Shared, not copied.
   virtual NamedTensors named_parameters() const = 0;
-  // The layers that the parameters belong to, by which norms and convolutions are told; none if they are not known.
+  // The layers that the parameters belong to, which show norms and convolutions; none if they are not known.
   virtual std::vector<ModuleInfo> modules() const { return {}; }
   // Depth of the parameter called `name`, for layer-wise learning rates; nothing if the model gives no depths.
   virtual std::optional<LayerDepth> layer_depth(const std::string& /*name*/) const { return std::nullopt; }

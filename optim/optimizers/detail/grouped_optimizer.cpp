@@ -194,7 +194,7 @@ void GroupedOptimizer::end() {
 }
 
 // On the CPU fused kernels read every number when they run. CUDA's take all but lr from the host, and from the host
-// SGD's is told whether a step is the first, which is undamped: only the device knows which numbers a schedule gives
+// SGD's gets a flag for the first step, which is undamped: only the device knows which numbers a schedule gives
 // and whether the step before was skipped.
 bool GroupedOptimizer::can_be_fused() const {
   if (applied_.is_cpu() || !kind_.unfused) return kind_.fused;
