@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
-#include <unistd.h>
 #include "base/error.h"
 #include "distributed/detail/packed_state.h"
 
@@ -29,67 +30,49 @@ std::optional<RankDifference> first_difference(const std::vector<std::string>& a
   return std::nullopt;
 }
 
+namespace {
+
+constexpr std::size_t kSmall = std::size_t{64} << 10;  // what goes with the names
+constexpr std::size_t kPiece = std::size_t{32} << 20;  // of a tensor beyond that: never all of it at once
+
+// With the small tensors, and of the others names, types and shapes: those of a single element.
+StateDict outline_of(const StateDict& state) {
+  StateDict outline;
+  for (const auto& [name, tensor] : state.tensors()) {
+    const bool is_small = tensor.nbytes() <= kSmall;
+    outline.set(name, is_small ? tensor.clone() : at::zeros({}, tensor.options()).expand(tensor.sizes()));
+  }
+  for (const auto& [name, value] : state.values()) outline.set(name, value);
+  return outline;
+}
+
+void broadcast_bytes(Communicator& ranks, char* data, std::size_t size) {
+  for (std::size_t at = 0; at < size; at += kPiece) {
+    const std::size_t count = std::min(kPiece, size - at);
+    const std::string piece = ranks.broadcast(ranks.is_main() ? std::string(data + at, count) : std::string());
+    require<PeerError>(piece.size() == count,
+                       c10::str("[Communicator] rank 0 sent ", piece.size(), " bytes of a state, expected ", count));
+    if (!ranks.is_main()) std::memcpy(data + at, piece.data(), count);
+  }
+}
+
+}  // namespace
+
 std::vector<StateDict> gather_state(Communicator& communicator, const StateDict& own) {
   std::vector<StateDict> all;
   for (const std::string& bytes : communicator.all_gather(pack_state(own))) all.push_back(unpack_state(bytes));
   return all;
 }
 
-namespace {
-
-constexpr uint64_t kPiece = uint64_t{32} << 20;  // of a state that is sent: neither all at once nor tensor by tensor
-
-uint64_t machine_memory() {
-  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
-}
-
-// Goes through the bytes of a state in pieces, wherever its tensors begin and end.
-class SpanCursor {
- public:
-  explicit SpanCursor(const StateDict& state) : spans_(tensor_spans(state)) {}
-
-  uint64_t left() const {
-    uint64_t bytes = 0;
-    for (std::size_t i = span_; i < spans_.size(); ++i) bytes += spans_[i].second;
-    return bytes - done_;
-  }
-  // Calls `move(part of a tensor, where it is in the piece, bytes)` for the next bytes.
-  template <class Move>
-  void next(uint64_t bytes, const Move& move) {
-    for (uint64_t at = 0; at < bytes;) {
-      const auto& [data, size] = spans_[span_];
-      const uint64_t count = std::min(bytes - at, size - done_);
-      if (count > 0) move(data + done_, at, count);
-      at += count;
-      done_ += count;
-      if (done_ == size) ++span_, done_ = 0;
-    }
-  }
-
- private:
-  std::vector<std::pair<char*, uint64_t>> spans_;
-  std::size_t span_ = 0;
-  uint64_t done_ = 0;  // of that span
-};
-
-}  // namespace
-
 StateDict broadcast_state(Communicator& ranks, const StateDict& own) {
   if (ranks.world_size() == 1) return own;
-  const bool sends = ranks.is_main();
-  const std::string outline = ranks.broadcast(sends ? pack_outline(own) : std::string());
-  StateDict state = sends ? own : unpack_outline(outline, machine_memory());
-  SpanCursor cursor(state);
-  for (uint64_t left = cursor.left(); left > 0;) {
-    std::string piece(sends ? std::min(left, kPiece) : 0, '\0');
-    const uint64_t expected = std::min(left, kPiece);
-    if (sends)
-      cursor.next(expected, [&](const char* from, uint64_t at, uint64_t n) { std::memcpy(&piece[at], from, n); });
-    piece = ranks.broadcast(piece);
-    require<PeerError>(piece.size() == expected,
-                       c10::str("[Communicator] rank 0 sent ", piece.size(), " bytes of a state, expected ", expected));
-    if (!sends) cursor.next(expected, [&](char* to, uint64_t at, uint64_t n) { std::memcpy(to, &piece[at], n); });
-    left -= expected;
+  const std::string outline = ranks.broadcast(ranks.is_main() ? pack_state(outline_of(own)) : std::string());
+  StateDict state = ranks.is_main() ? own : unpack_state(outline);
+  for (const auto& [name, like] : StateDict(state).tensors()) {
+    if (like.nbytes() <= kSmall) continue;
+    const at::Tensor tensor = ranks.is_main() ? like : at::empty(like.sizes(), like.options());
+    broadcast_bytes(ranks, static_cast<char*>(tensor.data_ptr()), tensor.nbytes());
+    state.set(name, tensor);
   }
   return state;
 }

@@ -15,7 +15,6 @@
 #include "cli/config/config.h"
 #include "cli/runs/logged_run.h"
 #include "cli/runs/saved_config.h"
-#include "distributed/detail/packed_state.h"
 #include "io/bounded_json.h"
 #include "io/csv.h"
 #include "io/file_io.h"
@@ -51,9 +50,6 @@ std::string shown(const StateDict& state) {
 }
 
 std::string read_pt_file(const std::string& path) { return shown(read_pt(path).state); }
-
-// What another rank has sent.
-std::string read_packed_state(const std::string& path) { return shown(unpack_state(read_bytes_of(path))); }
 
 std::string read_tensors(const std::string& path) {
   std::string text;
@@ -210,7 +206,6 @@ const std::vector<ForeignReader>& foreign_readers() {
       {"yaml", read_config, as_it_is},
       {"saved_config", read_old_config, as_it_is},
       {"log", read_log, as_it_is},
-      {"packed_state", read_packed_state, as_it_is},
       {"idx", [](const std::string& path) { return shown(read_idx(path)); }, around_gzip},
       {"npy", [](const std::string& path) { return shown(read_npy(path)); }, as_it_is},
       {"csv", read_table, as_it_is},

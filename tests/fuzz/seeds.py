@@ -77,18 +77,6 @@ def logs():
     return ["\n".join(run_folders.log_lines(20)).encode(), histogram + others, b'{"kind":"train","loss":"-inf","step":1}\n{"kin']
 
 
-def packed_states():
-    def name(text):
-        return struct.pack("<Q", len(text)) + text
-    tensors = [(b"a", 6, [2, 3], bytes(24)), (b"n", 4, [], bytes(8)), (b"e", 0, [0, 5], b"")]
-    outline = struct.pack("<Q", len(tensors))
-    for key, dtype, shape, _ in tensors:
-        outline += name(key) + struct.pack("<bQ", dtype, len(shape)) + b"".join(struct.pack("<q", size) for size in shape)
-    values = [b"\0\1", b"\1" + struct.pack("<q", 7), b"\2" + struct.pack("<d", 0.5), b"\3" + name(b"text")]
-    outline += struct.pack("<Q", len(values)) + b"".join(name(b"v%d" % i) + value for i, value in enumerate(values))
-    return [name(outline) + b"".join(content for *_, content in tensors), name(struct.pack("<QQ", 0, 0))]
-
-
 def of_archives():
     files = [path.read_bytes() for path in sorted((TESTS / "io" / "pt_files").iterdir())]
     pickles = []
@@ -116,7 +104,7 @@ def whole():
     return {
         "csv": [b"a,b\n1,2\n3,x\n", b'\xef\xbb\xbf"a ""b""",c\r\n"1\n2",\r\n'],
         "idx": idx(), "image": pictures(), "mask": pictures(),
-        "log": logs(), "packed_state": packed_states(),
+        "log": logs(),
         "json": [b'{"a": [1, 2.5e3, -0, true, null, "x\\u00e9\\n"], "b": {}}'] + values, "values": values, "manifest": bodies,
         "npy": [npy("<f4", "False", "(3, 4)"), npy("|u1", "True", "(2, 2, 2)"), npy(">i8", "False", "(6,)"), npy("|b1", "False", "()")],
         "pickle": pickles, "pt": archives, "zip": archives,

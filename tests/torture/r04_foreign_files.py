@@ -20,7 +20,7 @@ from wrong_checkpoints import wrong_checkpoints
 FLOOR_MIB = 64  # in place of the 256 MiB of the default: the files stay small
 SLACK_KIB = 48 << 10  # what the allocator keeps, and the text of the file itself
 TIMES = {"pt": 24, "zip": 16, "safetensors": 20, "body_of_manifest": 24, "values": 24, "json": 24, "yaml": 0, "saved_config": 0,
-         "idx": 66, "npy": 2, "csv": 26, "image": 66, "mask": 66, "log": 32, "packed_state": 24,
+         "idx": 66, "npy": 2, "csv": 26, "image": 66, "mask": 66, "log": 32,
          "checkpoint": 24, "torchscript": 20}
 YAML_KIB = 300 << 10  # of a YAML text, whose limits do not depend on its size
 
