@@ -1,16 +1,17 @@
 #include "io/npy.h"
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "io/bounded_json.h"
 #include "io/file_io.h"
 
 namespace duet {
@@ -36,101 +37,47 @@ void check_npy(bool holds, const Parts&... what) {
   if (!holds) throw DataError(c10::str("[Npy] ", what...));
 }
 
-// The header is a Python dict of three entries. Taken apart without recursion: files may hold headers of any kind.
-class NpyHeaderParser {
- public:
-  explicit NpyHeaderParser(const std::string& text) : text_(text) {}
-
-  NpyHeader parse() {
-    NpyHeader header;
-    std::set<std::string> seen;
-    need(take('{'));
-    while (!take('}')) {
-      const std::string key = quoted();
-      need(take(':') && seen.insert(key).second);
-      if (key == "descr") {
-        header.type = type();
-      } else if (key == "fortran_order") {
-        header.fortran_order = flag();
-      } else {
-        need(key == "shape");
-        header.shape = shape();
-      }
-      if (take(',')) continue;
-      need(take('}'));
-      break;
+// The header is a Python dict of three entries: as JSON, of lists in the place of tuples.
+std::string json_of(std::string text) {
+  static constexpr std::array<std::pair<const char*, const char*>, 5> kLikes = {
+      {{"'", "\""}, {"(", "["}, {")", "]"}, {"True", "true"}, {"False", "false"}}};
+  for (const auto& [python, json] : kLikes) {
+    for (std::size_t at = 0; (at = text.find(python, at)) != std::string::npos;) {
+      text.replace(at, std::strlen(python), json);
     }
-    pass_blanks();
-    need(at_ == text_.size() && seen.size() == 3);
-    return header;
   }
-
- private:
-  void need(bool holds) const {
-    check_npy(holds, "found the header ", text_.substr(0, 200),
-              ", expected a plain array; save it as one, without fields or objects");
-  }
-
-  void pass_blanks() { at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size()); }
-
-  bool take(char wanted) {
-    pass_blanks();
-    if (at_ == text_.size() || text_[at_] != wanted) return false;
-    ++at_;
-    return true;
-  }
-
-  std::string quoted() {
-    pass_blanks();
-    need(at_ < text_.size() && (text_[at_] == '\'' || text_[at_] == '"'));
-    const std::size_t begin = at_ + 1, end = text_.find(text_[at_], begin);
-    need(end != std::string::npos);
-    at_ = end + 1;
-    return text_.substr(begin, end - begin);
-  }
-
-  std::string word() {
-    pass_blanks();
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && std::isalnum(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
-    return text_.substr(begin, at_ - begin);
-  }
-
-  at::ScalarType type() {
-    const std::string name = quoted();
-    const auto type = kNpyTypes.find(name);
-    check_npy(type != kNpyTypes.end(), "found dtype '", name.substr(0, 200),
-              "', expected bool, uint8, int8 to int64 or float16 to float64, little-endian; convert it with astype()");
-    return type->second;
-  }
-
-  bool flag() {
-    const std::string value = word();
-    need(value == "True" || value == "False");
-    return value == "True";
-  }
-
-  std::vector<int64_t> shape() {
-    std::vector<int64_t> sizes;
-    need(take('('));
-    while (!take(')')) {
-      const std::string text = word();
-      const auto size = parse_number<int64_t>(text);
-      check_npy(size.has_value(), "found the size '", text.substr(0, 200), "' in the shape, expected whole numbers; ",
-                "save it again");
-      check_npy(sizes.size() < kMaxNpyDims, "found a shape of more than ", kMaxNpyDims,
-                " dimensions, expected at most these; reshape it");
-      sizes.push_back(*size);
-      if (take(',')) continue;
-      need(take(')'));
-      break;
+  for (std::size_t comma = 0; (comma = text.find(',', comma)) != std::string::npos;) {
+    const std::size_t next = text.find_first_not_of(" \t\r\n", comma + 1);
+    const bool is_last = next != std::string::npos && (text[next] == ']' || text[next] == '}');
+    if (is_last) {
+      text.erase(comma, 1);
+    } else {
+      ++comma;
     }
-    return sizes;
   }
+  return text;
+}
 
-  const std::string& text_;
-  std::size_t at_ = 0;
-};
+NpyHeader parse_npy_header(const std::string& text) try {
+  const auto dict = parse_json<nlohmann::json>(json_of(text), "the header");
+  NpyHeader header;
+  const std::string type = dict.at("descr").get<std::string>();
+  const auto known = kNpyTypes.find(type);
+  check_npy(known != kNpyTypes.end(), "found dtype '", one_line(type, 200),
+            "', expected bool, uint8, int8 to int64 or float16 to float64, little-endian; convert it with astype()");
+  header.type = known->second;
+  header.fortran_order = dict.at("fortran_order").get<bool>();
+  check_npy(dict.at("shape").size() <= kMaxNpyDims, "found a shape of more than ", kMaxNpyDims,
+            " dimensions, expected at most these; reshape it");
+  for (const auto& size : dict.at("shape")) {
+    check_npy(size.is_number_integer(), "found the size ", size.dump(), " in the shape, expected whole numbers");
+    header.shape.push_back(size.get<int64_t>());
+  }
+  if (dict.size() != 3) throw MalformedFile{"further entries"};
+  return header;
+} catch (const nlohmann::json::exception&) {
+  throw MalformedFile{"other entries"};
+}
 
 NpyHeader read_npy_header(const file_io::FileReader& file) {
   unsigned char start[12] = {};
@@ -147,7 +94,13 @@ NpyHeader read_npy_header(const file_io::FileReader& file) {
             " bytes, expected one that fits into the file; save it again");
   std::string text(length, '\0');
   file.read(begin, text.data(), length);
-  NpyHeader header = NpyHeaderParser(text).parse();
+  NpyHeader header;
+  try {
+    header = parse_npy_header(text);
+  } catch (const MalformedFile&) {
+    check_npy(false, "found the header ", one_line(text, 200),
+              ", expected a plain array; save it as one, without fields or objects");
+  }
   header.data_begin = begin + length;
   return header;
 }

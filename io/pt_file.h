@@ -24,7 +24,7 @@ struct PtFile {
 // DataError naming the file, what is wrong and the way out.
 PtFile read_pt(const std::string& path);
 
-// Writes tensors and values as one flat OrderedDict, by name. Tensors that share all of their memory share it in the
+// Writes tensors and values as one flat dictionary, by name. Tensors that share all of their memory share it in the
 // file. Written under a temporary name beside `path`, synced and renamed. Throws DataError; `path` is then as it was.
 void write_pt(const std::string& path, const StateDict& state);
 

@@ -193,6 +193,7 @@ namespace {
 constexpr uint64_t kAlignment = 64;  // of the bytes of each part, as torch.save has it
 constexpr uint64_t kPaddingHeader = 4;
 constexpr uint16_t kUtf8Names = 0x0800;
+constexpr uint16_t kZip64Version = 45;
 constexpr uint16_t kDate = 0x21;  // 1980-01-01, the earliest there is: no clock goes into the file
 
 class Record {
@@ -220,8 +221,7 @@ struct Placed {
   const Part* part = nullptr;
   uint64_t header = 0;  // offset
   uint32_t crc = 0;
-  bool large = false;  // needs ZIP64
-  std::string local;   // header, name and padding
+  std::string local;  // header, name and padding
 };
 
 uint32_t crc_of(const Part& part) {
@@ -229,62 +229,52 @@ uint32_t crc_of(const Part& part) {
       ::crc32_z(::crc32_z(0, nullptr, 0), static_cast<const unsigned char*>(part.data), part.bytes));
 }
 
-Record& common_fields(Record& record, const Placed& placed) {
-  const uint32_t bytes = placed.large ? kNoNumber32 : static_cast<uint32_t>(placed.part->bytes);
+// Numbers always go by ZIP64, whatever their size: one form, which no small test leaves out.
+Record& common_fields(Record& record, const Placed& placed, const Record& extra) {
   return record.u16(kUtf8Names)
       .u16(0)
       .u16(0)
       .u16(kDate)
       .u32(placed.crc)
-      .u32(bytes)
-      .u32(bytes)
-      .u16(static_cast<uint16_t>(placed.part->name.size()));
+      .u32(kNoNumber32)
+      .u32(kNoNumber32)
+      .u16(static_cast<uint16_t>(placed.part->name.size()))
+      .u16(static_cast<uint16_t>(extra.bytes().size()));
 }
 
 std::string local_header(const Placed& placed) {
   Record extra;
-  if (placed.large) extra.u16(1).u16(16).u64(placed.part->bytes).u64(placed.part->bytes);
+  extra.u16(1).u16(16).u64(placed.part->bytes).u64(placed.part->bytes);
   const uint64_t end = placed.header + kLocalBytes + placed.part->name.size() + extra.bytes().size() + kPaddingHeader;
   const uint64_t padding = (kAlignment - end % kAlignment) % kAlignment;
   extra.u16(0x4246).u16(static_cast<uint16_t>(padding)).text(std::string(padding, 'Z'));  // "FB", as PyTorch pads
   Record record;
-  record.u32(kLocalHeader).u16(placed.large ? 45 : 20);
-  common_fields(record, placed).u16(static_cast<uint16_t>(extra.bytes().size()));
-  return record.text(placed.part->name).text(extra.bytes()).bytes();
+  record.u32(kLocalHeader).u16(kZip64Version);
+  return common_fields(record, placed, extra).text(placed.part->name).text(extra.bytes()).bytes();
 }
 
-std::string directory_entry(const Placed& placed, uint64_t zip64_from) {
-  const bool far = placed.header >= zip64_from;
+std::string directory_entry(const Placed& placed) {
   Record extra;
-  if (placed.large || far) {
-    extra.u16(1).u16(static_cast<uint16_t>((placed.large ? 16 : 0) + (far ? 8 : 0)));
-    if (placed.large) extra.u64(placed.part->bytes).u64(placed.part->bytes);
-    if (far) extra.u64(placed.header);
-  }
-  const uint16_t version = placed.large || far ? 45 : 20;
+  extra.u16(1).u16(24).u64(placed.part->bytes).u64(placed.part->bytes).u64(placed.header);
   Record record;
-  record.u32(kDirectoryHeader).u16(version).u16(version);
-  common_fields(record, placed).u16(static_cast<uint16_t>(extra.bytes().size()));
-  record.u16(0).u16(0).u16(0).u32(0);  // comment, disk, attributes
-  record.u32(far ? kNoNumber32 : static_cast<uint32_t>(placed.header));
+  record.u32(kDirectoryHeader).u16(kZip64Version).u16(kZip64Version);
+  common_fields(record, placed, extra);
+  record.u16(0).u16(0).u16(0).u32(0).u32(kNoNumber32);  // comment, disk, attributes, offset
   return record.text(placed.part->name).text(extra.bytes()).bytes();
 }
 
 std::string end_records(uint64_t count, uint64_t directory, uint64_t directory_bytes) {
   Record record;
-  record.u32(kZip64End).u64(44).u16(45).u16(45).u32(0).u32(0);
+  record.u32(kZip64End).u64(44).u16(kZip64Version).u16(kZip64Version).u32(0).u32(0);
   record.u64(count).u64(count).u64(directory_bytes).u64(directory);
   record.u32(kZip64Locator).u32(0).u64(directory + directory_bytes).u32(1);
-  const auto small_count = static_cast<uint16_t>(std::min<uint64_t>(count, 0xffff));
-  record.u32(kEnd).u16(0).u16(0).u16(small_count).u16(small_count);
-  record.u32(static_cast<uint32_t>(std::min<uint64_t>(directory_bytes, kNoNumber32)));
-  record.u32(static_cast<uint32_t>(std::min<uint64_t>(directory, kNoNumber32)));
+  record.u32(kEnd).u16(0).u16(0).u16(0xffff).u16(0xffff).u32(kNoNumber32).u32(kNoNumber32);
   return record.u16(0).bytes();
 }
 
 }  // namespace
 
-void write(const std::string& path, const std::vector<Part>& parts, uint64_t zip64_from) {
+void write(const std::string& path, const std::vector<Part>& parts) {
   std::vector<Placed> placed;
   uint64_t position = 0;
   for (const Part& part : parts) {
@@ -292,13 +282,12 @@ void write(const std::string& path, const std::vector<Part>& parts, uint64_t zip
     next.part = &part;
     next.header = position;
     next.crc = crc_of(part);
-    next.large = part.bytes >= zip64_from;
     next.local = local_header(next);
     position += next.local.size() + part.bytes;
     placed.push_back(std::move(next));
   }
   std::string end;
-  for (const Placed& part : placed) end += directory_entry(part, zip64_from);
+  for (const Placed& part : placed) end += directory_entry(part);
   end += end_records(placed.size(), position, end.size());
 
   file_io::replace_file(path, position + end.size(), [&](file_io::FileWriter& file) {

@@ -7,8 +7,7 @@
 #include <vector>
 #include "io/file_io.h"
 
-// ZIP archives of entries that are stored as they are, which is how PyTorch packs its files. Sizes beyond 4 GiB and
-// more than 65 534 entries go by ZIP64.
+// ZIP archives of entries that are stored as they are, which is how PyTorch packs its files. Of any size: by ZIP64.
 namespace duet::zip_archive {
 
 struct Entry {
@@ -59,11 +58,8 @@ struct Part {
   uint64_t bytes = 0;
 };
 
-// Sizes and offsets from here on go by ZIP64; smaller only in tests.
-inline constexpr uint64_t kZip64From = 0xffffffff;
-
 // Writes all parts, in this order, under a temporary name beside `path`, syncs and renames it. The bytes of each part
 // begin at a multiple of 64. Throws IoError; `path` is then as it was. The same parts give the same file.
-void write(const std::string& path, const std::vector<Part>& parts, uint64_t zip64_from = kZip64From);
+void write(const std::string& path, const std::vector<Part>& parts);
 
 }  // namespace duet::zip_archive
