@@ -19,22 +19,12 @@ SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector
   check_indices("SubsetDataset", indices_, viewed().size());
 }
 
-Batch SubsetDataset::draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const {
-  return viewed().draw(below(indices), draws);
-}
-
 std::vector<int64_t> SubsetDataset::below(const std::vector<int64_t>& indices) const {
   check_indices("SubsetDataset", indices, size());
   std::vector<int64_t> below;
   for (const int64_t index : indices) below.push_back(indices_[static_cast<std::size_t>(index)]);
   return below;
 }
-
-Batch SubsetDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
-  return viewed().shown(batch, below(indices));
-}
-
-std::string SubsetDataset::sample_name(int64_t index) const { return viewed().sample_name(below({index}).front()); }
 
 std::vector<int64_t> SubsetDataset::labels() const {
   const std::vector<int64_t> all = viewed().labels();
@@ -68,12 +58,6 @@ std::vector<int64_t> RepeatDataset::below(const std::vector<int64_t>& indices) c
   for (const int64_t index : indices) below.push_back(index % DatasetView::size());
   return below;
 }
-
-Batch RepeatDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
-  return viewed().shown(batch, below(indices));
-}
-
-std::string RepeatDataset::sample_name(int64_t index) const { return viewed().sample_name(below({index}).front()); }
 
 std::vector<int64_t> RepeatDataset::labels() const {
   const std::vector<int64_t> once = viewed().labels();

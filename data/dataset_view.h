@@ -20,7 +20,7 @@ class DatasetView : public Dataset {
     return draw(indices, std::vector<SampleDraw>(indices.size()));
   }
   Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override {
-    return dataset_->draw(indices, draws);
+    return dataset_->draw(below(indices), draws);
   }
   bool in_memory() const override { return dataset_->in_memory(); }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
@@ -28,14 +28,16 @@ class DatasetView : public Dataset {
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   std::string encoding() const override { return dataset_->encoding(); }
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override {
-    return dataset_->shown(batch, indices);
+    return dataset_->shown(batch, below(indices));
   }
-  std::string sample_name(int64_t index) const override { return dataset_->sample_name(index); }
+  std::string sample_name(int64_t index) const override { return dataset_->sample_name(below({index}).front()); }
   void check_fits(const Dataset& training) const override { dataset_->check_fits(training); }
   const Dataset& source() const override { return dataset_->source(); }
 
  protected:
   const Dataset& viewed() const { return *dataset_; }
+  // What these samples are called in the other dataset.
+  virtual std::vector<int64_t> below(const std::vector<int64_t>& indices) const { return indices; }
 
  private:
   std::shared_ptr<const Dataset> dataset_;
@@ -48,13 +50,10 @@ class SubsetDataset : public DatasetView {
   SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices);
 
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
   std::vector<int64_t> labels() const override;
-  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
-  std::string sample_name(int64_t index) const override;
 
  private:
-  std::vector<int64_t> below(const std::vector<int64_t>& indices) const;
+  std::vector<int64_t> below(const std::vector<int64_t>& indices) const override;
 
   std::vector<int64_t> indices_;
 };
@@ -68,11 +67,9 @@ class RepeatDataset : public DatasetView {
   int64_t size() const override { return DatasetView::size() * times_; }
   Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
   std::vector<int64_t> labels() const override;
-  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
-  std::string sample_name(int64_t index) const override;
 
  private:
-  std::vector<int64_t> below(const std::vector<int64_t>& indices) const;
+  std::vector<int64_t> below(const std::vector<int64_t>& indices) const override;
 
   int64_t times_;
 };
