@@ -162,7 +162,7 @@ void LoggerHook::emit(TrainContext& context, LogRecord record) {
   open(context);
   if (!sinks_) return;
   record.wall_time = wall_time();
-  sinks_->put(std::move(record));
+  sinks_->put(record);
 }
 
 void LoggerHook::flush() {

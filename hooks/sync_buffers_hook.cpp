@@ -2,7 +2,9 @@
 #include <map>
 #include <vector>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <ATen/ops/view_as_real.h>
 #include "base/log.h"
 #include "core/task.h"
@@ -12,26 +14,15 @@ namespace duet {
 
 namespace {
 
-using Buffers = std::vector<at::Tensor>;
-
-// All values one after the other, so that one message carries them.
-at::Tensor flat(const Buffers& buffers) {
-  Buffers parts;
-  for (const at::Tensor& buffer : buffers) parts.push_back(buffer.reshape(-1));
-  return at::cat(parts);
-}
+using Buffers = std::vector<at::Tensor>;  // of one type: their values one after the other are one message
 
 void copy_back(const at::Tensor& values, const Buffers& buffers) {
-  int64_t offset = 0;
-  for (const at::Tensor& buffer : buffers) {
-    buffer.copy_(values.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
-    offset += buffer.numel();
-  }
+  at::_foreach_copy_(buffers, at::unflatten_dense_tensors(values, buffers));
 }
 
 void average(Communicator& ranks, at::ScalarType type, const Buffers& buffers) {
   const bool has_16_bits = type == at::kHalf || type == at::kBFloat16;  // whose sum may round or overflow
-  at::Tensor values = flat(buffers);
+  at::Tensor values = at::flatten_dense_tensors(buffers);
   if (has_16_bits) values = values.to(at::kFloat);
   const at::Tensor numbers = at::isComplexType(type) ? at::view_as_real(values) : values;  // no collective sums others
   ranks.start_sum(numbers);
@@ -42,7 +33,7 @@ void average(Communicator& ranks, at::ScalarType type, const Buffers& buffers) {
 
 // As bytes: no collective knows every type.
 void copy_from_first(Communicator& ranks, const Buffers& buffers) {
-  const at::Tensor values = flat(buffers);
+  const at::Tensor values = at::flatten_dense_tensors(buffers);
   const at::Tensor bytes = values.view(at::kByte);
   ranks.start_broadcast(bytes, 0);
   ranks.finish(bytes);

@@ -1,22 +1,9 @@
 #include "hooks/detail/loss_spikes.h"
-#include <algorithm>
 #include <cmath>
 #include <utility>
+#include "hooks/detail/value_history.h"
 
 namespace duet {
-
-namespace {
-
-// Of at least one value; the mean of the two in the middle where their number is even.
-double median_of(std::vector<double> values) {
-  const std::size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle), values.end());
-  const double upper = values[middle];
-  if (values.size() % 2 == 1) return upper;
-  return 0.5 * (upper + *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle)));
-}
-
-}  // namespace
 
 std::optional<LossSpike> LossSpikes::judge(double loss) const {
   if (known_.size() < window_) return std::nullopt;

@@ -13,18 +13,21 @@ namespace duet {
 
 using Json = nlohmann::ordered_json;
 
+void make_output_folder(const char* who, const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (!failed) return;
+  throw ConfigError(c10::str("[", who, "] found folder '", folder, "' that cannot be made (", failed.message(),
+                             "), expected a writable place; change work_dir, or the folder given here"));
+}
+
 std::string output_folder(const char* who, const std::string& wanted, const TrainContext& context, const char* name) {
   if (wanted.empty() && context.work_dir.empty()) {
     throw ConfigError(c10::str(
         "[", who, "] found no work_dir, expected a folder to write to; set work_dir, or the folder of this hook"));
   }
   std::string folder = wanted.empty() ? context.work_dir + "/" + name : wanted;
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed) {
-    throw ConfigError(c10::str("[", who, "] found folder '", folder, "' that cannot be made (", failed.message(),
-                               "), expected a writable place; change work_dir, or the folder of this hook"));
-  }
+  make_output_folder(who, folder);
   return folder;
 }
 

@@ -16,6 +16,9 @@ std::string not_found(const char* who, const char* what, const std::string& name
   return std::string("[") + who + "] found no " + what + " '" + name + "', expected one of " + names;
 }
 
+// Makes the folder that `who` writes to if it is missing. Throws ConfigError if it cannot be made.
+void make_output_folder(const char* who, const std::string& folder);
+
 // The folder that the hook class `who` writes to, made if it is missing: `wanted`, or <work_dir>/<name> if that is
 // empty. Throws ConfigError if there is no work_dir then, or the folder cannot be made.
 std::string output_folder(const char* who, const std::string& wanted, const TrainContext& context, const char* name);

@@ -15,14 +15,14 @@ namespace {
 // As many single tensors may wait; more are put into one.
 constexpr std::size_t kPack = 1024;
 
+}  // namespace
+
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
-
-}  // namespace
 
 void ValueHistory::add(const at::Tensor& value) {
   pending_.push_back(value.requires_grad() ? value.detach() : value);

@@ -3,10 +3,14 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <vector>
 #include <ATen/core/Tensor.h>
 #include "base/state_dict.h"
 
 namespace duet {
+
+// Of at least one value; the mean of the two in the middle where their number is even.
+double median_of(std::vector<double> values);
 
 // The last values of one name. They stay where they are until somebody reads them: adding one costs no copy and no
 // wait.

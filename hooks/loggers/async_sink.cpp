@@ -1,41 +1,33 @@
 #include "hooks/loggers/async_sink.h"
 #include <condition_variable>
 #include <cstdlib>
-#include <mutex>
 #include <set>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <c10/util/StringUtil.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "hooks/loggers/guarded_sink.h"
-#include "hooks/loggers/record_queue.h"
 
 namespace duet {
 
-// What a process that forks cannot take over: threads are not copied, and a lock may be held for ever.
 struct AsyncSink::Shared {
-  explicit Shared(std::vector<GuardedSink> places) : sinks(std::move(places)) {}
-
   void run();
-  void write(const LogRecord& record) {
-    for (GuardedSink& sink : sinks) sink.write(record);
+  // The thread, if there is one or can be one.
+  bool has_thread(const std::shared_ptr<Shared>& self);
+  int64_t calls() const {
+    int64_t count = 0;
+    for (const GuardedSink& sink : sinks) count += sink.calls();
+    return count;
   }
 
-  std::vector<GuardedSink> sinks;  // the thread's, while there is one
-  std::mutex mutex;
+  std::deque<GuardedSink> sinks;  // but for put(), the thread's, while there is one
+  std::mutex mutex;               // guards what follows
   std::condition_variable changed;
-  RecordQueue queue;
-  LostRecords lost;  // that the queue had no room for
   std::thread thread;
-  int64_t written = 0;
-  bool flushing = false;
-  bool closing = false;
+  bool has_work = false, flushing = false, closing = false;
   bool ended = false;
   bool left_behind = false;
-  bool hangs = false;  // nobody waits for it again before something is written
+  int64_t hung_at = -1;  // after so many calls of the sinks: nobody waits for it again before there is another one
 };
 
 namespace {
@@ -58,24 +50,15 @@ OpenSinks& open_sinks() {
   return *kOpen;
 }
 
-// For ever, with its thread and its sinks.
-template <class Shared>
-void leave(std::shared_ptr<Shared> shared) {
-  static_cast<void>(new std::shared_ptr<Shared>(std::move(shared)));
-}
-
 }  // namespace
 
 AsyncSink::AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks, std::chrono::milliseconds patience)
-    : patience_(patience), process_(getpid()) {
-  std::vector<GuardedSink> others;
+    : shared_(std::make_shared<Shared>()), patience_(patience), process_(getpid()) {
   for (auto& sink : sinks) {
     takes_images_ = takes_images_ || sink->takes_images();
     shows_progress_ = shows_progress_ || sink->shows_progress();
-    auto& place = sink->keeps_log_order() ? in_log_order_ : others;
-    place.emplace_back(std::move(sink));
+    (sink->keeps_log_order() ? in_log_order_ : shared_->sinks).emplace_back(std::move(sink));
   }
-  shared_ = std::make_shared<Shared>(std::move(others));
   const std::lock_guard lock(open_sinks().mutex);
   open_sinks().sinks.insert(this);
 }
@@ -86,51 +69,45 @@ AsyncSink::~AsyncSink() {
     open_sinks().sinks.erase(this);
   }
   close();
-  if (!is_mine()) leave(std::move(shared_));  // a copy that wrote nothing: files and threads are the parent's
+  if (!is_mine()) static_cast<void>(new std::shared_ptr<Shared>(std::move(shared_)));  // the parent's: nobody ends it
 }
 
 bool AsyncSink::is_mine() const { return process_ == getpid(); }
 
-void AsyncSink::put(LogRecord record) {
-  for (GuardedSink& sink : in_log_order_) sink.write(record);
-  if (!is_mine()) {
-    const auto parents = std::exchange(shared_, std::make_shared<Shared>(std::move(shared_->sinks)));
-    leave(parents);
-    process_ = getpid();
+void AsyncSink::put(const LogRecord& record) {
+  for (GuardedSink& sink : in_log_order_) {
+    sink.put(record);
+    sink.write_waiting();
   }
-  if (shared_->sinks.empty()) return;
-  if (enqueue(record)) {
+  if (!is_mine() || shared_->sinks.empty()) return;
+  for (GuardedSink& sink : shared_->sinks) sink.put(record);
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->left_behind) return;  // lost, as close() has said
+  if (shared_->has_thread(shared_)) {
+    shared_->has_work = true;
     shared_->changed.notify_all();
   } else {
-    shared_->write(record);
+    for (GuardedSink& sink : shared_->sinks) sink.write_waiting();
   }
 }
 
-// Takes the record; false: there is no thread any more.
-bool AsyncSink::enqueue(LogRecord& record) {
-  Shared& shared = *shared_;
-  const std::lock_guard lock(shared.mutex);
-  if (shared.left_behind) return true;  // lost, as close() has said
-  if (!shared.closing && !shared.thread.joinable()) {
-    try {
-      shared.thread = std::thread([shared = shared_] { shared->run(); });
-    } catch (const std::system_error&) {
-      shared.closing = true;  // no thread to be had
-    }
+bool AsyncSink::Shared::has_thread(const std::shared_ptr<Shared>& self) {
+  if (closing || thread.joinable()) return !closing;
+  try {
+    thread = std::thread([self] { self->run(); });
+  } catch (const std::system_error&) {
+    closing = true;  // no thread to be had
   }
-  if (shared.closing) return false;
-  if (!shared.queue.push(std::move(record))) shared.lost.add(record);
-  return true;
+  return !closing;
 }
 
 // False if nothing was written for `patience_`. A disk that is slow is waited for, however much there is to write.
 template <class Condition>
 bool AsyncSink::wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
   Shared& shared = *shared_;
-  while (!shared.hangs) {
-    const int64_t before = shared.written;
+  for (int64_t calls = shared.calls(); calls != shared.hung_at; calls = shared.calls()) {
     if (shared.changed.wait_for(lock, patience_, condition)) return true;
-    shared.hangs = shared.written == before;
+    if (shared.calls() == calls) shared.hung_at = calls;
   }
   return condition();
 }
@@ -147,8 +124,8 @@ void AsyncSink::flush() {
   }
   shared.flushing = true;
   shared.changed.notify_all();
-  const bool hung = shared.hangs;
-  if (wait(lock, [&] { return !shared.flushing; }) || hung) return;
+  const bool is_known = shared.hung_at == shared.calls();
+  if (wait(lock, [&] { return !shared.flushing; }) || is_known) return;
   log_warning(
       "[LoggerHook] the places for lines take none at the moment (a disk or network that hangs?), and nobody "
       "waits for them any more");
@@ -167,39 +144,29 @@ void AsyncSink::close() {
   }
   shared.left_behind = true;
   shared.thread.detach();
-  log_error(
-      "[LoggerHook] a place for lines hangs (a disk or network?) and is left behind; the last lines may be lost, " +
-      c10::str(shared.queue.size()) + " of them were not begun");
+  log_error("[LoggerHook] a place for lines hangs (a disk or network?) and is left behind; the last lines may be lost");
 }
 
 void AsyncSink::Shared::run() {
   std::unique_lock lock(mutex);
-  while (true) {
-    changed.wait(lock, [this] { return !queue.empty() || flushing || closing; });
-    if (!queue.empty()) {
-      const LogRecord record = queue.pop();
-      lock.unlock();
-      write(record);
-      lock.lock();
-      ++written;
-      hangs = false;
-      continue;
-    }
-    const bool ends = closing;
-    const LostRecords what = std::exchange(lost, {});
+  while (!ended) {
+    changed.wait(lock, [this] { return has_work || flushing || closing; });
+    has_work = false;
+    const bool flushes = flushing, ends = closing;
     lock.unlock();
-    if (what.count > 0) {
-      log_warning("[LoggerHook] lines came faster than they could be written; lost are " + what.text());
+    for (GuardedSink& sink : sinks) {
+      if (ends) {
+        sink.finish();
+      } else if (flushes) {
+        sink.flush();
+      } else {
+        sink.write_waiting();
+      }
     }
-    for (GuardedSink& sink : sinks) ends ? sink.finish() : sink.flush();
     lock.lock();
-    ++written;
-    hangs = false;
-    if (!queue.empty()) continue;
-    flushing = false;
+    if (flushes) flushing = false;
     ended = ends;
     changed.notify_all();
-    if (ends) return;
   }
 }
 

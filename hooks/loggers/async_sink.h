@@ -1,21 +1,19 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
 #include <sys/types.h>
-#include "hooks/logger_hook.h"
+#include "hooks/loggers/guarded_sink.h"
 
 namespace duet {
 
-class GuardedSink;
-
 // Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. What waits is
-// bounded by RecordQueue::kMaxBytes, so that a disk that hangs costs lines, which the log counts, and no memory. A sink
-// that throws is tried again, as GuardedSink says; the others go on. The destructor and exit() wait until all is
-// written, and leave the thread behind if for `patience` nothing is. A process that forks gets a thread of its own with
-// its first record.
+// bounded (GuardedSink), so that a disk that hangs costs lines, which the log counts, and no memory. The destructor and
+// exit() wait until all is written, and leave the thread behind if for `patience` nothing is. A process that was forked
+// leaves the thread and its sinks to its parent.
 class AsyncSink {
  public:
   explicit AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks,
@@ -23,7 +21,7 @@ class AsyncSink {
   ~AsyncSink();
 
   // From one thread. Waits for no sink but those that keep the log's order, and never throws what one throws.
-  void put(LogRecord record);
+  void put(const LogRecord& record);
   // Waits until every record so far is written and flushed, or nothing was for `patience`.
   void flush();
   // Writes what is left and ends the thread; later records are written by who puts them, or lost if it hangs.
@@ -36,11 +34,10 @@ class AsyncSink {
   struct Shared;
 
   bool is_mine() const;
-  bool enqueue(LogRecord& record);
   template <class Condition>
   bool wait(std::unique_lock<std::mutex>& lock, const Condition& condition);
 
-  std::vector<GuardedSink> in_log_order_;
+  std::deque<GuardedSink> in_log_order_;
   std::shared_ptr<Shared> shared_;  // with the thread
   std::chrono::milliseconds patience_;
   pid_t process_;

@@ -50,12 +50,6 @@ std::string host_name() {
   return gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "";
 }
 
-void create_log_folder(const std::string& who, const std::string& folder) try {
-  file_io::create_folder(folder);
-} catch (const file_io::IoError& error) {
-  throw ConfigError("[" + who + "] " + error.what() + ", expected a folder to write to; change work_dir");
-}
-
 LogFile::LogFile(std::string who, const std::string& path) : who_(std::move(who)), file_(create(who_, path)) {}
 
 void LogFile::write(const std::string& bytes) try {

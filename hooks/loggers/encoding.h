@@ -62,9 +62,6 @@ class ProtobufWriter {
 // Of this machine; empty: unknown.
 std::string host_name();
 
-// The folder of the sink `who`, made if it is missing; ConfigError if that fails.
-void create_log_folder(const std::string& who, const std::string& folder);
-
 // A new file of the sink `who`. What write() took is in the file when it returns; Error if it cannot be.
 class LogFile {
  public:

@@ -39,7 +39,7 @@ std::unique_ptr<LogSink> tensorboard_sink(const std::string& folder);
 // lines are the run's console output. W&B wants steps that only grow: a record with a smaller one (an epoch) is put
 // into the row of the current step with its own as "kind/step". Pictures are not part of it.
 // `config`: what the run was configured with, a JSON object. Creates the folder; ConfigError if that fails. The file
-// comes with the first record: a start at a step above 0 goes on with the run that the folder holds, under the same id.
+// comes with the first record. Without an id in `options` it makes one up.
 std::unique_ptr<LogSink> wandb_sink(LogSinkOptions options, const std::string& config = "{}");
 
 }  // namespace duet

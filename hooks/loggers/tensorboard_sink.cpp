@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 #include <unistd.h>
+#include "hooks/detail/shared.h"
 #include "hooks/loggers/encoding.h"
 #include "hooks/loggers/sinks.h"
 #include "io/png.h"
@@ -142,7 +143,7 @@ void add_texts(const LogRecord& record, Summary& summary) {
 
 class TensorBoardSink : public LogSink {
  public:
-  explicit TensorBoardSink(std::string folder) : folder_(std::move(folder)) { create_log_folder(kSink, folder_); }
+  explicit TensorBoardSink(std::string folder) : folder_(std::move(folder)) { make_output_folder(kSink, folder_); }
 
   void write(const LogRecord& record) override {
     if (!file_) open();

@@ -82,22 +82,6 @@ enum { kHistoryItem = 1, kHistoryStep = 2 };
 enum { kRunId = 1, kRunEntity = 2, kRunProject = 3, kRunConfig = 4, kRunName = 8, kRunHost = 13, kRunStartTime = 17 };
 enum { kConsoleStream = 1, kConsoleTime = 2, kConsoleLine = 3, kConsoleStdout = 1 };
 
-// The id of the newest run in the folder, or "". Names begin with the time.
-std::string newest_id(const std::string& folder) {
-  constexpr std::string_view kPattern = "offline-run-yyyymmdd_hhmmss-";
-  std::string newest;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("offline-run-") && name.size() > kPattern.size()) newest = std::max(newest, name);
-  }
-  if (newest.empty()) return {};
-  for (const auto& entry : std::filesystem::directory_iterator(folder + "/" + newest)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("run-") && name.ends_with(".wandb")) return name.substr(4, name.size() - 10);
-  }
-  return {};
-}
-
 // A folder of its own: two runs of one id may begin in the same second.
 std::string create_run_folder(const std::string& folder, const std::string& id) {
   const std::time_t now = std::time(nullptr);
@@ -259,7 +243,7 @@ class WandbSink : public LogSink {
  public:
   WandbSink(LogSinkOptions options, const std::string& config)
       : options_(std::move(options)), config_(config_items(config)) {
-    create_log_folder(kWandb, options_.folder);
+    make_output_folder(kWandb, options_.folder);
   }
   // Ends the run in the file, as failed if there was an error record.
   ~WandbSink() override {
@@ -274,7 +258,6 @@ class WandbSink : public LogSink {
   void write(const LogRecord& record) override {
     if (!run_) {
       std::string id = options_.id;
-      if (id.empty() && goes_on(record)) id = newest_id(options_.folder);
       if (id.empty()) id = file_io::random_id().substr(0, 8);
       run_ = std::make_unique<Run>(options_, config_, id, record);
     }

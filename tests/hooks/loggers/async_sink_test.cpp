@@ -108,7 +108,7 @@ TEST(AsyncSink, LosesWhatNoMemoryIsLeftForAndSaysSo) {
   EXPECT_GT(written, 62U);
   EXPECT_LT(written, 67U);
   EXPECT_EQ(gate.steps.back(), 100);
-  EXPECT_NE(text.find("lines came faster than they could be written; lost are"), std::string::npos) << text;
+  EXPECT_NE(text.find("lines came faster than they could be written"), std::string::npos) << text;
   EXPECT_NE(text.find("to 99)"), std::string::npos) << text;
 }
 
@@ -174,7 +174,8 @@ TEST(AsyncSink, LosesWhatASinkCannotWriteAndKeepsTheOthers) {
     AsyncSink sink(std::move(sinks));
     for (int64_t step = 0; step < 6; ++step) sink.put(record(step));
   });
-  EXPECT_EQ(calls, 7);  // the third record twice
+  EXPECT_GE(calls, 6);
+  EXPECT_LE(calls, 7);  // the third record twice where it came alone
   EXPECT_EQ(records->size(), 6U);
   EXPECT_NE(text.find("the disk is gone"), std::string::npos) << text;
   EXPECT_NE(text.find("lost are 1 record (step 2)"), std::string::npos) << text;
@@ -259,10 +260,7 @@ TEST(AsyncSinkDeathTest, WritesAllBeforeExitEndsTheProgram) {
   EXPECT_EQ(lines_of(file).size(), 20U);
 }
 
-TEST(AsyncSink, WorksInAProcessThatWasForked) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer knows no threads that begin after a fork";
-#endif
+TEST(AsyncSink, LeavesItsSinksToTheParentInAProcessThatWasForked) {
   const TempDir folder;
   const std::string file = folder / "log.jsonl";
   auto sink = std::make_unique<AsyncSink>(one(jsonl_sink(file)));
@@ -272,7 +270,7 @@ TEST(AsyncSink, WorksInAProcessThatWasForked) {
               sink.reset();
               std::_Exit(3);
             }),
-            3);  // a copy that wrote nothing ends nothing
+            3);
   EXPECT_EQ(in_child([&] {
               sink->put(record(2));
               sink->flush();
@@ -284,7 +282,7 @@ TEST(AsyncSink, WorksInAProcessThatWasForked) {
   sink.reset();
   std::vector<int64_t> steps;
   for (const auto& line : lines_of(file)) steps.push_back(line.at("step"));
-  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 3}));
 }
 
 }  // namespace

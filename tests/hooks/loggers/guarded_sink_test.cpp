@@ -48,8 +48,12 @@ class ChangingSink : public LogSink {
 
 class GuardedSinkTest : public ::testing::Test {
  protected:
+  void write(LogRecord record) {
+    sink.put(std::move(record));
+    sink.write_waiting();
+  }
   void write(int64_t first, int64_t last) {
-    for (int64_t step = first; step <= last; ++step) sink.write({.kind = "train", .step = step});
+    for (int64_t step = first; step <= last; ++step) write({.kind = "train", .step = step});
   }
 
   Place place;
@@ -128,7 +132,7 @@ TEST_F(GuardedSinkTest, HoldsNoMoreMemoryThanItsBound) {
   const std::string text = stderr_of([&] {
     place.is_full = true;
     for (int64_t step = 1; step <= 8; ++step) {
-      sink.write({.kind = "image", .step = step, .images = {{"a", at::zeros({kSide, kSide, 3}, at::kByte)}}});
+      write({.kind = "image", .step = step, .images = {{"a", at::zeros({kSide, kSide, 3}, at::kByte)}}});
     }
     place.is_full = false;
     sink.flush();
@@ -163,11 +167,12 @@ TEST_P(FullDiskOf, LeavesTheFileAsIfItHadNeverBeenFull) {
   const auto run = [&](const std::string& folder, bool fills_up) {
     GuardedSink sink(GetParam().make(folder));
     const auto write = [&](int64_t step) {
-      sink.write({.kind = step == 1 ? "start" : "train",
-                  .step = step,
-                  .wall_time = 1.7e9 + static_cast<double>(step),
-                  .values = {{"loss", 0.5 * static_cast<double>(step)}},
-                  .line = "line " + std::string(200, 'x')});
+      sink.put({.kind = step == 1 ? "start" : "train",
+                .step = step,
+                .wall_time = 1.7e9 + static_cast<double>(step),
+                .values = {{"loss", 0.5 * static_cast<double>(step)}},
+                .line = "line " + std::string(200, 'x')});
+      sink.write_waiting();
     };
     for (int64_t step = 1; step <= 5; ++step) write(step);
     if (fills_up) {

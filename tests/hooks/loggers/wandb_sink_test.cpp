@@ -38,34 +38,12 @@ TEST(WandbSink, NamesFoldersAndFilesAsWandbDoes) {
   EXPECT_EQ(runs_in(dir.path()), (std::multiset<std::string>{"run-" + match[1].str() + ".wandb"}));
 }
 
-TEST(WandbSink, KeepsTheIdOfARunThatGoesOn) {
-  const TempDir dir;
-  const LogSinkOptions options{.folder = dir.path().string()};
-  run_once(options, 0);
-  const std::string first = *runs_in(dir.path()).begin();
-  run_once(options, 10);
-  run_once(options, 20);
-  EXPECT_EQ(runs_in(dir.path()).count(first), 3U);
-  run_once(options, 0);
-  EXPECT_EQ(runs_in(dir.path()).count(first), 3U) << "a run from the start is another run";
-  EXPECT_EQ(runs_in(dir.path()).size(), 4U);
-}
-
 TEST(WandbSink, TakesTheIdItIsGiven) {
   const TempDir dir;
   const LogSinkOptions options{.folder = dir.path().string(), .id = "mine-1"};
   run_once(options, 0);
   run_once(options, 5);
   EXPECT_EQ(runs_in(dir.path()).count("run-mine-1.wandb"), 2U);
-  // Without a name given, the id is found though it holds a hyphen.
-  run_once({.folder = dir.path().string()}, 5);
-  EXPECT_EQ(runs_in(dir.path()).count("run-mine-1.wandb"), 3U);
-}
-
-TEST(WandbSink, BeginsAnewWhereNoRunIs) {
-  const TempDir dir;
-  run_once({.folder = dir.path().string()}, 10);
-  EXPECT_EQ(runs_in(dir.path()).size(), 1U);
 }
 
 TEST(WandbSink, RefusesOptionsThatCannotBe) {
