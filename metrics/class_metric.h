@@ -32,7 +32,7 @@ struct AccuracyOptions {
 // Share of samples (pixels, tokens) whose target is among the k largest scores. Reported as "accuracy" for k = 1 alone,
 // else as mmpretrain does: "accuracy/top1", "accuracy/top5". Of equal scores the lower class counts as the larger. A
 // sample whose scores hold a NaN is never right; compute() warns of such.
-class Accuracy : public Metric {
+class Accuracy : public SummedMetric {
  public:
   // Throws ConfigError for options out of range.
   explicit Accuracy(AccuracyOptions options = {});
@@ -41,25 +41,20 @@ class Accuracy : public Metric {
   void reset() override;
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   MetricValues compute() const override;
-  std::vector<at::Tensor> sums(at::Device device) override;
 
  private:
-  void begin(at::Device device);
-
   AccuracyOptions options_;
   ClassOptions inputs_;
-  at::Tensor counts_;  // int64: right ones for each k, counted ones, bad targets, those with NaN
   at::Tensor bad_range_;
   int64_t classes_ = 0;
 };
 
 // What a metric needs that follows from the confusion matrix: it is counted on the device, exactly, in int64. A sample
 // whose scores hold a NaN is predicted as no class: it counts as its target's, and as wrong, with a warning.
-class ClassMetric : public Metric {
+class ClassMetric : public SummedMetric {
  public:
   void reset() override;
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
-  std::vector<at::Tensor> sums(at::Device device) override;
 
  protected:
   // Counts by target and prediction; after the classes there is the prediction "none".
@@ -85,11 +80,8 @@ class ClassMetric : public Metric {
   const std::vector<std::string>& class_names() const { return options_.class_names; }  // never empty
 
  private:
-  void begin(at::Device device);
-
   std::string who_;
   ClassOptions options_;
-  at::Tensor counts_;  // int64: the matrix, ignored targets, bad targets
   at::Tensor bad_range_;
   mutable bool warned_ = false;
 };

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
@@ -33,15 +32,9 @@ std::vector<at::Tensor> Metric::sums(at::Device /*device*/) {
       "evaluate in one process");
 }
 
-void MeanLoss::begin(at::Device device) {
-  if (sum_.defined()) return;
-  sum_ = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
-  weight_ = at::zeros({}, sum_.options());
-}
-
-void MeanLoss::reset() {
-  sum_.reset();
-  weight_.reset();
+at::Tensor& SummedMetric::begin(at::Device device) {
+  if (!sums_.defined()) sums_ = at::zeros(shape_, at::TensorOptions(type_).device(device));
+  return sums_;
 }
 
 void MeanLoss::add(const Batch& /*batch*/, const NamedTensors& outputs, double weight) {
@@ -56,15 +49,15 @@ void MeanLoss::add(const Batch& /*batch*/, const NamedTensors& outputs, double w
   // The sums are changed in place, which tensors made in inference mode do not allow later on.
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
-  begin(loss.device());
+  at::Tensor& sums = begin(loss.device());
   if (weight == 0) return;
-  sum_.add_(loss.detach().reshape({}).to(at::kDouble), weight);
-  weight_.add_(weight);
+  sums[0].add_(loss.detach().reshape({}).to(at::kDouble), weight);
+  sums[1].add_(weight);
 }
 
 std::optional<double> MeanLoss::mean() const {
-  if (!sum_.defined()) return std::nullopt;
-  const at::Tensor both = at::stack({sum_, weight_}).cpu();
+  if (!started()) return std::nullopt;
+  const at::Tensor both = read();
   const double* values = both.const_data_ptr<double>();
   if (values[1] == 0) return std::nullopt;
   return values[0] / values[1];
@@ -74,11 +67,6 @@ MetricValues MeanLoss::compute() const {
   const std::optional<double> value = mean();
   if (!value) return {};
   return {{"loss", *value}};
-}
-
-std::vector<at::Tensor> MeanLoss::sums(at::Device device) {
-  begin(device);
-  return {sum_, weight_};
 }
 
 MetricValues Perplexity::compute() const {

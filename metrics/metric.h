@@ -39,32 +39,48 @@ class Metric {
   virtual std::string text() const { return {}; }
 };
 
+// A metric that follows from one tensor of sums, on the device of what is added to it.
+class SummedMetric : public Metric {
+ public:
+  void reset() override { sums_.reset(); }
+  std::vector<at::Tensor> sums(at::Device device) override { return {begin(device)}; }
+
+ protected:
+  SummedMetric(std::vector<int64_t> shape, at::ScalarType type) : shape_(std::move(shape)), type_(type) {}
+
+  // The sums, zeros at first.
+  at::Tensor& begin(at::Device device);
+  // Whether something was added.
+  bool started() const { return sums_.defined(); }
+  // The sums on the host, once something was added.
+  at::Tensor read() const { return sums_.cpu().contiguous(); }
+
+ private:
+  std::vector<int64_t> shape_;
+  at::ScalarType type_;
+  at::Tensor sums_;
+};
+
 // Mean of "loss", weighted by Task::weight and summed in double on its device. Reported as "loss".
-class MeanLoss : public Metric {
+class MeanLoss : public SummedMetric {
  public:
   MeanLoss() : MeanLoss("MeanLoss", "loss") {}
 
   std::vector<std::string> names() const override { return {"loss"}; }
-  void reset() override;
   // A loss of weight 0 is a mean over nothing and left out, NaN or not.
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   MetricValues compute() const override;
-  std::vector<at::Tensor> sums(at::Device device) override;
 
  protected:
   // `who` begins messages; `loss` is the output that is meant.
-  MeanLoss(std::string who, std::string loss) : who_(std::move(who)), loss_(std::move(loss)) {}
+  MeanLoss(std::string who, std::string loss)
+      : SummedMetric({2}, at::kDouble), who_(std::move(who)), loss_(std::move(loss)) {}
 
   // Nothing without weight. Reads the device.
   std::optional<double> mean() const;
-  // Whether something was added, be it of weight 0.
-  bool started() const { return sum_.defined(); }
 
  private:
-  void begin(at::Device device);
-
   std::string who_, loss_;
-  at::Tensor sum_, weight_;
 };
 
 // exp of the mean loss, weighted by Task::weight: per token, if the task's weight counts tokens. Reported as

@@ -11,7 +11,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -174,7 +173,9 @@ const OptionFields& CalibrationErrorOptions::fields() {
   });
 }
 
-CalibrationError::CalibrationError(CalibrationErrorOptions options) : options_(std::move(options)) {
+CalibrationError::CalibrationError(CalibrationErrorOptions options)
+    // By bin: samples, their confidence, those that are right, those of no class.
+    : SummedMetric({4, options.bins}, at::kDouble), options_(std::move(options)) {
   check_options(options_);
 }
 
@@ -191,19 +192,14 @@ void CalibrationError::add(const Batch& batch, const NamedTensors& outputs, doub
   const at::Tensor is_class = numbers.ge(0).logical_and(numbers.lt(classes_)).logical_and(numbers.eq(targets));
   const at::Tensor each = at::stack({at::ones_like(confidence), confidence, chosen.eq(numbers).to(at::kDouble),
                                      is_class.logical_not().to(at::kDouble)});
-  const at::Tensor part = at::zeros({4, options_.bins}, each.options()).index_add(1, bin, each);
-  sums_ = sums_.defined() ? sums_ + part : part;
-}
-
-std::vector<at::Tensor> CalibrationError::sums(at::Device device) {
-  if (!sums_.defined()) sums_ = at::zeros({4, options_.bins}, at::TensorOptions(at::kDouble).device(device));
-  return {sums_};
+  at::Tensor& sums = begin(each.device());
+  sums = sums + at::zeros_like(sums).index_add(1, bin, each);
 }
 
 MetricValues CalibrationError::compute() const {
-  if (!sums_.defined()) return {};
-  const at::Tensor read = sums_.cpu().contiguous();
-  const double* count = read.const_data_ptr<double>();
+  if (!started()) return {};
+  const at::Tensor host = read();
+  const double* count = host.const_data_ptr<double>();
   const double *confidence = count + options_.bins, *right = confidence + options_.bins, *bad = right + options_.bins;
   const double of_no_class = std::accumulate(bad, bad + options_.bins, 0.0);
   if (of_no_class > 0) {

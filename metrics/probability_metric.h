@@ -79,20 +79,17 @@ struct CalibrationErrorOptions {
 
 // Expected calibration error: the distance between confidence and accuracy over bins of equal width, each as much as it
 // has samples (Guo et al. 2017). Reported as "calibration_error".
-class CalibrationError : public Metric {
+class CalibrationError : public SummedMetric {
  public:
   // Throws ConfigError for options out of range.
   explicit CalibrationError(CalibrationErrorOptions options = {});
 
   std::vector<std::string> names() const override { return {"calibration_error"}; }
-  void reset() override { sums_.reset(); }
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   MetricValues compute() const override;
-  std::vector<at::Tensor> sums(at::Device device) override;
 
  private:
   CalibrationErrorOptions options_;
-  at::Tensor sums_;  // float64 [4, bins]: samples, their confidence, those that are right, those of no class
   int64_t classes_ = 0;
 };
 

@@ -6,7 +6,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "metrics/detail/class_fields.h"
@@ -56,7 +55,10 @@ at::Tensor absolute(const at::Tensor& difference) { return difference.abs(); }
 
 RegressionMetric::RegressionMetric(std::string name, at::Tensor (*error_of)(const at::Tensor&),
                                    RegressionOptions options)
-    : name_(std::move(name)), error_of_(error_of), options_(std::move(options)) {
+    : SummedMetric({2}, at::kDouble),  // values, their errors
+      name_(std::move(name)),
+      error_of_(error_of),
+      options_(std::move(options)) {
   check_options(options_);
 }
 
@@ -68,19 +70,14 @@ void RegressionMetric::add(const Batch& batch, const NamedTensors& outputs, doub
   const Numbers numbers = numbers_of("RegressionMetric", options_, batch, outputs);
   const at::Tensor errors = error_of_(numbers.prediction - numbers.target);
   const at::Tensor count = at::full({}, static_cast<double>(errors.numel()), errors.options());
-  const at::Tensor part = at::stack({count, errors.sum()});
-  sums_ = sums_.defined() ? sums_ + part : part;
-}
-
-std::vector<at::Tensor> RegressionMetric::sums(at::Device device) {
-  if (!sums_.defined()) sums_ = at::zeros({2}, at::TensorOptions(at::kDouble).device(device));
-  return {sums_};
+  at::Tensor& sums = begin(errors.device());
+  sums = sums + at::stack({count, errors.sum()});
 }
 
 MetricValues RegressionMetric::compute() const {
-  if (!sums_.defined()) return {};
-  const at::Tensor read = sums_.cpu();
-  const double* values = read.const_data_ptr<double>();
+  if (!started()) return {};
+  const at::Tensor host = read();
+  const double* values = host.const_data_ptr<double>();
   return values[0] == 0 ? MetricValues() : MetricValues{{name_, values[1] / values[0]}};
 }
 

@@ -15,14 +15,12 @@ struct RegressionOptions {
 };
 
 // A mean over all values of an evaluation, in float64 on their device.
-class RegressionMetric : public Metric {
+class RegressionMetric : public SummedMetric {
  public:
-  void reset() override { sums_.reset(); }
   // Throws DataError unless prediction and target hold as many numbers of as many samples.
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   std::vector<std::string> names() const override { return {name_}; }
   MetricValues compute() const override;
-  std::vector<at::Tensor> sums(at::Device device) override;
 
  protected:
   // `error_of` a difference is what the mean is taken over. Throws ConfigError for options out of range.
@@ -32,7 +30,6 @@ class RegressionMetric : public Metric {
   std::string name_;
   at::Tensor (*error_of_)(const at::Tensor&);
   RegressionOptions options_;
-  at::Tensor sums_;  // float64 [2]: values, their errors
 };
 
 // Mean of (prediction - target)^2, reported as "mse".
