@@ -5,10 +5,7 @@
 #include "cli/zoo/classifiers.h"
 #include "cli/zoo/encoder_decoder.h"
 #include "cli/zoo/gpt.h"
-#include "cli/zoo/lstm.h"
-#include "cli/zoo/resnet.h"
 #include "cli/zoo/unet.h"
-#include "cli/zoo/vit.h"
 #include "core/script_task.h"
 #include "core/task.h"
 #include "data/dataset.h"
@@ -78,11 +75,9 @@ std::unique_ptr<Task> encoder_decoder(ConfigNode& node, ModelContext& context) {
 }
 
 // A language model with as many tokens as the training text has characters, unless the config says.
-template <Described Options>
-std::unique_ptr<Task> language_model(ConfigNode& node, const ModelContext& context,
-                                     std::unique_ptr<Task> (*make)(const Options&)) {
-  Options options;  // 0 is no size of a vocabulary, but may stand in a config
-  read_fields(node, Options::fields(), &options, Ranges::kLeftToCaller);
+std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
+  GptOptions options;  // 0 is no size of a vocabulary, but may stand in a config
+  read_fields(node, GptOptions::fields(), &options, Ranges::kLeftToCaller);
   node.reject_unknown();
   const auto* text =
       context.train_data == nullptr ? nullptr : dynamic_cast<const TextDataset*>(&context.train_data->source());
@@ -97,18 +92,7 @@ std::unique_ptr<Task> language_model(ConfigNode& node, const ModelContext& conte
     node.fail("vocab_size", c10::str("is ", options.vocab_size, ", but the text of data.train has ", text->vocab_size(),
                                      " characters; remove the key to take their number"));
   }
-  return make(options);
-}
-
-std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) { return language_model(node, context, make_gpt); }
-std::unique_ptr<Task> lstm(ConfigNode& node, ModelContext& context) { return language_model(node, context, make_lstm); }
-
-std::unique_ptr<Task> resnet(ConfigNode& node, ModelContext& context) {
-  return make_resnet(classifier_options<ResNetOptions>(node, context));
-}
-
-std::unique_ptr<Task> vit(ConfigNode& node, ModelContext& context) {
-  return make_vit(classifier_options<ViTOptions>(node, context));
+  return make_gpt(options);
 }
 
 std::unique_ptr<Task> unet(ConfigNode& node, ModelContext& context) {
@@ -146,9 +130,6 @@ void add_builtin_types() {
   register_model("SmallCnn", small_cnn, AnyOptions(SmallCnnOptions()));
   register_model("Mlp", mlp, AnyOptions(MlpOptions()));
   register_model("Gpt", gpt, AnyOptions(GptOptions()));
-  register_model("ResNet", resnet, AnyOptions(ResNetOptions()));
-  register_model("ViT", vit, AnyOptions(ViTOptions()));
-  register_model("Lstm", lstm, AnyOptions(LstmOptions()));
   register_model("UNet", unet, AnyOptions(UNetOptions()));
   register_model("EncoderDecoder", encoder_decoder, AnyOptions(EncoderDecoderOptions()));
   register_model("torchscript", torchscript, AnyOptions(ScriptTaskOptions()));

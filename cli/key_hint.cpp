@@ -2,7 +2,6 @@
 #include <algorithm>
 #include "base/error.h"
 #include "cli/catalog.h"
-#include "cli/config/config_data.h"
 
 namespace duet {
 
@@ -49,9 +48,7 @@ std::string hint_for_flag(const std::string& flag) {
   std::ranges::replace(word, '-', '_');
   const bool is_key = word.find('.') != std::string::npos || is_top_key(word);
   const std::vector<std::string> keys = is_key ? std::vector<std::string>{word} : full_keys_of(word);
-  if (!keys.empty()) return ": a value of the config is set by " + alternatives(keys, "VALUE");
-  const std::string name = foreign_key(word);
-  return name.empty() ? "" : ": " + name + "; values of the config are set by key=value, without dashes";
+  return keys.empty() ? "" : ": a value of the config is set by " + alternatives(keys, "VALUE");
 }
 
 }  // namespace duet

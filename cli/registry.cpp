@@ -1,6 +1,5 @@
 #include "cli/registry.h"
 #include <algorithm>
-#include <any>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -23,99 +22,52 @@ namespace duet {
 
 namespace {
 
+// What is known of a type, whatever it makes.
 struct Type {
-  std::any factory;
   std::optional<AnyOptions> options;
   bool built_in;
 };
 using Types = std::map<std::string, Type>;
 
-struct Registry {
-  std::map<std::string, Types> kinds = {{"model", {}},  {"dataset", {}},   {"source", {}},   {"sampler", {}},
+struct Kinds {
+  std::map<std::string, Types> types = {{"model", {}},  {"dataset", {}},   {"source", {}},   {"sampler", {}},
                                         {"loader", {}}, {"transform", {}}, {"metric", {}},   {"hook", {}},
                                         {"sink", {}},   {"optimizer", {}}, {"schedule", {}}, {"constructor", {}}};
   enum class State { kEmpty, kFilling, kFilled } state = State::kEmpty;  // with duet's own types
 };
 
-Registry& registry() {
-  static Registry registry;
-  if (registry.state == Registry::State::kEmpty) {
-    registry.state = Registry::State::kFilling;
-    add_builtin_types();  // by way of register_model() and the others, which come back here
+Kinds& kinds() {
+  static Kinds kinds;
+  if (kinds.state == Kinds::State::kEmpty) {
+    kinds.state = Kinds::State::kFilling;
+    add_builtin_types();  // by way of register_model and the others, which come back here
     for (const std::string& type : OptimizerOptions::built_in_types()) {
-      registry.kinds["optimizer"][type] = {{}, OptimizerOptions::of_type(type), true};  // read as their fields say
+      kinds.types["optimizer"][type] = {OptimizerOptions::of_type(type), true};  // read as their fields say
     }
-    registry.state = Registry::State::kFilled;
+    kinds.state = Kinds::State::kFilled;
   }
-  return registry;
+  return kinds;
 }
 
 const Types& types_of(const std::string& kind) {
-  const auto found = registry().kinds.find(kind);
-  if (found != registry().kinds.end()) return found->second;
+  const auto found = kinds().types.find(kind);
+  if (found != kinds().types.end()) return found->second;
   throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, source, sampler, loader, " +
                     "transform, metric, hook, sink, optimizer, schedule or constructor");
 }
 
-const Type* find(const std::string& kind, const std::string& type) {
+const Type* find_type(const std::string& kind, const std::string& type) {
   const Types& types = types_of(kind);
   const auto found = types.find(type);
   return found == types.end() ? nullptr : &found->second;
 }
 
-// Throws ConfigError if the name is empty or taken, or the factory is empty.
-template <class Factory>
-void add(const std::string& kind, const std::string& name, Factory factory, std::optional<AnyOptions> options) {
-  if (name.empty() || !factory) {
-    throw ConfigError(c10::str("[Registry] found a ", kind, " '", name, "' without name or factory, expected both"));
-  }
-  const std::vector<std::string> taken = kind == "schedule" ? builtin_schedules() : std::vector<std::string>();
-  if (find(kind, name) != nullptr || std::find(taken.begin(), taken.end(), name) != taken.end()) {
-    throw ConfigError(c10::str("[Registry] the ", kind, " type '", name, "' is registered twice; choose another name"));
-  }
-  const bool built_in = registry().state == Registry::State::kFilling;
-  registry().kinds[kind][name] = {std::move(factory), std::move(options), built_in};
-}
-
-// Of the type under `key`; `otherwise` stands for a node that names none; empty: it must.
-template <class Factory>
-const Factory& factory_of(const ConfigNode& node, const std::string& kind, const std::string& key = "type",
-                          const std::string& otherwise = "") {
-  const std::string type = otherwise.empty() ? node.need<std::string>(key) : node.read<std::string>(key, otherwise);
-  if (const Type* found = find(kind, type)) return std::any_cast<const Factory&>(found->factory);
-  node.fail_value(key, c10::str("a registered ", kind, "; ", known_and_nearest(type, registered(kind))));
-}
-
-// What `make` gives for a node, whose place its errors name.
-template <class Make>
-auto made_of(const ConfigNode& node, const char* what, Make make) {
-  decltype(make()) made{};
-  node.located([&] { made = make(); });
-  if (!made) node.fail("type", c10::str("gave no ", what, "; let its factory return one"));
-  return made;
-}
-
-template <class Make>
-auto all_made_of(const ConfigNode& node, const char* what, Make make) {
-  auto made = made_of(node, what, std::move(make));
-  node.reject_unknown();
-  return made;
-}
-
-// What a node says in one word or as a map: the name of a type without keys, or its type and keys.
-template <class Factory, class Make>
-auto named_or_map(const ConfigNode& node, const char* kind, const Make& make) {
-  if (node.kind() == ConfigNode::Kind::kMap) {
-    ConfigNode keys = node;
-    const auto& factory = factory_of<Factory>(node, kind);
-    return all_made_of(node, kind, [&] { return make(factory, keys); });
-  }
-  const Type* found = find(kind, node.text());
-  if (found == nullptr) {
-    node.fail_value("", c10::str("a registered ", kind, "; ", known_and_nearest(node.text(), registered(kind))));
-  }
-  ConfigNode no_keys = ConfigNode::parse_text("{}", node.origin());
-  return made_of(node, kind, [&] { return make(std::any_cast<const Factory&>(found->factory), no_keys); });
+// Other names that a config may give in the same place.
+std::vector<std::string> names_beside(const std::string& kind) {
+  if (kind == "schedule") return builtin_schedules();
+  if (kind == "sampler") return builtin_samplers();
+  if (kind == "loader") return {"default"};
+  return kind == "source" ? registered("dataset") : std::vector<std::string>();
 }
 
 std::optional<int> read_priority(const ConfigNode& node) {
@@ -127,67 +79,72 @@ std::optional<int> read_priority(const ConfigNode& node) {
 
 }  // namespace
 
-void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options) {
-  add("model", name, std::move(factory), std::move(options));
+template <class Product, class... Context>
+auto Registry<Product, Context...>::factories() -> std::map<std::string, Factory>& {
+  static std::map<std::string, Factory> factories;
+  return factories;
 }
 
-void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options) {
-  add("dataset", name, std::move(factory), std::move(options));
-}
-
-void register_dataset(const std::string& name, std::function<std::shared_ptr<const Dataset>(ConfigNode&)> factory,
-                      std::optional<AnyOptions> options) {
-  const auto make = [factory = std::move(factory)](ConfigNode& node, const DatasetUse&) { return factory(node); };
-  register_dataset(name, DatasetFactory(make), std::move(options));
-}
-
-void register_source(const std::string& name, SourceFactory factory, std::optional<AnyOptions> options) {
-  if (find("dataset", name) != nullptr) {
-    throw ConfigError("[Registry] the source type '" + name + "' is a dataset's name, too; choose another name");
+template <class Product, class... Context>
+void Registry<Product, Context...>::operator()(const std::string& name, Factory factory,
+                                               std::optional<AnyOptions> options) const {
+  if (name.empty() || !factory) {
+    throw ConfigError(c10::str("[Registry] found a ", kind_, " '", name, "' without name or factory, expected both"));
   }
-  add("source", name, std::move(factory), std::move(options));
-}
-
-void register_sampler(const std::string& name, SamplerFactory factory, std::optional<AnyOptions> options) {
-  for (const std::string& taken : builtin_samplers()) {
-    if (taken == name) throw ConfigError("[Registry] the sampler '" + name + "' is duet's own; choose another name");
+  const std::vector<std::string> beside = names_beside(kind_);
+  if (find_type(kind_, name) != nullptr || std::ranges::find(beside, name) != beside.end()) {
+    throw ConfigError(
+        c10::str("[Registry] the ", kind_, " type '", name, "' is registered twice; choose another name"));
   }
-  add("sampler", name, std::move(factory), std::move(options));
+  factories()[name] = std::move(factory);
+  kinds().types[kind_][name] = {std::move(options), kinds().state == Kinds::State::kFilling};
 }
 
-void register_loader(const std::string& name, LoaderFactory factory, std::optional<AnyOptions> options) {
-  require<ConfigError>(name != "default", "[Registry] the loader 'default' is duet's own; choose another name");
-  add("loader", name, std::move(factory), std::move(options));
+template <class Product, class... Context>
+auto Registry<Product, Context...>::find(const std::string& name) const -> const Factory* {
+  kinds();  // duet's own are there before anybody looks
+  const auto found = factories().find(name);
+  return found == factories().end() ? nullptr : &found->second;
 }
 
-void register_sink(const std::string& name, SinkFactory factory, std::optional<AnyOptions> options) {
-  add("sink", name, std::move(factory), std::move(options));
+template <class Product, class... Context>
+auto Registry<Product, Context...>::named_by(const ConfigNode& node, const char* key,
+                                             const std::string& otherwise) const -> const Factory& {
+  const bool is_word = node.kind() == ConfigNode::Kind::kValue;
+  const std::string name = is_word             ? node.text()
+                           : otherwise.empty() ? node.need<std::string>(key)
+                                               : node.read<std::string>(key, otherwise);
+  if (const Factory* found = find(name)) return *found;
+  node.fail_value(is_word ? "" : key,
+                  c10::str("a registered ", kind_, "; ", known_and_nearest(name, registered(kind_))));
 }
 
-void register_transform(const std::string& name, TransformFactory factory, std::optional<AnyOptions> options) {
-  add("transform", name, std::move(factory), std::move(options));
+template <class Product, class... Context>
+Product Registry<Product, Context...>::make(ConfigNode node, Context... context, const std::string& otherwise) const {
+  const Factory& factory = named_by(node, "type", otherwise);
+  const bool is_word = node.kind() == ConfigNode::Kind::kValue;
+  ConfigNode keys = is_word ? ConfigNode::parse_text("{}", node.origin()) : node;
+  Product made{};
+  node.located([&] { made = factory(keys, context...); });
+  if constexpr (requires { !made; }) {
+    if (!made) node.fail(is_word ? "" : "type", c10::str("gave no ", kind_, "; let its factory return one"));
+  }
+  if (!is_word) node.reject_unknown();
+  return made;
 }
 
-void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options) {
-  add("metric", name, std::move(factory), std::move(options));
-}
-
-void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options) {
-  add("hook", name, std::move(factory), std::move(options));
-}
-
-void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options) {
-  add("optimizer", name, std::move(factory), std::move(options));
-}
-
-void register_schedule(const std::string& name, ScheduleFactory factory, std::optional<AnyOptions> options) {
-  add("schedule", name, std::move(factory), std::move(options));
-}
-
-void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor,
-                                        std::optional<AnyOptions> options) {
-  add("constructor", name, std::move(constructor), std::move(options));
-}
+template class Registry<std::unique_ptr<Task>, ModelContext&>;
+template class Registry<std::shared_ptr<const Dataset>, const DatasetUse&>;
+template class Registry<std::unique_ptr<DataSource>, SourceContext&>;
+template class Registry<std::unique_ptr<Sampler>, SamplerContext&>;
+template class Registry<std::unique_ptr<DataSource>, LoaderContext&>;
+template class Registry<std::unique_ptr<LogSink>>;
+template class Registry<std::unique_ptr<const Transform>>;
+template class Registry<std::unique_ptr<Metric>>;
+template class Registry<std::unique_ptr<Hook>, HookContext&>;
+template class Registry<OptimizerKind>;
+template class Registry<ScheduleFormulaFn>;
+template class Registry<ParamGroupsFn>;
 
 std::vector<std::string> registered(const std::string& kind) {
   std::vector<std::string> names;
@@ -196,59 +153,44 @@ std::vector<std::string> registered(const std::string& kind) {
 }
 
 const AnyOptions* options_of(const std::string& kind, const std::string& type) {
-  const Type* found = find(kind, type);
+  const Type* found = find_type(kind, type);
   return found == nullptr || !found->options ? nullptr : &*found->options;
 }
 
 bool is_built_in(const std::string& kind, const std::string& type) {
-  const Type* found = find(kind, type);
+  const Type* found = find_type(kind, type);
   return found != nullptr && found->built_in;
 }
 
-std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
-  const auto& factory = factory_of<ModelFactory>(node, "model");
-  return all_made_of(node, "task", [&] { return factory(node, context); });
-}
-
-std::shared_ptr<const Dataset> make_dataset(ConfigNode node) { return make_dataset(std::move(node), {}); }
+std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) { return register_model.make(node, context); }
 
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node, const DatasetUse& use) {
-  const auto& factory = factory_of<DatasetFactory>(node, "dataset");
   DatasetAdditions additions = read_dataset_additions(node);
-  return with_additions(all_made_of(node, "dataset", [&] { return factory(node, use); }), std::move(additions), node);
+  return with_additions(register_dataset.make(node, use), std::move(additions), node);
 }
 
-bool is_source(const ConfigNode& node) { return find("source", node.need<std::string>("type")) != nullptr; }
+bool is_source(const ConfigNode& node) { return register_source.find(node.need<std::string>("type")) != nullptr; }
 
 std::unique_ptr<DataSource> make_source(ConfigNode node, SourceContext context) {
-  const auto& factory = factory_of<SourceFactory>(node, "source");
   DatasetAdditions additions = read_dataset_additions(node);
-  return with_additions(all_made_of(node, "source", [&] { return factory(node, context); }), std::move(additions), node,
-                        context);
+  return with_additions(register_source.make(node, context), std::move(additions), node, context);
 }
 
 std::unique_ptr<Sampler> make_sampler(ConfigNode data, SamplerContext context) {
-  return named_or_map<SamplerFactory>(data.child("sampler"), "sampler",
-                                      [&](const auto& make, ConfigNode& keys) { return make(keys, context); });
+  return register_sampler.make(data.child("sampler"), context);
 }
 
 std::unique_ptr<DataSource> make_loader(ConfigNode data, LoaderContext context) {
-  return named_or_map<LoaderFactory>(data.child("loader"), "loader",
-                                     [&](const auto& make, ConfigNode& keys) { return make(keys, context); });
+  return register_loader.make(data.child("loader"), context);
 }
 
-std::unique_ptr<LogSink> make_sink(ConfigNode node) {
-  return named_or_map<SinkFactory>(node, "sink", [](const auto& make, ConfigNode& keys) { return make(keys); });
-}
-
-std::unique_ptr<const Transform> make_transform(ConfigNode node) {
-  const auto& factory = factory_of<TransformFactory>(node, "transform");
-  return all_made_of(node, "transform", [&] { return factory(node); });
-}
+std::unique_ptr<LogSink> make_sink(ConfigNode node) { return register_sink.make(node); }
+std::unique_ptr<const Transform> make_transform(ConfigNode node) { return register_transform.make(node); }
+std::unique_ptr<Metric> make_metric(ConfigNode node) { return register_metric.make(node); }
 
 void check_dataset(ConfigNode node) {
   if (is_source(node)) return node.check_later();  // it is asked when it is built
-  factory_of<DatasetFactory>(node, "dataset");
+  register_dataset.named_by(node);
   const AnyOptions* options = options_of("dataset", node.need<std::string>("type"));
   if (options == nullptr) return;  // its keys may mean anything
   AnyOptions values = *options;
@@ -268,15 +210,9 @@ void check_dataset(ConfigNode node) {
   }
 }
 
-std::unique_ptr<Metric> make_metric(ConfigNode node) {
-  const auto& factory = factory_of<MetricFactory>(node, "metric");
-  return all_made_of(node, "metric", [&] { return factory(node); });
-}
-
 ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type) {
-  const auto& factory = factory_of<HookFactory>(node, "hook", "type", type);
   const std::optional<int> priority = read_priority(node);
-  return {all_made_of(node, "hook", [&] { return factory(node, context); }), priority};
+  return {register_hook.make(node, context, type), priority};
 }
 
 OptimizerOptions make_optimizer(ConfigNode node) {
@@ -287,7 +223,7 @@ OptimizerOptions make_optimizer(ConfigNode node) {
       options = OptimizerOptions::of_type(type);
       read_fields(node, options.fields(), options.mutable_data());
     } else {
-      OptimizerKind kind = factory_of<OptimizerFactory>(node, "optimizer")(node);
+      OptimizerKind kind = register_optimizer.named_by(node, "type", type)(node);
       if (kind.name.empty()) kind.name = type;
       options = OptimizerOptions(std::make_shared<const OptimizerKind>(std::move(kind)));
     }
@@ -297,16 +233,18 @@ OptimizerOptions make_optimizer(ConfigNode node) {
 }
 
 ParamGroupsFn make_param_groups(const ConfigNode& optim_wrapper) {
-  const auto& constructor = factory_of<OptimWrapperConstructor>(optim_wrapper, "constructor", "constructor",
-                                                                "DefaultOptimWrapperConstructor");
-  return constructor(optim_wrapper.child("paramwise_cfg"));
+  ConfigNode paramwise_cfg = optim_wrapper.child("paramwise_cfg");
+  return register_optim_wrapper_constructor.named_by(optim_wrapper, "constructor",
+                                                     "DefaultOptimWrapperConstructor")(paramwise_cfg);
 }
 
 ScheduleFormulaFn make_schedule_formula(ConfigNode node, const std::string& name) {
-  const Type* found = find("schedule", name);
-  if (found == nullptr) return {};
-  const auto& factory = std::any_cast<const ScheduleFactory&>(found->factory);
-  return made_of(node, "formula", [&] { return factory(node); });
+  const auto* factory = register_schedule.find(name);
+  if (factory == nullptr) return {};
+  ScheduleFormulaFn formula;
+  node.located([&] { formula = (*factory)(node); });
+  if (!formula) node.fail("type", "gave no formula; let its factory return one");
+  return formula;
 }
 
 }  // namespace duet

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,60 +66,92 @@ struct HookContext {
   bool dry_run = false;    // a few batches stand for all: what acts on some of them acts on each
 };
 
-// A factory reads its options from the node that names its type; keys that it does not read are errors.
-using ModelFactory = std::function<std::unique_ptr<Task>(ConfigNode&, ModelContext&)>;
-using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&, const DatasetUse&)>;
-using SamplerFactory = std::function<std::unique_ptr<Sampler>(ConfigNode&, SamplerContext&)>;
-using LoaderFactory = std::function<std::unique_ptr<DataSource>(ConfigNode&, LoaderContext&)>;
-using SourceFactory = std::function<std::unique_ptr<DataSource>(ConfigNode&, SourceContext&)>;
-using SinkFactory = std::function<std::unique_ptr<LogSink>(ConfigNode&)>;
-using TransformFactory = std::function<std::unique_ptr<const Transform>(ConfigNode&)>;
-using MetricFactory = std::function<std::unique_ptr<Metric>(ConfigNode&)>;
-using HookFactory = std::function<std::unique_ptr<Hook>(ConfigNode&, HookContext&)>;
-using OptimizerFactory = std::function<OptimizerKind(ConfigNode&)>;
+// The types of one kind, "model" or "hook", by their names: register_model("MyNet", factory, AnyOptions(MyOptions()))
+// makes `type: MyNet` known to the program. A factory reads its options from the node that names its type; keys that it
+// does not read are errors. `options` describe these keys for `duet help`, which lists none without them.
+template <class Product, class... Context>
+class Registry {
+ public:
+  using Factory = std::function<Product(ConfigNode&, Context...)>;
+
+  explicit constexpr Registry(const char* kind) : kind_(kind) {}
+  // Call it before run_cli(). Throws ConfigError if the name is taken.
+  void operator()(const std::string& name, Factory factory, std::optional<AnyOptions> options = {}) const;
+  // Null if there is none of that name.
+  const Factory* find(const std::string& name) const;
+  // That which the key of the node names. Throws ConfigError if there is none: known names, the nearest one.
+  const Factory& named_by(const ConfigNode& node, const char* key = "type", const std::string& otherwise = "") const;
+  // What the type of the node makes, or the one that it names in a single word. Throws ConfigError for a type or key
+  // that is not known, and if nothing is made. `otherwise` stands for a node without a type; empty: it must have one.
+  Product make(ConfigNode node, Context... context, const std::string& otherwise = "") const;
+
+ private:
+  static std::map<std::string, Factory>& factories();
+
+  const char* kind_;
+};
+
+using ModelRegistry = Registry<std::unique_ptr<Task>, ModelContext&>;
+using DatasetRegistry = Registry<std::shared_ptr<const Dataset>, const DatasetUse&>;
+using SourceRegistry = Registry<std::unique_ptr<DataSource>, SourceContext&>;
+using SamplerRegistry = Registry<std::unique_ptr<Sampler>, SamplerContext&>;
+using LoaderRegistry = Registry<std::unique_ptr<DataSource>, LoaderContext&>;
+using SinkRegistry = Registry<std::unique_ptr<LogSink>>;
+using TransformRegistry = Registry<std::unique_ptr<const Transform>>;
+using MetricRegistry = Registry<std::unique_ptr<Metric>>;
+using HookRegistry = Registry<std::unique_ptr<Hook>, HookContext&>;
+using OptimizerRegistry = Registry<OptimizerKind>;
 // What a schedule has in any case (param_name, begin, end, by_epoch, convert_to_iter_based) is read already.
 using ScheduleFormulaFn = std::function<double(const ScheduleStep& at)>;
-using ScheduleFactory = std::function<ScheduleFormulaFn(ConfigNode&)>;
+using ScheduleRegistry = Registry<ScheduleFormulaFn>;
 // Reads `paramwise_cfg` and returns what puts a task's parameters into groups; an empty function means one group.
-using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& paramwise_cfg)>;
+using ConstructorRegistry = Registry<ParamGroupsFn>;
 
-// Make `type: <name>` known to the program, or `optim_wrapper: {constructor: <name>}`. Call them before run_cli().
-// Throw ConfigError if the name is taken. `options` describe the keys that the factory reads, for `duet help`:
-// AnyOptions(MyOptions()). Without them it lists none.
-void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
-void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});
-// From a factory that does not ask what the dataset is read for.
-void register_dataset(const std::string& name, std::function<std::shared_ptr<const Dataset>(ConfigNode&)> factory,
-                      std::optional<AnyOptions> options = {});
+inline constexpr ModelRegistry register_model("model");
 // A stream: data that comes as batches, without numbers, in the place of a dataset: data.train: {type: <name>}.
-void register_source(const std::string& name, SourceFactory factory, std::optional<AnyOptions> options = {});
+inline constexpr SourceRegistry register_source("source");
 // data.train: {sampler: <name>}, or {sampler: {type: <name>, ...}}. It gives the order of all ranks; each reads its
 // part.
-void register_sampler(const std::string& name, SamplerFactory factory, std::optional<AnyOptions> options = {});
+inline constexpr SamplerRegistry register_sampler("sampler");
 // What reads batches of a dataset in the place of DataLoader: data.train: {loader: <name>}, or {loader: {type: <name>,
 // ...}}.
-void register_loader(const std::string& name, LoaderFactory factory, std::optional<AnyOptions> options = {});
+inline constexpr LoaderRegistry register_loader("loader");
 // A place that log lines go to: default_hooks: {logger: {sinks: [<name>]}}, or [{type: <name>, ...}].
-void register_sink(const std::string& name, SinkFactory factory, std::optional<AnyOptions> options = {});
-void register_transform(const std::string& name, TransformFactory factory, std::optional<AnyOptions> options = {});
-void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options = {});
-void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options = {});
-void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options = {});
-void register_schedule(const std::string& name, ScheduleFactory factory, std::optional<AnyOptions> options = {});
-void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor,
-                                        std::optional<AnyOptions> options = {});
+inline constexpr SinkRegistry register_sink("sink");
+inline constexpr TransformRegistry register_transform("transform");
+inline constexpr MetricRegistry register_metric("metric");
+inline constexpr OptimizerRegistry register_optimizer("optimizer");
+inline constexpr ScheduleRegistry register_schedule("schedule");
+// optim_wrapper: {constructor: <name>}.
+inline constexpr ConstructorRegistry register_optim_wrapper_constructor("constructor");
 
-template <class Factory>
-concept MakesHook = !std::is_same_v<Factory, HookFactory> && std::is_invocable_v<Factory&, ConfigNode&, HookContext&>;
+// Also from a factory that does not ask what the dataset is read for.
+struct DatasetRegistration : DatasetRegistry {
+  using DatasetRegistry::DatasetRegistry;
+  using DatasetRegistry::operator();
+  void operator()(const std::string& name, std::function<std::shared_ptr<const Dataset>(ConfigNode&)> factory,
+                  std::optional<AnyOptions> options = {}) const {
+    const auto make = [factory = std::move(factory)](ConfigNode& node, const DatasetUse&) { return factory(node); };
+    (*this)(name, Factory(make), std::move(options));
+  }
+};
+inline constexpr DatasetRegistration register_dataset("dataset");
 
 // From a factory that returns the hook's own type, the points that the type leaves empty are known (see as_hook).
-template <MakesHook Factory>
-void register_hook(const std::string& name, Factory factory, std::optional<AnyOptions> options = {}) {
-  HookFactory typed = [factory = std::move(factory)](ConfigNode& node, HookContext& context) mutable {
-    return as_hook(factory(node, context));
-  };
-  register_hook(name, std::move(typed), std::move(options));
-}
+struct HookRegistration : HookRegistry {
+  using HookRegistry::HookRegistry;
+  template <class Typed>
+    requires std::is_invocable_v<Typed&, ConfigNode&, HookContext&>
+  void operator()(const std::string& name, Typed factory, std::optional<AnyOptions> options = {}) const {
+    HookRegistry::operator()(
+        name,
+        [factory = std::move(factory)](ConfigNode & node, HookContext & context) mutable {
+          return as_hook(factory(node, context));
+        },
+        std::move(options));
+  }
+};
+inline constexpr HookRegistration register_hook("hook");
 
 // The names registered as "model", "dataset", "source", "sampler", "loader", "transform", "metric", "hook", "sink",
 // "optimizer", "schedule" or "constructor". Those of duet are among them, but for samplers, sinks and schedules.
@@ -130,8 +163,7 @@ bool is_built_in(const std::string& kind, const std::string& type);
 
 // Build what the node's `type` says. Throw ConfigError for an unknown type (known names, nearest one) and unknown keys.
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
-std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
-std::shared_ptr<const Dataset> make_dataset(ConfigNode node, const DatasetUse& use);
+std::shared_ptr<const Dataset> make_dataset(ConfigNode node, const DatasetUse& use = {});
 // Checks what make_dataset() would read, without reading data: the type, and for a built-in one keys and files.
 void check_dataset(ConfigNode node);
 // Whether the node's type is a source's.

@@ -139,16 +139,6 @@ void add_other_runs(Program& program) {
   compare->add_flag(
       "--bisect", arguments.bisect,
       "hash loss, gradients, weights and buffers of every step; name the first step and tensor that differ");
-  add_mode(compare, arguments);
-  compare
-      ->add_option("--record", arguments.record,
-                   "run one mode (--mode, or the config's) and write these hashes, for another build to compare with")
-      ->type_name("FILE");
-  compare
-      ->add_option("--against", arguments.against,
-                   "run one mode, as many steps, and compare its hashes with a file of --record")
-      ->type_name("FILE")
-      ->excludes("--record");
 
   CLI::App* explain = add_command(
       program, "explain",
@@ -160,7 +150,7 @@ void add_other_runs(Program& program) {
 
 void add_generate(Program& program) {
   GenerateOptions& options = program.arguments.generate;
-  CLI::App* generate = add_command(program, "generate", "Let a Gpt or Lstm go on with a text", generate_command);
+  CLI::App* generate = add_command(program, "generate", "Let a Gpt go on with a text", generate_command);
   add_config(generate, program.arguments);
   add_mode(generate, program.arguments);
   add_checkpoint(generate, program.arguments);

@@ -2,19 +2,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
-#include "base/detail/text.h"
-#include "base/error.h"
 #include "core/task.h"
-#include "io/bounded_json.h"
-#include "io/file_io.h"
 
 namespace duet {
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
 
 void StepHashHook::after_train_iter(TrainContext& context) {
   if (static_cast<int64_t>(steps_.size()) >= limit_) return;
@@ -50,51 +40,12 @@ std::optional<HashDifference> first_difference(const std::vector<StepHashes>& a,
   return HashDifference{longer[both].step, "the step itself, which one run does not have", 1, 1};
 }
 
-Json to_json(const std::vector<StepHashes>& steps) {
-  Json json;
-  json["steps"] = Json::array();
-  for (const StepHashes& hashes : steps) {
-    Json tensors = Json::object();
-    for (const auto& [name, hash] : hashes.tensors) tensors[name] = hash;
-    json["steps"].push_back({{"step", hashes.step}, {"tensors", std::move(tensors)}});
-  }
-  return json;
-}
-
-Json to_json(const std::optional<HashDifference>& difference) {
+nlohmann::ordered_json to_json(const std::optional<HashDifference>& difference) {
   if (!difference) return nullptr;
   return {{"step", difference->step},
           {"tensor", difference->tensor},
           {"differing", difference->differing},
           {"compared", difference->compared}};
-}
-
-std::vector<StepHashes> read_step_hashes(const std::string& path) {
-  constexpr uint64_t kMaxRecord = uint64_t{1} << 30;
-  const auto refuse = [&](const std::string& reason) {
-    throw DataError("[compare] " + path + " holds no hashes of steps (" + one_line(reason) +
-                    "); give a file that --record has written");
-  };
-  try {
-    std::vector<StepHashes> steps;
-    const auto json = parse_json<Json>(file_io::read_text(path, kMaxRecord), "it");
-    for (const Json& item : json.at("steps")) {
-      StepHashes hashes{item.at("step").get<int64_t>(), {}};
-      const Json& tensors = item.at("tensors");
-      for (const auto& [name, hash] : tensors.items()) {
-        hashes.tensors.emplace_back(name, hash.get<std::string>());
-      }
-      steps.push_back(std::move(hashes));
-    }
-    return steps;
-  } catch (const nlohmann::json::exception& error) {
-    refuse(error.what());
-  } catch (const MalformedFile& error) {
-    refuse(error.what);
-  } catch (const file_io::IoError& error) {
-    throw DataError(std::string("[compare] ") + error.what() + "; give a file that --record has written");
-  }
-  return {};
 }
 
 }  // namespace duet

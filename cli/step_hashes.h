@@ -27,12 +27,8 @@ struct HashDifference {
 // Where two runs part; nothing if they do not. A run that is longer parts where the other ends.
 std::optional<HashDifference> first_difference(const std::vector<StepHashes>& a, const std::vector<StepHashes>& b);
 
-// As a file: {"steps": [{"step": 1, "tensors": {"loss": "<32 hex digits>", ...}}, ...]}.
-nlohmann::ordered_json to_json(const std::vector<StepHashes>& steps);
 // {"step", "tensor", "differing", "compared"}, or null.
 nlohmann::ordered_json to_json(const std::optional<HashDifference>& difference);
-// Throws DataError that names the file and what is wrong with it.
-std::vector<StepHashes> read_step_hashes(const std::string& path);
 
 // Fills `steps`, which must outlive it, after each of the first `limit` steps. Waits for the device.
 class StepHashHook : public Hook {

@@ -32,8 +32,6 @@ struct Arguments {
   std::string output;      // predict: folder; empty: <work_dir>/predictions. report: file
   int64_t steps = 100;     // compare: of each mode
   bool bisect = false;     // compare: name the first step and tensor that differ
-  std::string record;      // compare: file for the hashes of one mode's steps; empty: none
-  std::string against;     // compare: such a file, of another build
   std::string file;        // export: *.safetensors, *.pt
   std::string weights = "model";  // export: or the name of an average
   std::vector<std::string> runs;  // report, diff: folders of runs

@@ -75,7 +75,6 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
 Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, const Arguments& arguments) {
   log_info("compare: " + mode);
   const int64_t steps = arguments.steps;
-  const bool hashed = arguments.bisect || !arguments.record.empty() || !arguments.against.empty();
   const ScratchFolder folder;
   const RunConfig config = in_scratch(original, folder.path());
   reset_peak_bytes(parse_device(config.trainer.device));
@@ -87,7 +86,7 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   };
   run.trainer->on(HookPoint::kAfterVal, record, "compare", kLowest);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
-  if (hashed) run.trainer->add_hook(std::make_unique<StepHashHook>(half.hashes, steps));
+  if (arguments.bisect) run.trainer->add_hook(std::make_unique<StepHashHook>(half.hashes, steps));
 
   half.initial = snapshot(run.trainer->task());
   train_on(*run.train, config, run);
@@ -267,8 +266,7 @@ void print_verdict(int64_t steps, const Json& json, const Times& times, const st
   std::fflush(stdout);
 }
 
-// Whether the two runs are one; says where they part.
-bool print_bisection(const std::optional<HashDifference>& difference, std::size_t steps) {
+void print_bisection(const std::optional<HashDifference>& difference, std::size_t steps) {
   if (!difference) {
     std::printf("every tensor of %zu steps has the same bits\n", steps);
   } else {
@@ -276,46 +274,17 @@ bool print_bisection(const std::optional<HashDifference>& difference, std::size_
                 static_cast<long long>(difference->step), difference->tensor.c_str(),
                 static_cast<long long>(difference->differing), static_cast<long long>(difference->compared));
   }
-  std::fflush(stdout);
-  return !difference;
-}
-
-// One mode of this build, and a file of another.
-int compare_builds(const RunConfig& config, const Arguments& arguments, const Run& data) {
-  check_writable(arguments.record);
-  const std::vector<StepHashes> before =
-      arguments.against.empty() ? std::vector<StepHashes>() : read_step_hashes(arguments.against);
-  Arguments as_long = arguments;
-  if (!before.empty()) as_long.steps = static_cast<int64_t>(before.size());
-  const Half half = run_mode(config, config.mode, data, as_long);
-  if (StopSignals::received() != 0) return report_stop("compare");
-  if (!arguments.record.empty()) {
-    write_json(arguments.record, to_json(half.hashes));
-    std::printf("hashes of %zu steps in mode %s are in %s\n", half.hashes.size(), config.mode.c_str(),
-                arguments.record.c_str());
-    return 0;
-  }
-  const std::optional<HashDifference> difference = first_difference(before, half.hashes);
-  Json json;
-  json["bit_identical"] = !difference;
-  json["first_difference"] = to_json(difference);
-  write_json(arguments.json, json);
-  return print_bisection(difference, half.hashes.size()) ? 0 : 1;
 }
 
 }  // namespace
 
 int compare_command(const Arguments& arguments) {
   refuse_ranks("compare");
-  const bool one_mode = !arguments.record.empty() || !arguments.against.empty();
-  require<ConfigError>(one_mode || arguments.mode.empty(),
-                       "[compare] found --mode, but both modes run; leave it out, or give --record or --against");
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   const StopSignals signals;  // as long as there is a folder to remove
   Run data;
   read_training_data(config, data);
-  if (one_mode) return compare_builds(config, arguments, data);
   warn_of_threads();
   Times times;
   times.see_load();

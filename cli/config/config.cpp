@@ -107,16 +107,6 @@ std::vector<ConfigNode> ConfigNode::one_or_list(const std::string& key) const {
   return list(key);
 }
 
-namespace {
-
-// The known keys, and which of them is meant, here or elsewhere in the config.
-std::string known_or_foreign(const std::string& key, const Data& map) {
-  const std::string way_out = misspelling_of(key, map.known).empty() ? foreign_key(key, map.known) : "";
-  return way_out.empty() ? known_and_nearest(key, map.known) : c10::str("known: ", join(map.known), "; ", way_out);
-}
-
-}  // namespace
-
 void ConfigNode::reject_unknown() const {
   if (data_->kind != Kind::kMap && data_->kind != Kind::kList) return;
   for (const auto& [key, item] : data_->items) {
@@ -125,8 +115,8 @@ void ConfigNode::reject_unknown() const {
                                                                : c10::str("; the type beside it was changed at ",
                                                                           item->outlived_at, ": ", item->way_out);
       throw ConfigError(c10::str("[Config] ", item->origin, ": unknown key '", key, "' in ",
-                                 data_->path.empty() ? "the config" : data_->path, "; ", known_or_foreign(key, *data_),
-                                 other_type));
+                                 data_->path.empty() ? "the config" : data_->path, "; ",
+                                 known_and_nearest(key, data_->known), other_type));
     }
     if (!item->check_later) ConfigNode(item).reject_unknown();
   }

@@ -76,8 +76,4 @@ std::shared_ptr<ConfigNode::Data> merge_bases(std::shared_ptr<ConfigNode::Data> 
 void outlive_type(ConfigNode::Data& map, const std::function<bool(const std::string& key)>& keeps,
                   const std::string& origin, const std::string& way_out);
 
-// What to write instead of a key of mmengine's configs or of Lightning's and HF's trainers: "duet calls it data.train".
-// Empty for other keys. `known`: the keys beside it.
-std::string foreign_key(const std::string& key, const std::vector<std::string>& known = {});
-
 }  // namespace duet

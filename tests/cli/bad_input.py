@@ -84,7 +84,6 @@ def check_command_line(checks):
     checks.later(CONFIG, r"--max-epochs=3: a value of the config is set by trainer\.max_epochs=VALUE",
                  "train", "base.yaml", "--max-epochs=3")
     checks.later(CONFIG, r"--seed: a value of the config is set by seed=VALUE", "train", "base.yaml", "--seed", "3")
-    checks.later(CONFIG, r"--epochs: duet calls it trainer\.max_epochs; .*key=value", "train", "base.yaml", "--epochs", "3")
     checks.later(CONFIG, r"'lr' is no key at the top of a config; write optim_wrapper\.optimizer\.lr=0\.1",
                  "train", "base.yaml", "lr=0.1")
     checks.later(CONFIG, r"--mode: fast not in", "train", "base.yaml", "--mode", "fast")

@@ -1,7 +1,6 @@
 #include "cli/catalog.h"
 #include <algorithm>
 #include <gtest/gtest.h>
-#include "cli/config/config_data.h"
 #include "cli/registry.h"
 
 // What `duet help` lists is what the code reads.
@@ -65,60 +64,6 @@ TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
   const std::vector<ConfigKey> checkpoint = keys_of_type(kind_called(type_kinds(), "hook"), "CheckpointHook");
   EXPECT_EQ(type_of(checkpoint, "save_best"), "auto, or the name of a metric; or a list of such");
   EXPECT_EQ(type_of(checkpoint, "rule"), "greater, less");
-}
-
-// Where the keys of other trainers are said to be.
-TEST(Catalog, HoldsWhatForeignKeysAreCalled) {
-  std::vector<std::string> paths = paths_of(keys_of_config());
-  for (const std::string& key : paths_of(keys_of_type(kind_called(type_kinds(), "hook"), "LoggerHook"))) {
-    paths.push_back("default_hooks.logger." + key);
-  }
-  const std::string calls = "duet calls it ";
-  for (const char* key : {"max_epochs",
-                          "max_steps",
-                          "accumulate_grad_batches",
-                          "gradient_clip_val",
-                          "gradient_clip_algorithm",
-                          "precision",
-                          "limit_train_batches",
-                          "limit_predict_batches",
-                          "check_val_every_n_epoch",
-                          "val_check_interval",
-                          "log_every_n_steps",
-                          "enable_checkpointing",
-                          "enable_progress_bar",
-                          "callbacks",
-                          "logger",
-                          "accelerator",
-                          "train_cfg",
-                          "max_iters",
-                          "train_dataloader",
-                          "val_dataloader",
-                          "test_dataloader",
-                          "optimizer",
-                          "randomness",
-                          "visualizer",
-                          "vis_backends",
-                          "learning_rate",
-                          "gradient_accumulation_steps",
-                          "max_grad_norm",
-                          "num_train_epochs",
-                          "output_dir",
-                          "find_unused_parameters",
-                          "model_wrapper_cfg",
-                          "ddp_bucket_cap_mb"}) {
-    const std::string text = foreign_key(key);
-    ASSERT_EQ(text.rfind(calls, 0), 0U) << key << ": " << text;
-    const std::string path = text.substr(calls.size(), text.find_first_of(" ,;", calls.size()) - calls.size());
-    EXPECT_TRUE(std::any_of(paths.begin(), paths.end(),
-                            [&](const std::string& known) { return known == path || known.rfind(path + ".", 0) == 0; }))
-        << key << ": " << text;
-  }
-  for (const char* key :
-       {"val_cfg", "test_cfg", "resume", "runner_type", "env_cfg", "launcher", "devices", "num_nodes"}) {
-    EXPECT_EQ(foreign_key(key).rfind("remove it", 0), 0U) << key;
-  }
-  for (const char* key : {"trainer", "optim_wrapper", "x"}) EXPECT_EQ(foreign_key(key), "") << key;
 }
 
 struct CatalogTestOptions {

@@ -85,14 +85,14 @@ TEST(OwnTypes, AScheduleReadsItsOwnKeysBesideTheCommonOnes) {
 
 TEST(OwnTypes, NamesAreTakenOnce) {
   register_once();
-  const OptimizerFactory optimizer = [](ConfigNode&) { return OptimizerKind{}; };
-  const ScheduleFactory schedule = [](ConfigNode&) { return ScheduleFormulaFn{}; };
+  const OptimizerRegistry::Factory optimizer = [](ConfigNode&) { return OptimizerKind{}; };
+  const ScheduleRegistry::Factory schedule = [](ConfigNode&) { return ScheduleFormulaFn{}; };
   expect_error<ConfigError>([&] { register_optimizer("SignDescent", optimizer); }, {"registered twice"});
   expect_error<ConfigError>([&] { register_optimizer("AdamW", optimizer); }, {"'AdamW' is registered twice"});
   expect_error<ConfigError>([&] { register_optimizer("", optimizer); }, {"without name or factory"});
   expect_error<ConfigError>([&] { register_schedule("Halves", schedule); }, {"registered twice"});
   expect_error<ConfigError>([&] { register_schedule("CosineAnnealingLR", schedule); }, {"registered twice"});
-  expect_error<ConfigError>([&] { register_schedule("X", ScheduleFactory{}); }, {"without name or factory"});
+  expect_error<ConfigError>([&] { register_schedule("X", ScheduleRegistry::Factory{}); }, {"without name or factory"});
 }
 
 // Batches without numbers, each input the count of those before it.

@@ -131,26 +131,6 @@ TEST(Config, UnknownKeysNameTheNearestKnownOne) {
       {"c.yaml:3: unknown key 'learning_rat' in a", "known: lr, learning_rate", "did you mean 'learning_rate'"});
 }
 
-TEST(Config, KeysOfOtherTrainersAreTranslated) {
-  const auto message = [](const std::string& text) {
-    const ConfigNode c = ConfigNode::parse_text(text, "c.yaml");
-    for (const char* key : {"data", "trainer", "val_evaluator"}) c.child(key);
-    c.child("trainer").read<int64_t>("max_epochs", 0);
-    c.child("trainer").read<int64_t>("max_steps", 0);
-    return config_error_of([&] { c.reject_unknown(); });
-  };
-  EXPECT_EQ(message("train_dataloader: {}\n"),
-            "[Config] c.yaml:1: unknown key 'train_dataloader' in the config; known: data, trainer, val_evaluator; "
-            "duet calls it data.train");
-  expect_contains(message("trainer: {max_updates: 5}\n"),
-                  {"unknown key 'max_updates' in trainer", "duet calls it trainer.max_steps"});
-  expect_contains(message("max_epochs: 5\n"), {"duet calls it trainer.max_epochs"});
-  expect_contains(message("env_cfg: {}\n"), {"remove it"});
-  EXPECT_EQ(message("trainer: {max_epochs: 5}\nval_evaluator: {}\n"), "");  // duet's own
-  // A slip of a known key is nearer.
-  expect_contains(message("trainer: {max_epoch: 5}\n"), {"did you mean 'max_epochs'"});
-}
-
 TEST(Config, VariablesOfMmengineAreRefused) {
   const auto message = [](const std::string& text) {
     return config_error_of([&] { ConfigNode::parse_text(text, "c.yaml"); });

@@ -1,23 +1,16 @@
-#include "cli/zoo/lstm.h"
+#include "lstm.h"
 #include <tuple>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/rnn.h>
-#include "cli/zoo/model_options.h"
-#include "core/task.h"
+#include <duet/duet.h>
+#include <torch/torch.h>
 
-namespace duet {
-
-const OptionFields& LstmOptions::fields() {
+const duet::OptionFields& LstmOptions::fields() {
   using O = LstmOptions;
-  return described<O>("Lstm", [](const auto& add) {
+  return duet::described<O>("Lstm", [](const auto& add) {
     add.about("A language model: reads input int64 [N, T], target int64 [N, T]; predicts logits [N, T, vocab_size].");
-    add("vocab_size", &O::vocab_size, "tokens; 0 in a config: as many as the training data has").in(kSizes);
-    add("width", &O::width, "width of embedding and state").in(kSizes);
-    add("num_layers", &O::num_layers, "layers, one upon the other").in(kSizes);
-    add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+    add("vocab_size", &O::vocab_size, "tokens").in(duet::between(1, 1 << 30));
+    add("width", &O::width, "width of embedding and state").in(duet::between(1, 1 << 30));
+    add("num_layers", &O::num_layers, "layers, one upon the other").in(duet::between(1, 1 << 30));
+    add("dropout", &O::dropout, "share of values that is dropped").in(duet::up_to_below(0, 1));
   });
 }
 
@@ -36,7 +29,7 @@ class LstmModel : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& input) {
     if (input.dim() != 2) {
-      throw ConfigError(c10::str("[Lstm] found 'input' of shape ", input.sizes(), ", expected tokens [N, T]"));
+      throw duet::ConfigError(c10::str("[Lstm] found 'input' of shape ", input.sizes(), ", expected tokens [N, T]"));
     }
     const at::Tensor embedded = dropout_->forward(tokens_->forward(input));
     return head_->forward(dropout_->forward(std::get<0>(lstm_->forward(embedded))));
@@ -51,14 +44,14 @@ class LstmModel : public torch::nn::Module {
 
 }  // namespace
 
-std::unique_ptr<Task> make_lstm(const LstmOptions& options) {
-  check_options(options);
-  const auto forward = [](LstmModel& model, const Batch& batch) { return model.forward(batch["input"]); };
-  const auto loss = [](const at::Tensor& logits, const Batch& batch) {
+std::unique_ptr<duet::Task> make_lstm(const LstmOptions& options) {
+  duet::check_options(options);
+  const auto forward = [](LstmModel& model, const duet::Batch& batch) { return model.forward(batch["input"]); };
+  const auto loss = [](const at::Tensor& logits, const duet::Batch& batch) {
     return at::cross_entropy_loss(logits.flatten(0, 1), batch["target"].flatten());
   };
-  const auto tokens = [](const Batch& batch) { return static_cast<double>(counted_targets(batch["target"])); };
-  return make_task(std::make_shared<LstmModel>(options), forward, loss, tokens);
+  const auto tokens = [](const duet::Batch& batch) {
+    return static_cast<double>(duet::counted_targets(batch["target"]));
+  };
+  return duet::make_task(std::make_shared<LstmModel>(options), forward, loss, tokens);
 }
-
-}  // namespace duet

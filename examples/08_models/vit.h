@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <memory>
-#include "../../base/options.h"
-#include "../../core/losses.h"
+#include <duet/base/options.h>
+#include <duet/core/losses.h>
 
 namespace duet {
-
 class Task;
+}
 
 struct ViTOptions {
   int64_t num_classes = 10;
@@ -18,13 +18,11 @@ struct ViTOptions {
   int64_t depth = 6;
   int64_t heads = 3;
   double dropout = 0.0;  // after the embedding and each branch, in [0, 1)
-  LossOptions loss{};
+  duet::LossOptions loss{};
 
-  static const OptionFields& fields();
+  static const duet::OptionFields& fields();
 };
 
 // A vision transformer (Dosovitskiy et al. 2020) with the names of timm, so that its weights load. Takes "image" and
 // "target" as SmallCnn.
-std::unique_ptr<Task> make_vit(const ViTOptions& options = {});
-
-}  // namespace duet
+std::unique_ptr<duet::Task> make_vit(const ViTOptions& options = {});

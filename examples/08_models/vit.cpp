@@ -1,39 +1,30 @@
-#include "cli/zoo/vit.h"
+#include "vit.h"
 #include <vector>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/zeros.h>
-#include <torch/nn/init.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
-#include "cli/zoo/classifier_task.h"
-#include "cli/zoo/model_options.h"
+#include <duet/duet.h>
+#include <torch/torch.h>
+#include "classifier.h"
 
-namespace duet {
-
-const OptionFields& ViTOptions::fields() {
+const duet::OptionFields& ViTOptions::fields() {
   using O = ViTOptions;
-  return described<O>("ViT", [](const auto& add) {
+  return duet::described<O>("ViT", [](const auto& add) {
     add.about(
         "A vision transformer: reads image float32 or uint8 [N, C, H, W], target int64 [N] (classes) or float32 [N] "
         "(mse, l1, huber, bce); predicts [N, num_classes].");
-    add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
-    add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
-    add("image_size", &O::image_size, "height and width of the images in pixels, a multiple of patch_size").in(kSizes);
-    add("patch_size", &O::patch_size, "height and width of a patch in pixels").in(kSizes);
-    add("width", &O::width, "channels of a token, a multiple of heads").in(kSizes);
-    add("depth", &O::depth, "blocks").in(kSizes);
-    add("heads", &O::heads, "attention heads").in(kSizes);
-    add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
-    add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
+    add("num_classes", &O::num_classes, "classes, the width of the output").in(duet::between(1, 1 << 30));
+    add("in_channels", &O::in_channels, "channels of the images").in(duet::between(1, 1 << 30));
+    add("image_size", &O::image_size, "height and width of the images in pixels, a multiple of patch_size")
+        .in(duet::between(1, 1 << 30));
+    add("patch_size", &O::patch_size, "height and width of a patch in pixels").in(duet::between(1, 1 << 30));
+    add("width", &O::width, "channels of a token, a multiple of heads").in(duet::between(1, 1 << 30));
+    add("depth", &O::depth, "blocks").in(duet::between(1, 1 << 30));
+    add("heads", &O::heads, "attention heads").in(duet::between(1, 1 << 30));
+    add("dropout", &O::dropout, "share of values that is dropped").in(duet::up_to_below(0, 1));
+    duet::add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
     add.rule([](const O& o) {
       if (o.image_size % o.patch_size == 0 && o.width % o.heads == 0) return;
-      throw ConfigError(c10::str("[ViT] image_size is ", o.image_size, " and width ", o.width,
-                                 ", expected multiples of patch_size = ", o.patch_size, " and heads = ", o.heads));
+      throw duet::ConfigError(c10::str("[ViT] image_size is ", o.image_size, " and width ", o.width,
+                                       ", expected multiples of patch_size = ", o.patch_size,
+                                       " and heads = ", o.heads));
     });
   });
 }
@@ -128,9 +119,9 @@ class ViT : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& image) {
     if (image.dim() != 4 || image.size(1) != in_channels_ || image.size(2) != image_size_ ||
         image.size(3) != image_size_) {
-      throw ConfigError(c10::str("[ViT] found 'image' of shape ", image.sizes(), ", expected [N, ", in_channels_, ", ",
-                                 image_size_, ", ", image_size_, "]",
-                                 image_way_out(image, "model.in_channels and model.image_size")));
+      throw duet::ConfigError(c10::str("[ViT] found 'image' of shape ", image.sizes(), ", expected [N, ", in_channels_,
+                                       ", ", image_size_, ", ", image_size_, "]",
+                                       "; set model.in_channels and model.image_size"));
     }
     const at::Tensor first = cls_token_.expand({image.size(0), 1, cls_token_.size(2)});
     at::Tensor x = dropout_->forward(at::cat({first, patch_embed_->forward(image)}, 1) + pos_embed_);
@@ -150,9 +141,7 @@ class ViT : public torch::nn::Module {
 
 }  // namespace
 
-std::unique_ptr<Task> make_vit(const ViTOptions& options) {
-  check_options(options);
-  return make_classifier(std::make_shared<ViT>(options), options);
+std::unique_ptr<duet::Task> make_vit(const ViTOptions& options) {
+  duet::check_options(options);
+  return make_image_classifier(std::make_shared<ViT>(options), options);
 }
-
-}  // namespace duet

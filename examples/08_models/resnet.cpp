@@ -1,34 +1,27 @@
-#include "cli/zoo/resnet.h"
-#include <ATen/ops/adaptive_avg_pool2d.h>
-#include <ATen/ops/max_pool2d.h>
-#include <ATen/ops/relu.h>
-#include <torch/nn/init.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
-#include "cli/zoo/classifier_task.h"
-#include "cli/zoo/model_options.h"
+#include "resnet.h"
+#include <duet/duet.h>
+#include <torch/torch.h>
+#include "classifier.h"
 
-namespace duet {
-
-const OptionFields& ResNetOptions::fields() {
+const duet::OptionFields& ResNetOptions::fields() {
   using O = ResNetOptions;
-  return described<O>("ResNet", [](const auto& add) {
+  return duet::described<O>("ResNet", [](const auto& add) {
     add.about(
         "A ResNet of basic blocks: reads image float32 or uint8 [N, C, H, W], target int64 [N] (classes) or float32 "
         "[N] "
         "(mse, l1, huber, bce); predicts [N, num_classes].");
-    add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
-    add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
-    add("depths", &O::depths, "blocks of each stage; [2, 2, 2, 2]: ResNet-18, [3, 4, 6, 3]: ResNet-34").in(kSizes);
-    add("width", &O::width, "channels of the first stage; each further one has twice as many").in(kSizes);
+    add("num_classes", &O::num_classes, "classes, the width of the output").in(duet::between(1, 1 << 30));
+    add("in_channels", &O::in_channels, "channels of the images").in(duet::between(1, 1 << 30));
+    add("depths", &O::depths, "blocks of each stage; [2, 2, 2, 2]: ResNet-18, [3, 4, 6, 3]: ResNet-34")
+        .in(duet::between(1, 1 << 30));
+    add("width", &O::width, "channels of the first stage; each further one has twice as many")
+        .in(duet::between(1, 1 << 30));
     add("stem", &O::stem, "imagenet: 7x7 of stride 2 and a max pool; small: 3x3, for small pictures")
         .one_of({"imagenet", "small"});
-    add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
+    duet::add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
     add.rule([](const O& o) {
       if (!o.depths.empty() && o.depths.size() <= 8) return;
-      throw ConfigError(c10::str("[ResNet] depths has ", o.depths.size(), " stages, expected 1 to 8"));
+      throw duet::ConfigError(c10::str("[ResNet] depths has ", o.depths.size(), " stages, expected 1 to 8"));
     });
   });
 }
@@ -87,8 +80,8 @@ class ResNet : public torch::nn::Module {
 
   at::Tensor forward(at::Tensor x) {
     if (x.dim() != 4 || x.size(1) != in_channels_) {
-      throw ConfigError(c10::str("[ResNet] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
-                                 ", H, W]", image_way_out(x, "model.in_channels")));
+      throw duet::ConfigError(c10::str("[ResNet] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
+                                       ", H, W]", "; set model.in_channels"));
     }
     x = at::relu(bn1_->forward(conv1_->forward(x)));
     if (has_pool_) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
@@ -107,9 +100,7 @@ class ResNet : public torch::nn::Module {
 
 }  // namespace
 
-std::unique_ptr<Task> make_resnet(const ResNetOptions& options) {
-  check_options(options);
-  return make_classifier(std::make_shared<ResNet>(options), options);
+std::unique_ptr<duet::Task> make_resnet(const ResNetOptions& options) {
+  duet::check_options(options);
+  return make_image_classifier(std::make_shared<ResNet>(options), options);
 }
-
-}  // namespace duet

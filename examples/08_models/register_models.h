@@ -1,0 +1,4 @@
+#pragma once
+
+// Makes `type: ResNet`, `type: ViT` and `type: Lstm` known.
+void register_models();
