@@ -104,17 +104,6 @@ int64_t limit_of(const BatchLimit& limit, const std::vector<std::unique_ptr<Data
   return batches;
 }
 
-// "freeze: 4 of 6 parameters (1200 of 1500 values) are not trained"
-std::string frozen_text(const Task& task) {
-  int64_t count = 0, frozen = 0, values = 0, frozen_values = 0;
-  for (const auto& [name, tensor] : task.named_parameters()) {
-    ++count, values += tensor.numel();
-    if (!tensor.requires_grad()) ++frozen, frozen_values += tensor.numel();
-  }
-  return c10::str("freeze: ", frozen, " of ", count, " parameters (", frozen_values, " of ", values,
-                  " values) are not trained");
-}
-
 std::unique_ptr<DataSource> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
                                          const RunConfig& config) {
   const Communicator& ranks = config.communicator();
@@ -189,7 +178,6 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
   }
   name_classes(config.metrics, run.train_data == nullptr ? run.classes : run.train_data->class_names());
   add_metrics(config.metrics, *run.trainer);
-  if (!options.freeze.empty() && config.is_main()) log_info(frozen_text(run.trainer->task()));
 }
 
 int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch) {
@@ -301,6 +289,21 @@ Run build_training(const RunConfig& config, const std::vector<std::string>& clas
   if (run.train_data) check_same_size(config.communicator(), "data.train", run.train_data->size());
   check_same_sizes(config, config.val, run.val_data);
   build_trainer(config, config.mode, limited_loop(config, run), run);
+  return run;
+}
+
+Run build_measured_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t steps) {
+  Run run;
+  run.train_data = data.train_data;
+  run.val_data = data.val_data;
+  build_loaders(config, run);
+  LoopOptions loop = limited_loop(config, run);
+  loop.max_steps = std::max(planned_steps(loop, run.steps_per_epoch), steps);
+  loop.max_epochs = 0;
+  loop.max_seconds = 0;
+  build_trainer(config, mode, loop, run);
+  add_hooks(config, run);
+  load_start_weights(config, *run.trainer);
   return run;
 }
 

@@ -66,6 +66,10 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 // unknown).
 Run build_training(const RunConfig& config, const std::vector<std::string>& classes = {});
 
+// A run in `mode` on the datasets of `data`, with its hooks and start weights: for a MeasureHook to end after `steps`
+// steps. Its schedules are those of the whole run.
+Run build_measured_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t steps);
+
 // Trains on `data`, with the run's validations.
 void train_on(DataSource& data, const RunConfig& config, Run& run);
 

@@ -62,16 +62,14 @@ Options classifier_options(const ConfigNode& node, const ModelContext& context, 
                                     background, "; set at least ", max_label + 1));
 }
 
-std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext& context) {
-  return make_small_cnn(classifier_options<SmallCnnOptions>(node, context));
-}
-
-std::unique_ptr<Task> mlp(ConfigNode& node, ModelContext& context) {
-  return make_mlp(classifier_options<MlpOptions>(node, context));
-}
-
-std::unique_ptr<Task> encoder_decoder(ConfigNode& node, ModelContext& context) {
-  return make_encoder_decoder(classifier_options<EncoderDecoderOptions>(node, context, " (0 is the background)"));
+template <Described Options>
+void add_classifier(const char* name, std::unique_ptr<Task> (*make)(const Options&), const char* background = "") {
+  register_model(
+      name,
+      [=](ConfigNode& node, ModelContext& context) {
+        return make(classifier_options<Options>(node, context, background));
+      },
+      AnyOptions(Options()));
 }
 
 // A language model with as many tokens as the training text has characters, unless the config says.
@@ -93,10 +91,6 @@ std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
                                      " characters; remove the key to take their number"));
   }
   return make_gpt(options);
-}
-
-std::unique_ptr<Task> unet(ConfigNode& node, ModelContext& context) {
-  return make_unet(classifier_options<UNetOptions>(node, context, " (0 is the background)"));
 }
 
 std::unique_ptr<Task> torchscript(ConfigNode& node, ModelContext&) {
@@ -127,11 +121,12 @@ std::unique_ptr<Metric> perplexity(ConfigNode& node) {
 }  // namespace
 
 void add_builtin_types() {
-  register_model("SmallCnn", small_cnn, AnyOptions(SmallCnnOptions()));
-  register_model("Mlp", mlp, AnyOptions(MlpOptions()));
+  const char* const background = " (0 is the background)";
+  add_classifier("SmallCnn", make_small_cnn);
+  add_classifier("Mlp", make_mlp);
+  add_classifier("UNet", make_unet, background);
+  add_classifier("EncoderDecoder", make_encoder_decoder, background);
   register_model("Gpt", gpt, AnyOptions(GptOptions()));
-  register_model("UNet", unet, AnyOptions(UNetOptions()));
-  register_model("EncoderDecoder", encoder_decoder, AnyOptions(EncoderDecoderOptions()));
   register_model("torchscript", torchscript, AnyOptions(ScriptTaskOptions()));
   add_builtin_data();
   add_metric<MeanSquaredError, RegressionOptions>("MeanSquaredError");

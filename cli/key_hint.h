@@ -5,10 +5,6 @@
 
 namespace duet {
 
-// The keys of a config whose last part is `word`: "optim_wrapper.optimizer.lr" for "lr". None for a key that stands at
-// the top.
-std::vector<std::string> full_keys_of(const std::string& word);
-
 // Throws ConfigError for an override such as lr=0.1 that names only the last part of a key.
 void check_override_keys(const std::vector<std::string>& overrides);
 

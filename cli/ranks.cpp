@@ -8,13 +8,12 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
-#include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/config/config.h"
 #include "cli/report.h"
+#include "cli/run_identity.h"
 #include "distributed/communicator.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/same_on_all_ranks.h"
@@ -90,12 +89,8 @@ bool is_of_machine(const std::string& path) {
 // One line per value: "trainer.max_steps: 10".
 std::string config_lines(const RunConfig& config) {
   std::string lines;
-  const nlohmann::json values = nlohmann::json::parse(config_json(config.root, Variables::kFilledIn)).flatten();
-  for (const auto& [pointer, value] : values.items()) {
-    std::string path = pointer.empty() ? "" : pointer.substr(1);
-    std::replace(path.begin(), path.end(), '/', '.');
-    if (is_of_machine(path)) continue;
-    lines += path + ": " + value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  for (const auto& [path, value] : flat_config(config.root, Variables::kFilledIn)) {
+    if (!is_of_machine(path)) lines += path + ": " + value + "\n";
   }
   return lines;
 }
@@ -148,14 +143,6 @@ int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& loa
   const auto ranks = connect(launch, parse_device(config.trainer.device), config.connect);
   config.trainer.distributed.communicator = ranks;
   return run_together(config, *ranks, run);
-}
-
-void refuse_call(const Launch& launch, const std::string& text) {
-  quiet_libtorch();
-  log_as_rank(launch.rank);
-  const ConfigError error(text);
-  tell_others(launch, std::make_exception_ptr(error));
-  throw error;
 }
 
 void refuse_ranks(const std::string& command) {

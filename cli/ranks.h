@@ -18,9 +18,6 @@ namespace duet {
 int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& load,
                  const std::function<int(RunConfig&)>& run);
 
-// Ends all processes of a launch, with ConfigError everywhere, where this one cannot read its words.
-[[noreturn]] void refuse_call(const Launch& launch, const std::string& text);
-
 // Throws ConfigError if a launcher has started several processes: `command` is for one.
 void refuse_ranks(const std::string& command);
 

@@ -1,7 +1,6 @@
 #include "cli/report.h"
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "checkpoint/weights_file.h"
 #include "cli/build.h"
+#include "cli/runs/text_columns.h"
 #include "core/task.h"
 #include "graph/graph_trainer.h"
 #include "hooks/stop_signal_hook.h"
@@ -88,17 +88,27 @@ Json to_json(const Spread& spread) { return {{"median", spread.median}, {"min", 
 Json fallbacks_of(const GraphTrainer& trainer) {
   Json fallbacks = Json::array();
   for (const SignatureReport& signature : trainer.report()) {
-    if (signature.state != "eager") continue;
-    fallbacks.push_back({{"kind", signature.kind},
-                         {"signature", signature.signature},
-                         {"reason", signature.reason},
-                         {"eager_steps", signature.eager_steps},
-                         {"replays", signature.replays}});
+    if (signature.state == "eager") fallbacks.push_back(signature_json(signature));
   }
   return fallbacks;
 }
 
 }  // namespace
+
+Json signature_json(const SignatureReport& signature) {
+  return {{"kind", signature.kind},
+          {"state", signature.state},
+          {"replays", signature.replays},
+          {"eager_steps", signature.eager_steps},
+          {"checked", signature.checked},
+          {"unchecked", signature.unchecked},
+          {"unchecked_in_a_row", signature.unchecked_in_a_row},
+          {"differing", signature.differing},
+          {"nondeterministic", signature.nondeterministic},
+          {"memory", readable_bytes(signature.bytes)},
+          {"reason", signature.reason},
+          {"signature", signature.signature}};
+}
 
 void put_unchecked(Json& report, const std::optional<UncheckedSteps>& unchecked) {
   report["unchecked"] = unchecked ? Json(unchecked->count) : Json();
@@ -158,9 +168,7 @@ std::string readable_bytes(int64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
-  return text;
+  return number_text(value, unit == 0 ? "%.0f " : "%.2f ") + kUnits[unit];
 }
 
 namespace {

@@ -65,6 +65,9 @@ class MeasureHook : public Hook {
 // are those that are finished, the ones before a resume included; `measured` is of this process.
 nlohmann::ordered_json report_of(Run& run, const std::string& mode, const Measurements& measured);
 
+// Whether one form of step is captured, or why not, and how often it was replayed.
+nlohmann::ordered_json signature_json(const SignatureReport& signature);
+
 // What graph mode left out, as a checkpoint says it; null: unknown.
 void put_unchecked(nlohmann::ordered_json& report, const std::optional<UncheckedSteps>& unchecked);
 

@@ -42,38 +42,6 @@ struct Program {
   std::function<int()> chosen;
 };
 
-CLI::App* add_command(Program& program, const std::string& name, const std::string& text,
-                      int (*command)(const Arguments&)) {
-  CLI::App* added = program.app.add_subcommand(name, text);
-  added->callback([&program, command] { program.chosen = [&program, command] { return command(program.arguments); }; });
-  return added;
-}
-
-void add_json(CLI::App* command, Arguments& arguments, const std::string& text) {
-  command->add_option("--json", arguments.json, text)->type_name("FILE");
-}
-
-void add_config(CLI::App* command, Arguments& arguments) {
-  command->add_option("CONFIG", arguments.config, "YAML file")->required();
-  command->add_option(
-      "key=value", arguments.overrides,
-      "config values to set, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help lists all keys");
-  add_json(command, arguments, "write the results to this file");
-}
-
-void add_mode(CLI::App* command, Arguments& arguments) {
-  command->add_option("--mode", arguments.mode, "eager or graph; wins over the config")
-      ->check(CLI::IsMember({"eager", "graph"}))
-      ->option_text("eager|graph");
-}
-
-void add_checkpoint(CLI::App* command, Arguments& arguments) {
-  command
-      ->add_option("--checkpoint", arguments.checkpoint,
-                   "best, latest, a folder (checkpoint or work_dir), or a file of weights; default: best, else latest")
-      ->option_text("PATH");
-}
-
 // What a launcher's variables say; for processes that are started by hand.
 void add_launch(CLI::App* command, LaunchFlags& flags) {
   const auto add = [&](const char* name, auto& target, const char* text, const char* type) {
@@ -88,161 +56,171 @@ void add_launch(CLI::App* command, LaunchFlags& flags) {
   add("--master-port", flags.master_port, "a free port there", "PORT");
 }
 
-void add_train(Program& program) {
-  Arguments& arguments = program.arguments;
-  CLI::App* train = add_command(program, "train", "Train the model of a config", train_command);
-  add_config(train, arguments);
-  add_mode(train, arguments);
-  train
-      ->add_option("--resume", arguments.resume,
-                   "none (default), auto (newest good checkpoint; default when a launcher starts the run anew), a "
-                   "checkpoint, or a work_dir")
-      ->option_text("auto|none|PATH");
-  train
-      ->add_option("--hyper-parameters", arguments.hyper_parameters,
-                   "on a resume, whose learning rate, weight decay and other numbers of the optimizer hold where they "
-                   "differ: the checkpoint's (default) or the config's")
-      ->check(CLI::IsMember({"checkpoint", "config"}))
-      ->option_text("checkpoint|config");
-  train
-      ->add_option("--load-from", arguments.load_from,
-                   "start from the weights of a checkpoint, safetensors or .pt file; a resumed checkpoint wins")
-      ->option_text("PATH");
-  train->add_flag("--dry-run{1}", arguments.dry_run, "try everything out in N steps (default 1); leaves no files")
+// A command with the words that it takes, those that several take by name.
+class Command {
+ public:
+  Command(Program& program, const std::string& name, const std::string& text, int (*run)(const Arguments&))
+      : arguments_(program.arguments), app_(program.app.add_subcommand(name, text)) {
+    app_->callback([&program, run] { program.chosen = [&program, run] { return run(program.arguments); }; });
+  }
+
+  const Command& config() const {
+    word("CONFIG", arguments_.config, "YAML file");
+    app_->add_option(
+        "key=value", arguments_.overrides,
+        "config values to set, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help lists all keys");
+    return json("write the results to this file");
+  }
+  const Command& json(const char* text) const { return option("--json", arguments_.json, text, "FILE"); }
+  const Command& mode() const {
+    return choice("--mode", arguments_.mode, "eager or graph; wins over the config", {"eager", "graph"});
+  }
+  const Command& checkpoint() const {
+    return option("--checkpoint", arguments_.checkpoint,
+                  "best, latest, a folder (checkpoint or work_dir), or a file of weights; default: best, else latest",
+                  "PATH");
+  }
+  const Command& ranks() const { return add_launch(app_, arguments_.launch), *this; }
+
+  template <class Target>
+  const Command& word(const char* name, Target& target, const char* text, int count = 0) const {
+    CLI::Option* added = app_->add_option(name, target, text)->required();
+    if (count > 0) added->expected(count);
+    return *this;
+  }
+  template <class Target>
+  const Command& option(const char* name, Target& target, const char* text, const char* value) const {
+    return app_->add_option(name, target, text)->option_text(value), *this;
+  }
+  template <class Number>
+  const Command& number(const char* name, Number& target, const char* text, const CLI::Range& range) const {
+    return app_->add_option(name, target, text)->check(range)->option_text("N"), *this;
+  }
+  const Command& choice(const char* name, std::string& target, const char* text,
+                        const std::vector<std::string>& choices) const {
+    std::string value;
+    for (const std::string& each : choices) value += (value.empty() ? "" : "|") + each;
+    app_->add_option(name, target, text)->check(CLI::IsMember(choices))->option_text(value);
+    return *this;
+  }
+  const Command& flag(const char* name, bool& target, const char* text) const {
+    return app_->add_flag(name, target, text), *this;
+  }
+  CLI::App* app() const { return app_; }
+
+ private:
+  Arguments& arguments_;
+  CLI::App* app_;
+};
+
+constexpr int64_t kMany = int64_t{1} << 31;
+
+void add_runs(Program& program) {
+  Arguments& to = program.arguments;
+  const Command train(program, "train", "Train the model of a config", train_command);
+  train.config()
+      .mode()
+      .option("--resume", to.resume,
+              "none (default), auto (newest good checkpoint; default when a launcher starts the run anew), a "
+              "checkpoint, or a work_dir",
+              "auto|none|PATH")
+      .choice("--hyper-parameters", to.hyper_parameters,
+              "on a resume, whose learning rate, weight decay and other numbers of the optimizer hold where they "
+              "differ: the checkpoint's (default) or the config's",
+              {"checkpoint", "config"})
+      .option("--load-from", to.load_from,
+              "start from the weights of a checkpoint, safetensors or .pt file; a resumed checkpoint wins", "PATH")
+      .ranks();
+  train.app()
+      ->add_flag("--dry-run{1}", to.dry_run, "try everything out in N steps (default 1); leaves no files")
       ->option_text("[N]")
       ->excludes("--resume");
-  add_launch(train, arguments.launch);
+  Command(program, "eval", "Evaluate a checkpoint on data.test, or data.val", eval_command)
+      .config()
+      .mode()
+      .checkpoint()
+      .ranks();
+  Command(program, "predict", "Write what a checkpoint predicts on data.predict, data.test or data.val",
+          predict_command)
+      .config()
+      .mode()
+      .checkpoint()
+      .option("--output", to.output, "folder for the predictions; default: WORK_DIR/predictions", "FOLDER");
+  Command(program, "compare", "Train in both modes from one seed: same bits? how much faster?", compare_command)
+      .config()
+      .number("--steps", to.steps, "steps per mode (default 100)", CLI::Range(int64_t{1}, kMany))
+      .flag("--bisect", to.bisect,
+            "hash loss, gradients, weights and buffers of every step; name the first step and tensor that differ");
+  Command(program, "explain",
+          "Show parameter groups, schedules and hooks of a config, and what graph mode captures, without training",
+          explain_command)
+      .config()
+      .mode();
 }
 
-void add_other_runs(Program& program) {
-  Arguments& arguments = program.arguments;
-  CLI::App* eval = add_command(program, "eval", "Evaluate a checkpoint on data.test, or data.val", eval_command);
-  add_config(eval, arguments);
-  add_mode(eval, arguments);
-  add_checkpoint(eval, arguments);
-  add_launch(eval, arguments.launch);
-
-  CLI::App* predict = add_command(
-      program, "predict", "Write what a checkpoint predicts on data.predict, data.test or data.val", predict_command);
-  add_config(predict, arguments);
-  add_mode(predict, arguments);
-  add_checkpoint(predict, arguments);
-  predict->add_option("--output", arguments.output, "folder for the predictions; default: WORK_DIR/predictions")
-      ->type_name("FOLDER");
-
-  CLI::App* compare = add_command(program, "compare", "Train in both modes from one seed: same bits? how much faster?",
-                                  compare_command);
-  add_config(compare, arguments);
-  compare->add_option("--steps", arguments.steps, "steps per mode (default 100)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-      ->option_text("N");
-  compare->add_flag(
-      "--bisect", arguments.bisect,
-      "hash loss, gradients, weights and buffers of every step; name the first step and tensor that differ");
-
-  CLI::App* explain = add_command(
-      program, "explain",
-      "Show parameter groups, schedules and hooks of a config, and what graph mode captures, without training",
-      explain_command);
-  add_config(explain, arguments);
-  add_mode(explain, arguments);
+void add_further_runs(Program& program) {
+  Arguments& to = program.arguments;
+  GenerateOptions& text = to.generate;
+  Command(program, "generate", "Let a Gpt go on with a text", generate_command)
+      .config()
+      .mode()
+      .checkpoint()
+      .option("--prompt", text.prompt, "the text's beginning; default: a new line", "TEXT")
+      .number("--length", text.length, "characters to generate (default 200)", CLI::Range(int64_t{1}, kMany))
+      .number("--temperature", text.temperature, "below 1 keeps to what is likely; 0: always the likeliest (default 1)",
+              CLI::Range(0.0, 1e6))
+      .number("--top-k", text.top_k, "only among the N likeliest characters; 0: all (default)",
+              CLI::Range(int64_t{0}, kMany))
+      .option("--seed", text.seed, "another text for each (default 0)", "N");
+  Command(
+      program, "sweep",
+      "Train with every combination of values (key=a,b,c) and rank the runs; the same call goes on with what is not "
+      "done",
+      sweep_command)
+      .config()
+      .mode()
+      .number("--jobs", to.jobs, "runs at once (default 1)", CLI::Range(int64_t{1}, int64_t{1024}))
+      .flag("--stop-bad", to.stop_bad,
+            "stop a run whose best result so far is worse than the median of three or more others at that step");
+  Command(program, "profile", "Show where a step's time and memory go", profile_command)
+      .config()
+      .mode()
+      .number("--steps", to.profile_steps, "that are timed (default 20)", CLI::Range(int64_t{1}, int64_t{1} << 20));
 }
 
-void add_generate(Program& program) {
-  GenerateOptions& options = program.arguments.generate;
-  CLI::App* generate = add_command(program, "generate", "Let a Gpt go on with a text", generate_command);
-  add_config(generate, program.arguments);
-  add_mode(generate, program.arguments);
-  add_checkpoint(generate, program.arguments);
-  const auto add = [&](const char* name, auto& target, const char* text) {
-    return generate->add_option(name, target, text);
-  };
-  add("--prompt", options.prompt, "the text's beginning; default: a new line")->type_name("TEXT");
-  add("--length", options.length, "characters to generate (default 200)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-      ->option_text("N");
-  add("--temperature", options.temperature, "below 1 keeps to what is likely; 0: always the likeliest (default 1)")
-      ->check(CLI::Range(0.0, 1e6))
-      ->option_text("T");
-  add("--top-k", options.top_k, "only among the K likeliest characters; 0: all (default)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
-      ->option_text("K");
-  add("--seed", options.seed, "another text for each (default 0)")->option_text("N");
-}
-
-void add_profile(Program& program) {
-  Arguments& arguments = program.arguments;
-  CLI::App* profile = add_command(program, "profile", "Show where a step's time and memory go", profile_command);
-  add_config(profile, arguments);
-  add_mode(profile, arguments);
-  profile->add_option("--steps", arguments.profile_steps, "that are timed (default 20)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->option_text("N");
-}
-
-void add_sweep(Program& program) {
-  Arguments& arguments = program.arguments;
-  CLI::App* sweep = add_command(program, "sweep",
-                                "Train with every combination of values (key=a,b,c) and rank the runs; the same call "
-                                "goes on with what is not done",
-                                sweep_command);
-  add_config(sweep, arguments);
-  add_mode(sweep, arguments);
-  sweep->add_option("--jobs", arguments.jobs, "runs at once (default 1)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
-      ->option_text("N");
-  sweep->add_flag("--stop-bad", arguments.stop_bad,
-                  "stop a run whose best result so far is worse than the median of three or more others at that step");
-}
-
-// What looks at runs that were written.
-void add_run_tools(Program& program) {
-  Arguments& arguments = program.arguments;
-  CLI::App* report = add_command(program, "report",
-                                 "Show runs as one HTML page: curves, pictures, configs, environment", report_command);
-  report->add_option("RUN", arguments.runs, "folders of runs (work_dir); several are laid over each other")->required();
-  report->add_option("--output", arguments.output, "where the page goes; default: report.html in the first folder")
-      ->type_name("FILE");
-
-  CLI::App* list = add_command(program, "list", "List the runs below a folder, the newest first", list_command);
-  arguments.folder = "runs";
-  list->add_option("FOLDER", arguments.folder, "default: runs");
-  add_json(list, arguments, "write the list to this file");
-
-  CLI::App* diff = add_command(
-      program, "diff", "Show in what two runs differ: configs with origins, environment, results", diff_command);
-  diff->add_option("RUN", arguments.runs, "two folders of runs")->required()->expected(2);
-  add_json(diff, arguments, "write the differences to this file");
-}
-
+// What looks at runs and files that are there, and at the program itself.
 void add_tools(Program& program) {
-  Arguments& arguments = program.arguments;
-  CLI::App* inspect = add_command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command);
-  inspect->add_option("CHECKPOINT", arguments.checkpoint, "folder step-N, or one above it")->required();
-  add_json(inspect, arguments, "write the list to this file");
-
-  CLI::App* export_ =
-      add_command(program, "export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load",
-                  export_command);
-  export_->add_option("CHECKPOINT", arguments.checkpoint, "checkpoint, or a file of weights")->required();
-  export_->add_option("FILE", arguments.file, "*.safetensors or *.pt")->required();
-  export_->add_option("--weights", arguments.weights, "model (default), or the name of an average: ema")
-      ->option_text("model|ema");
-  add_json(export_, arguments, "write what was exported to this file");
-
-  CLI::App* doctor =
-      add_command(program, "doctor", "Show versions, device and threads, and what is missing", doctor_command);
-  add_json(doctor, arguments, "write it to this file");
-
+  Arguments& to = program.arguments;
+  Command(program, "report", "Show runs as one HTML page: curves, pictures, configs, environment", report_command)
+      .word("RUN", to.runs, "folders of runs (work_dir); several are laid over each other")
+      .option("--output", to.output, "where the page goes; default: report.html in the first folder", "FILE");
+  to.folder = "runs";
+  Command(program, "list", "List the runs below a folder, the newest first", list_command)
+      .json("write the list to this file")
+      .app()
+      ->add_option("FOLDER", to.folder, "default: runs");
+  Command(program, "diff", "Show in what two runs differ: configs with origins, environment, results", diff_command)
+      .word("RUN", to.runs, "two folders of runs", 2)
+      .json("write the differences to this file");
+  Command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command)
+      .word("CHECKPOINT", to.checkpoint, "folder step-N, or one above it")
+      .json("write the list to this file");
+  Command(program, "export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load",
+          export_command)
+      .word("CHECKPOINT", to.checkpoint, "checkpoint, or a file of weights")
+      .word("FILE", to.file, "*.safetensors or *.pt")
+      .option("--weights", to.weights, "model (default), or the name of an average: ema", "model|ema")
+      .json("write what was exported to this file");
+  Command(program, "doctor", "Show versions, device and threads, and what is missing", doctor_command)
+      .json("write it to this file");
   // Listed here; its words are read elsewhere, as most are for others.
   program.app.add_subcommand("launch",
                              "Start N processes that train together: launch -n N train CONFIG ... (torchrun)");
-
-  CLI::App* help =
-      add_command(program, "help", "List the keys of a config, or of a type that it may name", help_command);
-  help->add_option("TOPIC", arguments.topic,
+  Command(program, "help", "List the keys of a config, or of a type that it may name", help_command)
+      .flag("--markdown", to.markdown, "all keys of all types as Markdown pages")
+      .app()
+      ->add_option("TOPIC", to.topic,
                    "a key (trainer, data.train, lr), a type (AdamW), its key (AdamW.lr) or a command (train)");
-  help->add_flag("--markdown", arguments.markdown, "all keys of all types as Markdown pages");
 }
 
 // The parser only says that a command is required.
@@ -299,44 +277,18 @@ int run_safely(const std::function<int()>& command) {
   }
 }
 
-// What the words say of the launch, whatever else is wrong with them; nothing if they cannot be read, since nobody can
-// be told then, or if this process is the only one.
-std::optional<Launch> launch_in(std::vector<std::string> words) {
-  CLI::App app;
-  LaunchFlags flags;
-  add_launch(&app, flags);
-  app.set_help_flag();
-  app.allow_extras();
-  try {
-    app.parse(std::move(words));
-    const Launch launch = read_launch(flags);
-    if (launch.world_size > 1) return launch;
-  } catch (const CLI::ParseError&) {
-  } catch (const ConfigError&) {
-  }
-  return std::nullopt;
-}
-
 bool is_command(const CLI::App& app, const std::string& word) {
   return std::ranges::any_of(app.get_subcommands({}), [&](const auto* command) { return command->get_name() == word; });
 }
 
-// Of several processes that were to run one command, this one cannot: the others must not wait for it.
 int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  const std::string word = argc >= 2 ? argv[1] : "";
-  const bool is_for_one = word != "train" && word != "eval" && is_command(app, word);
-  const std::optional<Launch> launch = launch_in(words_of(argc, argv));
-  const bool is_wrong = error.get_exit_code() != 0;  // --help ends the parser in the same way
-  if (!is_wrong || is_for_one || !launch) {
-    const int code = app.exit(error) == 0 ? 0 : 2;
-    const bool has_extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
-    for (int i = 2; has_extras && i < argc; ++i) {
-      if (std::string_view(error.what()).find(argv[i]) == std::string_view::npos) continue;
-      if (const std::string hint = hint_for_flag(argv[i]); !hint.empty()) std::cerr << argv[i] << hint << std::endl;
-    }
-    return code;
+  const int code = app.exit(error) == 0 ? 0 : 2;  // --help ends the parser in the same way
+  const bool has_extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+  for (int i = 2; has_extras && i < argc; ++i) {
+    if (std::string_view(error.what()).find(argv[i]) == std::string_view::npos) continue;
+    if (const std::string hint = hint_for_flag(argv[i]); !hint.empty()) std::cerr << argv[i] << hint << std::endl;
   }
-  refuse_call(*launch, std::string("[duet] ") + error.what());
+  return code;
 }
 
 int run_call(int argc, char** argv) {
@@ -349,12 +301,8 @@ int run_call(int argc, char** argv) {
       "usable checkpoint, 5 diverged (numbers that are not finite), 6 another process of the run was lost (a restart "
       "goes on from the last checkpoint), 75 stopped by a signal with state saved, 128 + N by signal N with nothing to "
       "save (130: Ctrl-C).");
-  add_train(program);
-  add_other_runs(program);
-  add_generate(program);
-  add_sweep(program);
-  add_profile(program);
-  add_run_tools(program);
+  add_runs(program);
+  add_further_runs(program);
   add_tools(program);
   if (argc == 3 && std::string(argv[1]) == "help" && is_command(app, argv[2])) {
     char flag[] = "--help";

@@ -37,9 +37,9 @@ void flatten(const Json& value, const std::string& path, std::map<std::string, s
 
 }  // namespace
 
-std::map<std::string, std::string> flat_config(const ConfigNode& root) {
+std::map<std::string, std::string> flat_config(const ConfigNode& root, Variables variables) {
   std::map<std::string, std::string> flat;
-  flatten(Json::parse(config_json(root)), "", flat);
+  flatten(Json::parse(config_json(root, variables)), "", flat);
   return flat;
 }
 

@@ -13,7 +13,7 @@ namespace duet {
 // What the checkpoints of a run say of it (RunIdentity), and what a resume makes of that.
 
 // The values of a config by path, as override_with() takes both: {"model.dropout", "0.1"}.
-std::map<std::string, std::string> flat_config(const ConfigNode& root);
+std::map<std::string, std::string> flat_config(const ConfigNode& root, Variables variables = Variables::kNamed);
 
 // Which start of a launcher this is; empty without one.
 std::string launch_name(const Launch& launch);

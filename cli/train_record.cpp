@@ -1,4 +1,6 @@
 #include "cli/train_record.h"
+#include <cmath>
+#include <optional>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -23,7 +25,35 @@ const char* state_of(const BaseTrainer& trainer, const TrainEnd& end) {
   return to_string(has_diverged ? RunOutcome::kDiverged : end.error ? RunOutcome::kFailed : trainer.outcome());
 }
 
+// Nothing for a name that does not say it.
+std::optional<bool> direction_of(const std::string& name) {
+  try {
+    return less_is_better("duet", name);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
+
+void ValidationRecord::add(const MetricValues& results, int64_t step) {
+  last_ = results;
+  for (const auto& [name, value] : results) {
+    const std::optional<bool> is_less_better = direction_of(name);
+    if (!is_less_better) continue;
+    const auto found = best_.try_emplace(name, BestValue{.is_less_better = *is_less_better}).first;
+    found->second.add(value, static_cast<double>(step));
+  }
+}
+
+Json ValidationRecord::json() const {
+  Json json = {{"final", last_}, {"best", Json::object()}};
+  for (const auto& [name, best] : best_) {
+    if (std::isnan(best.value)) continue;
+    json["best"][name] = {{"value", best.value}, {"step", static_cast<int64_t>(best.step)}};
+  }
+  return json;
+}
 
 void write_train_record(const std::string& path, Run& run, const TrainRecord& record, const TrainEnd& end) {
   if (path.empty()) return;

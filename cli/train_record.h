@@ -1,13 +1,27 @@
 #pragma once
 
 #include <exception>
+#include <map>
 #include <string>
 #include "cli/report.h"
-#include "cli/validation_record.h"
+#include "cli/runs/run_folder.h"
+#include "metrics/metric.h"
 
 namespace duet {
 
 struct Run;
+
+// The results of all validations of a run: the last ones, and the best of each whose name says what is better.
+class ValidationRecord {
+ public:
+  void add(const MetricValues& results, int64_t step);
+  // {"final": {name: value}, "best": {name: {"value": ..., "step": ...}}}
+  nlohmann::ordered_json json() const;
+
+ private:
+  MetricValues last_;
+  std::map<std::string, BestValue> best_;
+};
 
 // What is noted of a training for --json.
 struct TrainRecord {

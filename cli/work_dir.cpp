@@ -35,6 +35,15 @@ void write_holder(int file) {
 
 }  // namespace
 
+void make_folder(const std::string& path, const std::string& way_out) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (failed) {
+    throw ConfigError("[duet] cannot write '" + path + "' (" + failed.message() + "), expected a writable folder; " +
+                      way_out);
+  }
+}
+
 RunLock::RunLock(const std::string& work_dir, const char* what) {
   const std::string path = work_dir + "/" + what + ".lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);  // it writes there

@@ -4,6 +4,9 @@
 
 namespace duet {
 
+// Makes the folder, and those above it. Throws ConfigError that ends with `way_out` if that fails.
+void make_folder(const std::string& path, const std::string& way_out = "change work_dir");
+
 // A work_dir belongs to one run at a time, the folder of a sweep to one sweep: held by it, and let go of by the system
 // when its process dies. Lies in the file `run.lock` or `sweep.lock` of the folder, which stays and says nothing by
 // being there.

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -16,6 +15,7 @@
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/runs/text_columns.h"
 #include "cli/step_hashes.h"
 #include "cli/work_dir.h"
 #include "core/task.h"
@@ -50,27 +50,6 @@ NamedTensors snapshot(Task& task) {
   return copies;
 }
 
-// The run of the config, cut after `steps` steps: its schedule is that of the whole run.
-LoopOptions cut_loop(const RunConfig& config, const Run& run, int64_t steps) {
-  LoopOptions loop = limited_loop(config, run);
-  loop.max_steps = std::max(planned_steps(loop, run.steps_per_epoch), steps);
-  loop.max_epochs = 0;
-  loop.max_seconds = 0;
-  return loop;
-}
-
-// Everything of the run is made anew, but for the datasets.
-Run build_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t steps) {
-  Run run;
-  run.train_data = data.train_data;
-  run.val_data = data.val_data;
-  build_loaders(config, run);
-  build_trainer(config, mode, cut_loop(config, run, steps), run);
-  add_hooks(config, run);
-  load_start_weights(config, *run.trainer);
-  return run;
-}
-
 // With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
 Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, const Arguments& arguments) {
   log_info("compare: " + mode);
@@ -78,7 +57,7 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   const ScratchFolder folder;
   const RunConfig config = in_scratch(original, folder.path());
   reset_peak_bytes(parse_device(config.trainer.device));
-  Run run = build_run(config, mode, data, steps);
+  Run run = build_measured_run(config, mode, data, steps);
   Half half;
   run.trainer->add_hook(std::make_unique<MeasureHook>(half.measured, steps));
   const auto record = [&half](TrainContext& at) {
@@ -211,21 +190,14 @@ Json to_json(const Half& eager, const Half& graph, const Times& times, const std
   return json;
 }
 
-std::string text_of(const char* format, double value) {
-  char text[48];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 void print_table(const Half& eager, const Half& graph) {
+  std::vector<std::vector<std::string>> rows = {{"", "eager", "graph"}};
   const auto row = [&](const char* label, const auto& text_of_half) {
-    std::printf("  %-24s %18s %18s\n", label, std::string(text_of_half(eager)).c_str(),
-                std::string(text_of_half(graph)).c_str());
+    rows.push_back({std::string("  ") + label, text_of_half(eager), text_of_half(graph)});
   };
   const auto time = [](const char* field, const char* which) {
-    return [=](const Half& half) { return text_of("%.1f us", half.report[field][which]); };
+    return [=](const Half& half) { return number_text(half.report[field][which], "%.1f us"); };
   };
-  std::printf("  %-24s %18s %18s\n", "", "eager", "graph");
   row("step, median", time("us_per_step", "median"));
   row("step, fastest", time("us_per_step", "min"));
   row("step, CPU time, median", time("cpu_us_per_step", "median"));
@@ -233,46 +205,44 @@ void print_table(const Half& eager, const Half& graph) {
   row("peak memory", [](const Half& half) { return readable_bytes(half.report["peak_bytes"]); });
   row("steps replayed", [](const Half& half) { return half.report["replays"].dump(); });
   row("final loss", [](const Half& half) {
-    return half.measured.losses.empty() ? "none" : text_of("%.9g", half.measured.losses.back());
+    return half.measured.losses.empty() ? "none" : number_text(half.measured.losses.back(), "%.9g");
   });
   row("weights", [](const Half& half) { return half.report["weights_hash"].get<std::string>().substr(0, 16); });
+  std::cout << text_columns(rows);
   for (const Json& fallback : graph.report["fallbacks"]) {
-    std::printf("  ran eager: %s\n    because: %s\n", fallback["signature"].get<std::string>().c_str(),
-                fallback["reason"].get<std::string>().c_str());
+    std::cout << "  ran eager: " << fallback["signature"].get<std::string>()
+              << "\n    because: " << fallback["reason"].get<std::string>() << "\n";
   }
 }
 
 void print_verdict(int64_t steps, const Json& json, const Times& times, const std::optional<Difference>& difference) {
-  const double factor = json["speedup"];
+  const std::string factor = number_text(json["speedup"], "%.2fx");
   const auto [slowest, fastest] = std::minmax_element(times.rounds.begin(), times.rounds.end());
   if (times.is_busy()) {
-    std::printf(
-        "the machine is busy: other processes keep %g of %g cores, beside %lld threads of this one; trust CPU time "
-        "(%.2fx), or compare when it is calm\n",
-        times.load.running, times.load.cores, static_cast<long long>(times.load.threads), times.cpu);
+    std::cout << c10::str("the machine is busy: other processes keep ", times.load.running, " of ", times.load.cores,
+                          " cores, beside ", times.load.threads, " threads of this one; trust CPU time (",
+                          number_text(times.cpu, "%.2fx"), "), or compare when it is calm\n");
   }
   if (!difference) {
-    std::printf("bit-identical after %lld steps; graph is %.2fx as fast (%.2fx to %.2fx in %zu turns)\n",
-                static_cast<long long>(steps), factor, *slowest, *fastest, times.rounds.size());
+    std::cout << c10::str("bit-identical after ", steps, " steps; graph is ", factor, " as fast (",
+                          number_text(*slowest, "%.2fx"), " to ", number_text(*fastest, "%.2fx"), " in ",
+                          times.rounds.size(), " turns)");
   } else if (difference->step == 0) {
-    std::printf(
-        "NOT comparable: the modes started from different weights, first in %s; let the model draw all of its "
-        "random numbers from LibTorch's default generators\n",
-        difference->tensor.c_str());
+    std::cout << "NOT comparable: the modes started from different weights, first in " << difference->tensor
+              << "; let the model draw all of its random numbers from LibTorch's default generators";
   } else {
-    std::printf("NOT identical: first seen after step %lld, in %s; graph is %.2fx as fast\n",
-                static_cast<long long>(difference->step), difference->tensor.c_str(), factor);
+    std::cout << c10::str("NOT identical: first seen after step ", difference->step, ", in ", difference->tensor,
+                          "; graph is ", factor, " as fast");
   }
-  std::fflush(stdout);
+  std::cout << std::endl;
 }
 
 void print_bisection(const std::optional<HashDifference>& difference, std::size_t steps) {
   if (!difference) {
-    std::printf("every tensor of %zu steps has the same bits\n", steps);
+    std::cout << "every tensor of " << steps << " steps has the same bits\n";
   } else {
-    std::printf("first difference: step %lld, %s (%lld of %lld tensors of that step differ)\n",
-                static_cast<long long>(difference->step), difference->tensor.c_str(),
-                static_cast<long long>(difference->differing), static_cast<long long>(difference->compared));
+    std::cout << c10::str("first difference: step ", difference->step, ", ", difference->tensor, " (",
+                          difference->differing, " of ", difference->compared, " tensors of that step differ)\n");
   }
 }
 

@@ -7,6 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/environment.h"
 #include "cli/report.h"
+#include "cli/runs/text_columns.h"
 #include "cli/zoo/fashion_mnist.h"
 
 namespace duet {
@@ -50,11 +51,10 @@ std::vector<std::string> missing() {
 }
 
 void print(const char* title, const Json& values) {
-  std::cout << title << '\n';
-  for (const auto& [key, value] : values.items()) {
-    std::cout << "  " << key << std::string(key.size() < 16 ? 16 - key.size() : 1, ' ')
-              << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
-  }
+  std::vector<std::vector<std::string>> rows = {{title}};
+  for (const auto& [key, value] : values.items())
+    rows.push_back({"  " + key, value.is_string() ? value.get<std::string>() : value.dump()});
+  std::cout << text_columns(rows);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "cli/commands/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/work_dir.h"
 #include "core/detail/run_state.h"
 #include "core/weights_report.h"
 #include "distributed/communicator.h"
@@ -233,15 +234,11 @@ std::string configured_folder(const RunConfig& config) {
 
 // Whether a file can be made there shows before the model has gone through the data.
 void check_writable_folder(const std::string& folder) {
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  const std::string probe = c10::str(folder, "/.duet-", ::getpid());
-  if (!failed && std::ofstream(probe)) {
-    std::filesystem::remove(probe, failed);
-    return;
-  }
-  throw ConfigError("[duet] cannot write predictions to '" + folder + "', expected a writable folder" +
-                    (failed ? " (" + failed.message() + ")" : "") + "; name another one with --output");
+  const std::string way_out = "name another one with --output", probe = c10::str(folder, "/.duet-", ::getpid());
+  make_folder(folder, way_out);
+  require<ConfigError>(static_cast<bool>(std::ofstream(probe)),
+                       "[duet] cannot write '" + folder + "', expected a writable folder; " + way_out);
+  std::filesystem::remove(probe);
 }
 
 // Files of an earlier predict, with the time they were written: those that this one does not write anew would be taken

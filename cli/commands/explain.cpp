@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
@@ -13,6 +12,7 @@
 #include "cli/commands/step_report.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/runs/text_columns.h"
 #include "core/hook.h"
 #include "hooks/stop_signal_hook.h"
 #include "optim/groups/param_group.h"
@@ -205,40 +205,23 @@ Json graph_json(const Explained& explained) {
           {"split_by", hooks_that_split(hooks)}};
 }
 
-std::string short_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
-
-// The rate and whatever else differs between groups become columns; the rest is said once.
 void print_groups(const Explained& explained) {
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
-  std::vector<std::string> columns;
-  std::string common;
-  for (const std::string& name : numbers.names()) {
-    std::set<std::string> values;
-    for (std::size_t i = 0; i < explained.groups.size(); ++i) {
-      values.insert(numbers.has(i, name) ? short_text(numbers.get(i, name)) : "-");
-    }
-    if (name == "lr" || name == "weight_decay" || values.size() > 1) {
-      columns.push_back(name);
-    } else {
-      common += (common.empty() ? "" : ", ") + name + " " + *values.begin();
-    }
-  }
-  std::printf("parameter groups of %s:\n  %3s  %-32s", explained.config.trainer.optimizer.type().c_str(), "", "name");
-  for (const std::string& column : columns) std::printf(" %14s", column.c_str());
-  std::printf(" %10s %12s\n", "parameters", "elements");
+  const std::vector<std::string> columns = numbers.names();
+  std::vector<std::vector<std::string>> rows = {{"    ", "name"}};
+  rows.back().insert(rows.back().end(), columns.begin(), columns.end());
+  rows.back().insert(rows.back().end(), {"parameters", "elements"});
   for (std::size_t i = 0; i < explained.groups.size(); ++i) {
     const ParamGroup& group = explained.groups[i];
-    std::printf("  %3zu  %-32s", i, group.name.c_str());
+    rows.push_back({c10::str("  ", i), group.name});
     for (const std::string& name : columns) {
-      std::printf(" %14s", numbers.has(i, name) ? short_text(numbers.get(i, name)).c_str() : "-");
+      rows.back().push_back(numbers.has(i, name) ? number_text(numbers.get(i, name)) : "-");
     }
-    std::printf(" %10zu %12lld\n", group.parameters.size(), static_cast<long long>(elements_of(group)));
+    rows.back().push_back(std::to_string(group.parameters.size()));
+    rows.back().push_back(std::to_string(elements_of(group)));
   }
-  if (!common.empty()) std::printf("  in every group: %s\n", common.c_str());
+  std::printf("parameter groups of %s:\n%s", explained.config.trainer.optimizer.type().c_str(),
+              text_columns(rows).c_str());
 }
 
 // Where a schedule takes a number to a value that the optimizer does not allow: of each number and group the first.
@@ -282,7 +265,7 @@ void print_schedules(const Explained& explained) {
       if (step == last) continue;
       last = step;
       std::printf("  %lld: %s", static_cast<long long>(step),
-                  short_text(curve.at(step, numbers.get(group, number))).c_str());
+                  number_text(curve.at(step, numbers.get(group, number))).c_str());
     }
     std::printf("\n");
   }

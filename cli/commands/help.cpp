@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
@@ -6,19 +7,14 @@
 #include "cli/catalog.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/reference.h"
-#include "cli/key_hint.h"
 #include "cli/registry.h"
+#include "cli/runs/text_columns.h"
 
 namespace duet {
 
 namespace {
 
-using Keys = std::vector<ConfigKey>;
-using Row = std::pair<std::string, std::string>;
-
-std::string padded(const std::string& text, std::size_t width) {
-  return text + std::string(width > text.size() ? width - text.size() : 0, ' ');
-}
+using Rows = std::vector<std::vector<std::string>>;
 
 // "integer, at least 1; default 3"
 std::string value_text(const ConfigKey& key) {
@@ -27,56 +23,60 @@ std::string value_text(const ConfigKey& key) {
   return key.fallback.empty() ? text : text + "; default " + key.fallback;
 }
 
-void print_rows(const std::vector<Row>& rows) {
-  std::size_t width = 0;
-  for (const Row& row : rows) width = std::max(width, row.first.size());
-  for (const Row& row : rows) std::cout << "  " << padded(row.first, width) << "  " << row.second << "\n";
+std::vector<std::string> row_of(const std::string& name, const ConfigKey& key) {
+  return {"  " + name, value_text(key) + "  # " + key.meaning};
 }
 
-void print_keys(const Keys& keys) {
-  std::vector<Row> rows;
-  for (const ConfigKey& key : keys)
-    rows.emplace_back(key.path, value_text(key) + (key.meaning.empty() ? "" : "  # " + key.meaning));
-  print_rows(rows);
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void print_about(const std::string& about) {
-  if (!about.empty()) std::cout << "  " << about << "\n";
-}
+// A key by all of its names: "optim_wrapper.clip_grad.max_norm"; "AdamW.lr", which stands at
+// optim_wrapper.optimizer.lr.
+struct Entry {
+  std::string name, place;
+  bool is_of_type = false;
+  ConfigKey key;
+};
 
-void print_kind(const TypeKind& kind) {
-  std::cout << kind.name << ", a type of " << kind.section << ": " << join(kind.types) << "\n";
-  if (!kind.further_names.empty()) std::cout << "  each also with LR, Momentum or ParamScheduler at the end\n";
+std::vector<Entry> all_entries() {
+  std::vector<Entry> entries;
+  for (const ConfigKey& key : keys_of_config()) entries.push_back({key.path, key.path, false, key});
+  for (const TypeKind& kind : type_kinds()) {
+    for (const std::string& type : kind.types) {
+      for (const ConfigKey& key : keys_of_type(kind, type))
+        entries.push_back({type + "." + key.path, kind.section + "." + key.path, true, key});
+    }
+  }
+  return entries;
 }
 
 // One row per top key: its value, or the names of what is below it.
-std::vector<Row> overview(const Keys& keys) {
-  std::vector<Row> rows;
-  for (const ConfigKey& key : keys) {
+Rows overview() {
+  Rows rows;
+  std::vector<std::string> below;
+  for (const ConfigKey& key : keys_of_config()) {
     const std::size_t dot = key.path.find('.');
-    const std::string top = key.path.substr(0, dot);
+    const std::string top = "  " + key.path.substr(0, dot);
     if (dot == std::string::npos) {
-      rows.emplace_back(top, value_text(key));
+      rows.push_back({top, value_text(key)});
       continue;
     }
-    std::string below = key.path.substr(dot + 1);
-    below = below.substr(0, below.find('.'));
-    if (rows.empty() || rows.back().first != top) rows.emplace_back(top, "");
-    std::string& names = rows.back().second;
-    const std::string listed = ", " + names + ",";
-    if (listed.find(", " + below + ",") == std::string::npos) names += (names.empty() ? "" : ", ") + below;
+    if (rows.back().front() != top) rows.push_back({top, ""}), below.clear();
+    const std::string name = key.path.substr(dot + 1, key.path.find('.', dot + 1) - dot - 1);
+    if (!holds(below, name)) below.push_back(name);
+    rows.back().back() = join(below);
   }
   return rows;
 }
 
 void print_overview() {
-  std::cout << "The keys of a config:\n";
-  print_rows(overview(keys_of_config()));
-  std::cout << "\nThe types that it may name:\n";
-  std::vector<Row> rows;
-  for (const TypeKind& kind : type_kinds()) rows.emplace_back(kind.name, join(kind.types));
-  print_rows(rows);
+  Rows types;
+  for (const TypeKind& kind : type_kinds()) types.push_back({"  " + kind.name, join(kind.types)});
   std::cout
+      << "The keys of a config:\n"
+      << text_columns(overview()) << "\nThe types that it may name:\n"
+      << text_columns(types)
       << "\nduet help KEY lists what is below a key (duet help trainer), duet help TYPE what a type takes (duet help "
          "AdamW).\n"
          "A file may build on others (_base_: FILE), read the environment (${env:NAME,default}) and be overridden on "
@@ -84,33 +84,26 @@ void print_overview() {
          "command line: key=value, ~key to delete one. `_delete_: true` in a map drops what its base holds there.\n";
 }
 
-bool holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// "EMAHook.momentum": whether there is such a key of a type.
-bool print_key_of_type(const std::string& topic) {
-  const std::size_t dot = topic.find('.');
-  if (dot == std::string::npos) return false;
-  const std::string type = topic.substr(0, dot), path = topic.substr(dot + 1);
+// Whether there is a type or a kind of that name.
+bool print_types(const std::string& topic) {
   bool found = false;
   for (const TypeKind& kind : type_kinds()) {
-    if (!holds(kind.types, type) && !holds(kind.further_names, type)) continue;
-    Keys keys = keys_of_type(kind, type);
-    std::erase_if(keys, [&](const ConfigKey& key) { return key.path != path; });
-    print_keys(keys);
-    found = found || !keys.empty();
+    if (kind.name == topic || kind.section == topic) {
+      std::cout << kind.name << ", a type of " << kind.section << ": " << join(kind.types) << "\n";
+      if (!kind.further_names.empty()) std::cout << "  each also with LR, Momentum or ParamScheduler at the end\n";
+      found = true;
+    }
+    if (!holds(kind.types, topic) && !holds(kind.further_names, topic)) continue;
+    const AnyOptions* options = options_of(kind.name, topic);
+    Rows rows;
+    for (const ConfigKey& key : keys_of_type(kind, topic)) rows.push_back(row_of(key.path, key));
+    std::cout << kind.section << ", type " << topic << (rows.empty() ? ": takes no further keys\n" : ":\n");
+    if (options != nullptr && !options->fields().about().empty())
+      std::cout << "  " << options->fields().about() << "\n";
+    std::cout << text_columns(rows);
+    found = true;
   }
   return found;
-}
-
-// "lr": whether it is the last part of a key.
-bool print_keys_that_end_with(const std::string& topic) {
-  const std::vector<std::string> names = full_keys_of(topic);
-  Keys keys = keys_of_config();
-  std::erase_if(keys, [&](const ConfigKey& key) { return !holds(names, key.path); });
-  print_keys(keys);
-  return !keys.empty();
 }
 
 // What is below data.val is below data.train, too.
@@ -121,64 +114,34 @@ std::string of_training(const std::string& topic) {
   return topic;
 }
 
-// "masks" and "data.train.masks": whether types have such a key, in that place of a config.
-bool print_keys_of_types(const std::string& topic) {
+// Whether there are keys that the topic means, in the nearest of these senses.
+bool print_keys(const std::string& topic, const std::vector<Entry>& entries) {
   const std::string place = of_training(topic);
-  Keys found;
-  for (const TypeKind& kind : type_kinds()) {
-    const bool is_below = place.starts_with(kind.section + ".");
-    const std::string path = is_below ? place.substr(kind.section.size() + 1) : topic;
-    for (const std::string& type : kind.types) {
-      for (ConfigKey& key : keys_of_type(kind, type)) {
-        if (key.path != path) continue;
-        key.path = type + "." + path;
-        found.push_back(std::move(key));
-      }
+  const std::function<bool(const Entry&)> senses[] = {
+      [&](const Entry& entry) {
+        return entry.name == topic || (!entry.is_of_type && entry.name.starts_with(topic + "."));
+      },
+      [&](const Entry& entry) { return !entry.is_of_type && entry.name.ends_with("." + topic); },
+      [&](const Entry& entry) { return entry.is_of_type && (entry.key.path == topic || entry.place == place); }};
+  for (const auto& is_meant : senses) {
+    Rows rows;
+    for (const Entry& entry : entries) {
+      if (is_meant(entry)) rows.push_back(row_of(entry.name, entry.key));
     }
+    std::cout << text_columns(rows);
+    if (!rows.empty()) return true;
   }
-  print_keys(found);
-  return !found.empty();
+  return false;
 }
 
-// Whether there is a type, a kind or a key of that name.
-bool print_topic(const std::string& topic) {
-  bool found = false;
-  for (const TypeKind& kind : type_kinds()) {
-    if (kind.name == topic || kind.section == topic) {
-      print_kind(kind);
-      found = true;
-    }
-    if (!holds(kind.types, topic) && !holds(kind.further_names, topic)) continue;
-    const Keys keys = keys_of_type(kind, topic);
-    std::cout << kind.section << ", type " << topic << (keys.empty() ? ": takes no further keys\n" : ":\n");
-    if (const AnyOptions* options = options_of(kind.name, topic)) print_about(options->fields().about());
-    print_keys(keys);
-    found = true;
-  }
-  Keys keys = keys_of_config();
-  std::erase_if(keys, [&](const ConfigKey& key) { return key.path != topic && key.path.rfind(topic + ".", 0) != 0; });
-  print_keys(keys);
-  return found || !keys.empty() || print_key_of_type(topic) || print_keys_that_end_with(topic) ||
-         print_keys_of_types(topic);
-}
-
-std::vector<std::string> topics() {
+std::vector<std::string> topics(const std::vector<Entry>& entries) {
   std::vector<std::string> names;
   for (const TypeKind& kind : type_kinds()) {
     names.push_back(kind.name);
-    for (const std::string& type : kind.types) {
-      names.push_back(type);
-      for (const ConfigKey& key : keys_of_type(kind, type)) {
-        names.push_back(type + "." + key.path);
-        names.push_back(kind.section + "." + key.path);
-      }
-    }
+    names.insert(names.end(), kind.types.begin(), kind.types.end());
   }
-  for (const ConfigKey& key : keys_of_config()) {
-    for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1)) {
-      names.push_back(key.path.substr(0, dot));
-    }
-    names.push_back(key.path);
+  for (const Entry& entry : entries) {
+    names.insert(names.end(), {entry.name, entry.place, entry.name.substr(0, entry.name.find('.'))});
   }
   return names;
 }
@@ -190,10 +153,14 @@ int help_command(const Arguments& arguments) {
     std::cout << config_reference();
   } else if (arguments.topic.empty()) {
     print_overview();
-  } else if (!print_topic(arguments.topic)) {
-    throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic,
-                               "', expected one of those that duet help lists",
-                               did_you_mean(arguments.topic, topics())));
+  } else {
+    const std::vector<Entry> entries = all_entries();
+    const bool is_type = print_types(arguments.topic);
+    if (!print_keys(arguments.topic, entries) && !is_type) {
+      throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic,
+                                 "', expected one of those that duet help lists",
+                                 did_you_mean(arguments.topic, topics(entries))));
+    }
   }
   std::cout.flush();
   return 0;

@@ -1,6 +1,12 @@
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <sstream>
@@ -10,10 +16,13 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <dlfcn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/launcher.h"
+#include "hooks/detail/stop_signals.h"
 
 namespace duet {
 
@@ -117,6 +126,119 @@ std::string find_torchrun() {
       "torch for Python, or start them with srun or mpirun");
 }
 
+// While it lives the signals wait until somebody asks for them. Those that are ignored (nohup) stay so.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigemptyset(&held_);
+    for (const int signal : kStopSignals) {
+      struct sigaction action{};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) sigaddset(&held_, signal);
+    }
+    sigaddset(&held_, SIGCHLD);
+    struct sigaction standard{};
+    standard.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &standard, nullptr);
+    sigprocmask(SIG_BLOCK, &held_, &before_);
+  }
+  ~HeldSignals() { give_back(); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  int wait() const {
+    int signal = 0;
+    while (sigwait(&held_, &signal) != 0) {
+    }
+    return signal;
+  }
+  void give_back() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t held_{}, before_{};
+};
+
+pid_t parent_of(const fs::path& process) {
+  std::ifstream file(process / "stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};  // "7 (a name) S 1 ..."
+  const std::size_t end = text.rfind(')');
+  pid_t parent = 0;
+  if (end != std::string::npos && end + 4 < text.size()) {
+    std::from_chars(text.data() + end + 4, text.data() + text.size(), parent);
+  }
+  return parent;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  std::error_code failed;
+  for (fs::directory_iterator entry("/proc", failed), end; !failed && entry != end; entry.increment(failed)) {
+    const auto process = parse_number<pid_t>(entry->path().filename().string());
+    if (process && parent_of(entry->path()) == parent) children.push_back(*process);
+  }
+  return children;
+}
+
+// torchrun with its arguments, in a process that is waited for. Signals to this process go to those that torchrun has
+// started, as it would end them half a minute later, saved or not: they save and end.
+class Torchrun {
+ public:
+  // In a group of its own, which the terminal's Ctrl-C does not reach. If this process dies it ends its own. Throws
+  // ConfigError if it cannot be started; what cannot be run throws in the process that was to become torchrun.
+  explicit Torchrun(const Words& words) : process_(fork()) {
+    require<ConfigError>(process_ >= 0, "[duet] cannot start '" + words[0] + "': " + std::strerror(errno) +
+                                            "; end other processes, or raise the limit on them");
+    if (process_ > 0) return;
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signals_.give_back();
+    execv(arguments[0], arguments.data());
+    throw ConfigError("[duet] cannot run '" + words[0] + "': " + std::strerror(errno) +
+                      "; reinstall torchrun, or put another one into PATH");
+  }
+
+  // Its exit code, or 75 after a signal that all have obeyed. A second SIGINT kills all of them.
+  int wait() {
+    bool has_passed_on = false;
+    int interrupts = 0, status = 0;
+    while (waitpid(process_, &status, WNOHANG) == 0) {
+      const int signal = signals_.wait();
+      if (signal == SIGCHLD) continue;
+      if (signal == SIGINT && ++interrupts > 1) {
+        kill_all();
+        waitpid(process_, &status, 0);
+        return 128 + SIGINT;
+      }
+      pass_on(signal);
+      has_passed_on = true;
+    }
+    if (!WIFEXITED(status)) return 128 + WTERMSIG(status);
+    // The processes end with 0 then, as torchrun takes anything else for a failure.
+    return has_passed_on && WEXITSTATUS(status) == 0 ? kInterrupted : WEXITSTATUS(status);
+  }
+
+ private:
+  // What is still being started is ended.
+  void pass_on(int signal) const {
+    const std::vector<pid_t> processes = children_of(process_);
+    for (const pid_t process : processes) kill(process, signal);
+    if (processes.empty()) kill(process_, signal);
+  }
+
+  // torchrun stands still meanwhile: it would start them anew.
+  void kill_all() const {
+    kill(process_, SIGSTOP);
+    for (const pid_t process : children_of(process_)) kill(process, SIGKILL);
+    kill(process_, SIGKILL);
+  }
+
+  HeldSignals signals_;  // before there is a process to hear of
+  pid_t process_;
+};
+
 }  // namespace
 
 int launch_command(const std::vector<std::string>& words, const std::string& program) {
@@ -139,7 +261,7 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
   all.insert(all.end(), call.command.begin(), call.command.end());
   // Where a rank is lost c10d would show stack traces of its own; the ranks say which one it was.
   ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-  return run_launcher(all);
+  return Torchrun(all).wait();
 }
 
 }  // namespace duet

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -22,12 +21,6 @@ namespace duet {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string figure(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
 
 // "2026-11-23 12:00", in the time of this machine.
 std::string local_time(const std::string& utc) {
@@ -107,8 +100,8 @@ std::vector<std::string> row_text(const RunFolder& run) {
           to_string(run.state),
           steps,
           std::to_string(log.epoch),
-          best.name.empty() ? "-" : best.name + " " + figure(best.best),
-          log.curve("train", "loss") == nullptr ? "-" : figure(last_loss_of(run)),
+          best.name.empty() ? "-" : best.name + " " + number_text(best.best, "%.4g"),
+          log.curve("train", "loss") == nullptr ? "-" : number_text(last_loss_of(run), "%.4g"),
           unchecked_text(checkpoints_of(run)),
           local_time(log.last_time)};
 }

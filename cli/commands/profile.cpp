@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <numeric>
 #include <optional>
@@ -43,24 +42,6 @@ class ClockHook : public Hook {
   int64_t steps_ = 0;
 };
 
-RunConfig short_run(const RunConfig& config, const std::string& folder) {
-  RunConfig cut = in_scratch(config, folder);
-  cut.val.clear();
-  return cut;
-}
-
-Run build_short(const RunConfig& config, const std::string& mode, int64_t steps) {
-  Run run;
-  read_training_data(config, run);
-  build_loaders(config, run);
-  LoopOptions loop = limited_loop(config, run);
-  loop.max_steps = steps;
-  loop.max_epochs = 0;
-  build_trainer(config, mode, loop, run);
-  add_hooks(config, run);
-  return run;
-}
-
 double mean_of(const std::vector<double>& values) {
   const std::size_t first = std::min<std::size_t>(values.size(), kWarmUp);
   if (values.size() == first) return 0;
@@ -82,12 +63,11 @@ double check_seconds(const GraphTrainer& trainer) {
   return seconds;
 }
 
-Measured measure(const RunConfig& original, const std::string& mode, int64_t steps) {
+Measured measure(const RunConfig& original, const std::string& mode, const Run& data, int64_t steps) {
   const ScratchFolder folder;
-  const RunConfig config = short_run(original, folder.path());
-  Run run = build_short(config, mode, steps + kWarmUp);
+  Run run = build_measured_run(in_scratch(original, folder.path()), mode, data, steps + kWarmUp);
   Measurements measured;
-  run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  run.trainer->add_hook(std::make_unique<MeasureHook>(measured, steps + kWarmUp));
   double checked_before = 0;
   if (run.graph != nullptr) {
     const auto note_checks = [&](TrainContext&) {
@@ -137,14 +117,14 @@ void read_memory(Run& run, const OpClock& clock, Profile& profile) {
                     {"activations", clock.activation_bytes()}};
 }
 
-void time_ops(const RunConfig& original, int64_t steps, Profile& profile) {
+void time_ops(const RunConfig& original, const Run& data, int64_t steps, Profile& profile) {
   const ScratchFolder folder;
-  const RunConfig config = short_run(original, folder.path());
-  Run run = build_short(config, "eager", steps + kWarmUp);
+  Run run = build_measured_run(in_scratch(original, folder.path()), "eager", data, steps + kWarmUp);
   std::optional<OpClock> clock;
   run.trainer->add_hook(std::make_unique<ClockHook>(clock));
-  const auto end_step = [&clock](TrainContext&) {
+  const auto end_step = [&clock, steps](TrainContext& at) {
     if (clock) clock->end_step();
+    if (at.progress.step >= steps + kWarmUp) at.control.request_stop("all steps were timed");
   };
   run.trainer->on(HookPoint::kAfterTrainIter, end_step, "op_clock_end", kHighest);
   run.trainer->train(*run.train);
@@ -164,11 +144,7 @@ void scale_to_steps(Profile& profile) {
   for (OpTime& op : profile.ops) op.seconds *= scale;
 }
 
-std::string text_of(double value, const char* format = "%.3f") {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
+std::string text_of(double value, const char* format = "%.3f") { return number_text(value, format); }
 
 void print_graph(const Measured& graph, double eager_us) {
   const auto row = [&](const char* name, double us) {
@@ -240,14 +216,17 @@ Json json_of(const Profile& profile) {
 
 int profile_command(const Arguments& arguments) {
   refuse_ranks("profile");
-  const RunConfig config = load_run_config(arguments);
+  RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
+  config.val.clear();
+  Run data;
+  read_training_data(config, data);
   Profile profile;
   profile.steps = arguments.profile_steps;
   log_info(c10::str("profile: ", profile.steps, " steps after ", kWarmUp, " others, three times"));
-  profile.eager = measure(config, "eager", profile.steps);
-  if (config.mode == "graph") profile.graph = measure(config, "graph", profile.steps);
-  time_ops(config, profile.steps, profile);
+  profile.eager = measure(config, "eager", data, profile.steps);
+  if (config.mode == "graph") profile.graph = measure(config, "graph", data, profile.steps);
+  time_ops(config, data, profile.steps, profile);
   scale_to_steps(profile);
   write_json(arguments.json, json_of(profile));
   constexpr int64_t kShown = 25;

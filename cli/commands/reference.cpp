@@ -1,6 +1,7 @@
 #include "cli/commands/reference.h"
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -16,15 +17,6 @@ using Keys = std::vector<ConfigKey>;
 
 bool is_letter(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-'; }
 
-// Where `word` stands alone in `text`; npos if it does not.
-std::size_t find_word(const std::string& text, const std::string& word) {
-  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || !is_letter(text[at - 1])) && (end == text.size() || !is_letter(text[end]))) return at;
-  }
-  return std::string::npos;
-}
-
 // The words alone: "one past its last step; -1" gives one, past, its, last, step, -1.
 std::vector<std::string> split_words(const std::string& text) {
   std::vector<std::string> words(1);
@@ -38,11 +30,13 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
+bool has_word(const std::string& text, std::initializer_list<const char*> wanted) {
+  const std::vector<std::string> words = split_words(text);
+  return std::ranges::any_of(wanted, [&](const char* word) { return std::ranges::find(words, word) != words.end(); });
+}
+
 bool is_number(const ConfigKey& key) {
-  for (const char* word : {"integer", "integers", "number", "numbers", "seconds", "bytes", "time"}) {
-    if (find_word(key.type, word) != std::string::npos) return true;
-  }
-  return false;
+  return has_word(key.type, {"integer", "integers", "number", "numbers", "seconds", "bytes", "time"});
 }
 
 std::vector<std::string> words_in(const std::string& list) {
@@ -126,8 +120,7 @@ std::string last_part(const std::string& path) { return path.substr(path.rfind('
 
 // A number inside of the range that ConfigKey::range words.
 std::string number_in(const ConfigKey& key) {
-  const bool is_integer = find_word(key.type, "integer") != std::string::npos ||
-                          find_word(key.type, "integers") != std::string::npos || key.type == "bytes";
+  const bool is_integer = has_word(key.type, {"integer", "integers", "bytes"});
   double high = 10;
   if (const std::size_t to = key.range.find(" to "); to != std::string::npos)
     high = std::stod(key.range.substr(to + 4));
@@ -143,7 +136,7 @@ std::string single_example(const ConfigKey& key) {
   const std::size_t open = key.meaning.find('{'), close = key.meaning.rfind('}');
   const auto& usual = kUsualValues;
   if (const auto found = usual.find(key.path); found != usual.end()) return found->second;
-  if (find_word(key.type, "map") != std::string::npos) {
+  if (has_word(key.type, {"map"})) {
     if (const auto found = usual.find(last_part(key.path)); found != usual.end()) return found->second;
     if (open != std::string::npos && close != std::string::npos) return key.meaning.substr(open, close + 1 - open);
   }
@@ -239,32 +232,16 @@ void write_kind(std::ostream& out, const TypeKind& kind) {
 
 std::string unit_of(const ConfigKey& key) {
   if (!is_number(key)) return "";
-  static const std::map<std::string, std::string> kUnits = {{"step", "steps"},
-                                                            {"epoch", "epochs"},
-                                                            {"pixel", "pixels"},
-                                                            {"passes", "epochs"},
-                                                            {"steps", "steps"},
-                                                            {"epochs", "epochs"},
-                                                            {"pixels", "pixels"},
-                                                            {"micro-batches", "micro-batches"},
-                                                            {"seconds", "seconds"},
-                                                            {"bytes", "bytes"},
-                                                            {"MiB", "MiB"},
-                                                            {"samples", "samples"},
-                                                            {"batches", "batches"},
-                                                            {"tokens", "tokens"},
-                                                            {"share", "share"},
-                                                            {"characters", "characters"},
-                                                            {"degrees", "degrees"},
-                                                            {"threads", "threads"},
-                                                            {"replays", "replays"},
-                                                            {"validations", "validations"},
-                                                            {"rollbacks", "rollbacks"},
-                                                            {"checkpoints", "checkpoints"},
-                                                            {"iterations", "iterations"}};
+  static const std::vector<std::string> kUnits = {
+      "steps",   "epochs",      "pixels",    "micro-batches", "seconds",    "bytes",   "MiB",
+      "samples", "batches",     "tokens",    "share",         "characters", "degrees", "threads",
+      "replays", "validations", "rollbacks", "checkpoints",   "iterations"};
   const auto unit_in = [](const std::vector<std::string>& words, std::size_t first, std::size_t count) -> std::string {
     for (std::size_t i = first; i < std::min(words.size(), first + count); ++i) {
-      if (const auto found = kUnits.find(words[i]); found != kUnits.end()) return found->second;
+      const std::string word = words[i] == "passes" ? "epochs" : words[i];
+      for (const std::string& unit : kUnits) {
+        if (word == unit || word + "s" == unit) return unit;
+      }
     }
     return "";
   };

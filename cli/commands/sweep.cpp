@@ -113,7 +113,7 @@ class Sweep {
       throw ConfigError("[sweep] '" + folder + "' holds a run of another config (" + path +
                         "), expected one of this; choose another work_dir, or remove the folder");
     }
-    std::filesystem::create_directories(folder, failed);
+    make_folder(folder);
     if (!(std::ofstream(path) << config))
       throw ConfigError("[sweep] cannot write '" + path + "'; choose another work_dir");
   }
@@ -221,16 +221,6 @@ void show(const std::vector<RunFolder>& runs, const std::string& root, const std
   std::cout << std::flush;
 }
 
-const std::string& made_folder(const std::string& path) {
-  std::error_code failed;
-  std::filesystem::create_directories(path, failed);
-  if (failed) {
-    throw ConfigError("[sweep] cannot make the folder '" + path + "' (" + failed.message() +
-                      "); choose another work_dir");
-  }
-  return path;
-}
-
 }  // namespace
 
 int sweep_command(const Arguments& arguments) {
@@ -245,7 +235,8 @@ int sweep_command(const Arguments& arguments) {
   Arguments first = arguments;
   first.overrides = points.front().overrides;
   const std::string root = load_run_config(first).work_dir + "/sweep";
-  const RunLock lock(made_folder(root), "sweep");  // another one would start the same runs
+  make_folder(root);
+  const RunLock lock(root, "sweep");  // another one would start the same runs
   Sweep sweep(arguments, points, root);
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int number) { stop_signal = number; });
   const int code = sweep.run();

@@ -28,17 +28,6 @@ namespace {
 
 std::string checkpoint_root(const RunConfig& config) { return CheckpointStore::root_of(config.work_dir); }
 
-[[noreturn]] void refuse_work_dir(const RunConfig& config, const std::string& reason) {
-  throw ConfigError("[duet] cannot write '" + config.work_dir + "/config.yaml' (" + reason +
-                    "), expected a writable folder; change work_dir");
-}
-
-void make_work_dir(const RunConfig& config) {
-  std::error_code failed;
-  std::filesystem::create_directories(config.work_dir, failed);
-  if (failed) refuse_work_dir(config, failed.message());
-}
-
 // Whether what is in the work_dir was begun by the launcher that has now started the run anew, not by one before: its
 // newest checkpoint says so.
 bool is_of_this_launch(const RunConfig& config) {
@@ -64,7 +53,10 @@ void save_resolved_config(const RunConfig& config, bool resumed) {
   try {
     file_io::replace_file(config.work_dir + "/config.yaml", text);
   } catch (const file_io::IoError& error) {
-    if (!resumed) refuse_work_dir(config, error.what());
+    if (!resumed) {
+      throw ConfigError("[duet] cannot write '" + config.work_dir + "/config.yaml' (" + error.what() +
+                        "), expected a writable folder; change work_dir");
+    }
     log_warning(c10::str("[duet] '", config.work_dir, "/config.yaml' stays as it was: ", error.what()));
   }
 }
@@ -156,25 +148,33 @@ std::string checkpoint_to_resume(const RunConfig& config, const std::string& fro
   return "";
 }
 
-// Of the checkpoint to go on from, known before a model is made for the classes of today. Why one cannot be read the
-// load will say.
-std::vector<std::string> classes_to_resume(const RunConfig& config, const std::string& resume) {
+// What --resume comes to, known before a model is made for the classes of today.
+struct ResumePlan {
+  std::string from;                  // none, auto, or a place; known to rank 0
+  std::string path;                  // the checkpoint to go on from, or a folder of them; empty: none
+  std::vector<std::string> classes;  // that it was trained with; none: unknown
+};
+
+ResumePlan plan_resume(const RunConfig& config, const Arguments& arguments) {
+  check_same_option(config.communicator(), "--resume", arguments.resume);
+  check_same_option(config.communicator(), "--hyper-parameters", arguments.hyper_parameters);
+  ResumePlan plan;
   std::istringstream lines(from_main(config.communicator(), [&] {
+    plan.from = resume_wish(config, arguments.resume);
+    const std::string path = checkpoint_to_resume(config, plan.from);
     std::string names;
-    const std::exception_ptr unread = caught([&] {
-      const bool is_auto = resume == "auto" || (resume != "none" && is_of_this_launch(config));
-      const std::string place = is_auto ? checkpoint_root(config) : resume == "none" ? "" : resume;
-      if (place.empty()) return;
-      std::vector<std::string> paths = CheckpointStore(place).list();
-      if (paths.empty()) paths = CheckpointStore(CheckpointStore::root_of(place)).list();
-      if (paths.empty()) paths = {place};
+    static_cast<void>(caught([&] {  // why one cannot be read the load will say
+      if (path.empty()) return;
+      std::vector<std::string> paths = CheckpointStore(path).list();
+      if (paths.empty()) paths = CheckpointStore(CheckpointStore::root_of(path)).list();
+      if (paths.empty()) paths = {path};
       for (const std::string& name : CheckpointStore::read_manifest(paths.front()).run.classes) names += name + "\n";
-    });
-    return unread ? "" : names;
+    }));
+    return path + "\n" + names;
   }));
-  std::vector<std::string> classes;
-  for (std::string name; std::getline(lines, name);) classes.push_back(name);
-  return classes;
+  std::getline(lines, plan.path);
+  for (std::string name; std::getline(lines, name);) plan.classes.push_back(name);
+  return plan;
 }
 
 // What a resumed run says, and does with the checkpoints that it does not go on from.
@@ -215,23 +215,15 @@ void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom 
   adopt_saved_values(differences, path, config.root);
 }
 
-// Rank 0 chooses, all load. Whether a checkpoint was there to go on from.
-bool resume(RunConfig& config, const Arguments& arguments, Run& run) {
+// Whether a checkpoint was there to go on from.
+bool resume(RunConfig& config, const Arguments& arguments, const ResumePlan& plan, Run& run) {
   BaseTrainer& trainer = *run.trainer;
-  Communicator& ranks = config.communicator();
-  check_same_option(ranks, "--resume", arguments.resume);
-  check_same_option(ranks, "--hyper-parameters", arguments.hyper_parameters);
-  std::string from;
-  const std::string wanted = from_main(ranks, [&] {
-    from = resume_wish(config, arguments.resume);
-    return checkpoint_to_resume(config, from);
-  });
-  if (wanted.empty()) return false;
+  if (plan.path.empty()) return false;
   const NumbersFrom numbers = arguments.hyper_parameters == "config" ? NumbersFrom::kThisRun : NumbersFrom::kCheckpoint;
-  const std::string path = trainer.load(wanted, numbers);
-  run_on_main(ranks, [&] {
+  const std::string path = trainer.load(plan.path, numbers);
+  run_on_main(config.communicator(), [&] {
     compare_with_saved(config, path, numbers, run);
-    settle_resumed(config, from, path, trainer);
+    settle_resumed(config, plan.from, path, trainer);
   });
   return true;
 }
@@ -300,7 +292,7 @@ void lock_early(const RunConfig& config, std::optional<RunLock>& lock) {
 }
 
 void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
-  make_work_dir(config);
+  make_folder(config.work_dir);
   if (!lock) lock.emplace(config.work_dir);
 }
 
@@ -330,11 +322,11 @@ void add_train_hooks(const Arguments& arguments, const RunConfig& config, Run& r
 }
 
 // Returns the exit code.
-int train_run(const Arguments& arguments, RunConfig& config, Run& run) {
+int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& config, Run& run) {
   Communicator& ranks = config.communicator();
   SetAside earlier;
   introduce(config, run);
-  const bool resumed = resume(config, arguments, run);
+  const bool resumed = resume(config, arguments, plan, run);
   if (!resumed) earlier = start_anew(config, *run.trainer);
   run.trainer->identity().config = flat_config(config.root);  // with what the checkpoint has decided
   run_on_main(ranks, [&] {
@@ -370,13 +362,14 @@ int train(const Arguments& arguments, RunConfig& config) {
   (void)signals;
   std::optional<RunLock> lock;
   run_on_main(ranks, [&] { lock_early(config, lock); });
-  Run run = build_training(config, classes_to_resume(config, arguments.resume));
+  const ResumePlan plan = plan_resume(config, arguments);
+  Run run = build_training(config, plan.classes);
   TrainRecord record{.mode = config.mode};
   int exit_code = 0;
   const std::exception_ptr error = caught([&] {
     run_on_all_ranks(ranks, [&] { add_train_hooks(arguments, config, run, record); });
     run_on_main(ranks, [&] { lock_now(config, lock); });
-    exit_code = train_run(arguments, config, run);
+    exit_code = train_run(arguments, plan, config, run);
   });
   if (error) exit_code = failure_of(error).exit_code;
   const std::exception_ptr unwritten =

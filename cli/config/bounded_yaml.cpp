@@ -98,9 +98,4 @@ std::vector<YAML::Mark> inspect_yaml(const std::string& text) {
   return inspector.documents;
 }
 
-YAML::Node load_yaml(const std::string& text) {
-  inspect_yaml(text);
-  return YAML::Load(text);
-}
-
 }  // namespace duet

@@ -20,7 +20,4 @@ std::string read_yaml_text(const std::string& path);
 // Returns where its documents begin, at most two of them.
 std::vector<YAML::Mark> inspect_yaml(const std::string& text);
 
-// The first document of a text, inspected.
-YAML::Node load_yaml(const std::string& text);
-
 }  // namespace duet

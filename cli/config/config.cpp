@@ -111,12 +111,9 @@ void ConfigNode::reject_unknown() const {
   if (data_->kind != Kind::kMap && data_->kind != Kind::kList) return;
   for (const auto& [key, item] : data_->items) {
     if (data_->kind == Kind::kMap && !data_->knows(key)) {
-      const std::string other_type = item->outlived_at.empty() ? ""
-                                                               : c10::str("; the type beside it was changed at ",
-                                                                          item->outlived_at, ": ", item->way_out);
       throw ConfigError(c10::str("[Config] ", item->origin, ": unknown key '", key, "' in ",
                                  data_->path.empty() ? "the config" : data_->path, "; ",
-                                 known_and_nearest(key, data_->known), other_type));
+                                 known_and_nearest(key, data_->known)));
     }
     if (!item->check_later) ConfigNode(item).reject_unknown();
   }

@@ -25,8 +25,6 @@ struct ConfigNode::Data {
   std::string fallback;            // YAML text of the default that was used in place of this absent or null value
   bool check_later = false;
   bool replaces = false;  // a map with _delete_: true: it takes the place of the base's
-  // Where `type` beside this key was changed by somebody who let the key stand, and what to write to drop it.
-  std::string outlived_at, way_out;
 
   std::shared_ptr<Data> get(const std::string& name) const {
     for (const auto& item : items) {
@@ -65,15 +63,13 @@ bool yes_or_no(const ConfigNode::Data& data);
 void expand_environment(ConfigNode::Data& data);
 
 // The tree of a whole text; `source` is the file's path. Bases are not looked at: `_base_` is an entry like any other.
-std::shared_ptr<ConfigNode::Data> parse_yaml(const std::string& text, const std::string& source);
+enum class References { kFilledIn, kLeftAsTheyAre };  // ${...} in values
+std::shared_ptr<ConfigNode::Data> parse_yaml(const std::string& text, const std::string& source,
+                                             References references = References::kFilledIn);
 // The tree of one value, at `path`; every node of it comes from `origin`.
 std::shared_ptr<ConfigNode::Data> parse_yaml_value(const std::string& text, const std::string& path,
                                                    const std::string& origin);
 
 // `root` over the bases that it names, relative to the folder of `source`.
 std::shared_ptr<ConfigNode::Data> merge_bases(std::shared_ptr<ConfigNode::Data> root, const std::string& source);
-// Notes that `map` has another type from now on, in the keys that `keeps` says stay as they were.
-void outlive_type(ConfigNode::Data& map, const std::function<bool(const std::string& key)>& keeps,
-                  const std::string& origin, const std::string& way_out);
-
 }  // namespace duet

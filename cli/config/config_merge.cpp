@@ -22,27 +22,15 @@ std::string identity(const std::string& path) {
   return failed ? path : canonical.string();
 }
 
-std::string type_of(const Data& map) {
-  const auto type = map.get("type");
-  return type && type->kind == Kind::kValue ? type->text : "";
-}
-
 std::shared_ptr<Data> merged(std::shared_ptr<Data> base, std::shared_ptr<Data> over);
 
 void merge_map(Data& base, const Data& over) {
-  const std::string type = type_of(over);
-  if (!type.empty() && !type_of(base).empty() && type != type_of(base)) {
-    outlive_type(
-        base, [&](const std::string& key) { return !over.get(key); }, over.get("type")->origin,
-        "add _delete_: true there to take none of the base's keys");
-  }
   base.origin = over.origin;
   for (const auto& [key, value] : over.items) {
     bool found = false;
     for (auto& [name, item] : base.items) {
       if (name != key) continue;
       item = merged(item, value);
-      item->outlived_at.clear();
       found = true;
     }
     if (!found) base.items.emplace_back(key, value);
@@ -144,15 +132,6 @@ class BaseMerger {
 };
 
 }  // namespace
-
-void outlive_type(Data& map, const std::function<bool(const std::string&)>& keeps, const std::string& origin,
-                  const std::string& way_out) {
-  for (auto& [key, item] : map.items) {
-    if (!keeps(key)) continue;
-    item->outlived_at = origin;
-    item->way_out = way_out;
-  }
-}
 
 std::shared_ptr<Data> merge_bases(std::shared_ptr<Data> root, const std::string& source) {
   return BaseMerger().merge(root, source);

@@ -78,47 +78,6 @@ std::string default_text(const OptionField& field, const void* options) {
   return value.index() == 0 ? "" : text_of(value);
 }
 
-// A number that the field takes.
-std::string example_number(const OptionField& field) {
-  const Range& range = field.range;
-  for (const double number :
-       is_integer(field) ? std::vector{1.0, range.low, range.high} : std::vector{0.1, range.low}) {
-    if (range.holds(number)) return number_text(number);
-  }
-  return number_text((range.low + range.high) / 2);
-}
-
-// A value that a config may have: the default, or one of the field's type. A default of 0 often stands for none.
-std::string example_of(const OptionField& field, const void* options) {
-  const std::string text = default_text(field, options);
-  if (!text.empty() && text != "[]" && text != "0") return text;
-  const std::vector<std::string> words = words_of(field);
-  const std::string word = words.empty() ? "name" : words.front();
-  switch (field.kind) {
-    case FieldKind::kBool: return "true";
-    case FieldKind::kInteger:
-    case FieldKind::kNumber: return example_number(field);
-    case FieldKind::kText: return word;
-    case FieldKind::kTexts: return "[" + word + "]";
-    default: break;
-  }
-  std::string list;
-  for (std::size_t i = 0; i < std::max<std::size_t>(field.count, 1); ++i) {
-    list += (i == 0 ? "[" : ", ") + example_number(field);
-  }
-  return list + "]";
-}
-
-// What the config has for the field. An error over its type ends with an example.
-OptionValue given_value(const ConfigNode& node, const std::string& key, const OptionField& field, const void* options) {
-  static_cast<void>(node.child(key));  // throws where the node is no map
-  try {
-    return node.value(key, field.kind, field.or_one);
-  } catch (const ConfigError& error) {
-    throw ConfigError(std::string(error.what()) + ", e.g. " + key + ": " + example_of(field, options));
-  }
-}
-
 void read_field(const ConfigNode& beside, const OptionField& field, void* options, Ranges ranges) {
   if (field.by_hand || field.kind == FieldKind::kOther) return;
   const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
@@ -127,7 +86,7 @@ void read_field(const ConfigNode& beside, const OptionField& field, void* option
   if (field.type == "bytes") {
     return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));
   }
-  const OptionValue given = given_value(node, key, field, options);
+  const OptionValue given = node.value(key, field.kind, field.or_one);
   if (given.index() != 0) {
     check_given(node, key, field, given);
     if (ranges == Ranges::kChecked) check_bounds(node, key, field, given);

@@ -88,14 +88,6 @@ void delete_path(Data& root, const std::string& assignment, const std::string& o
   erase(*parent, words.back(), origin);
 }
 
-void note_other_type(Data& parent, const Data& value, const std::string& origin) {
-  const auto old = parent.get("type");
-  if (parent.kind != Kind::kMap || !old || old->kind != Kind::kValue || old->text == value.text) return;
-  outlive_type(
-      parent, [](const std::string& key) { return key != "type"; }, origin,
-      c10::str("write ", parent.path, "={type: ", value.text, "} to replace the whole map"));
-}
-
 }  // namespace
 
 void ConfigNode::override_with(const std::string& assignment, const std::string& origin) {
@@ -119,7 +111,6 @@ void ConfigNode::override_with(const std::string& assignment, const std::string&
     parent->items.clear();
     return;
   }
-  if (words.back() == "type") note_other_type(*parent, *value, origin);
   entry_of(*parent, words.back(), origin) = value;
 }
 

@@ -14,15 +14,13 @@ namespace {
 using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
 
-// Aliases make a small file a huge tree, or an endless one.
-constexpr int kMaxDepth = 64;
-constexpr int kMaxNodes = 100'000;
 constexpr std::size_t kMaxPaths = std::size_t{16} << 20;  // each node holds its path: a long key stands in many
 
 class TreeBuilder {
  public:
   // Every node gets the origin "source:line", or just "source" if `lines` is false.
-  TreeBuilder(std::string source, bool lines) : source_(std::move(source)), lines_(lines) {}
+  TreeBuilder(std::string source, bool lines, References references = References::kFilledIn)
+      : source_(std::move(source)), lines_(lines), references_(references) {}
 
   std::string at(const YAML::Mark& mark) const {
     return lines_ && mark.line >= 0 ? c10::str(source_, ":", mark.line + 1) : source_;
@@ -30,10 +28,9 @@ class TreeBuilder {
 
   std::shared_ptr<Data> build(const YAML::Node& node, const std::string& path, const std::string& origin, int depth) {
     paths_ += path.size();
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes || paths_ > kMaxPaths) {
-      throw ConfigError(c10::str("[Config] ", origin, ": ", one_line(path),
-                                 " is nested too deeply or refers to itself, expected at most ", kMaxDepth, " levels, ",
-                                 kMaxNodes, " nodes and ", kMaxPaths, " bytes of their paths; write the values out"));
+    if (paths_ > kMaxPaths) {
+      throw ConfigError(c10::str("[Config] ", origin, ": ", one_line(path), " has too many values below long keys, ",
+                                 "expected at most ", kMaxPaths, " bytes of their paths; shorten the keys"));
     }
     auto data = std::make_shared<Data>();
     data->origin = origin;
@@ -46,7 +43,7 @@ class TreeBuilder {
         data->kind = Kind::kValue;
         data->text = node.Scalar();
         data->quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
-        expand_environment(*data);
+        if (references_ == References::kFilledIn) expand_environment(*data);
         break;
       case YAML::NodeType::Sequence: add_items(node, *data, depth); break;
       case YAML::NodeType::Map: add_entries(node, *data, depth); break;
@@ -122,7 +119,7 @@ class TreeBuilder {
 
   std::string source_;
   bool lines_;
-  int nodes_ = 0;
+  References references_;
   std::size_t paths_ = 0;
 };
 
@@ -141,20 +138,6 @@ void refuse_control_characters(const std::string& text, const std::string& sourc
   }
 }
 
-// mmengine's variables, written without quotes, are a map within a map to YAML.
-std::string hint_at_braces(const std::string& text) {
-  return text.find("{{") == std::string::npos ? ""
-                                              : "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_";
-}
-
-// What is between ${ and } looks like a map to YAML where brackets or braces are open.
-std::string hint_at_reference(const std::string& text, int line) {
-  std::istringstream lines(text);
-  std::string found;
-  for (int i = 0; i <= line; ++i) std::getline(lines, found);
-  return found.find("${") == std::string::npos ? "" : R"(; inside [ ] and { } write "${...}" in quotes)";
-}
-
 // The one document of `text`. Not LoadAll(): on some texts that are no YAML it finds documents without end.
 YAML::Node load(const std::string& text, const TreeBuilder& place) {
   std::vector<YAML::Mark> documents;
@@ -167,14 +150,14 @@ YAML::Node load(const std::string& text, const TreeBuilder& place) {
   if (documents.size() > 1) {
     throw ConfigError(c10::str("[Config] ", place.at(documents[1]),
                                ": found at least 2 YAML documents, expected one; remove the ",
-                               "'---' lines between them, or a comma at the start of a line", hint_at_braces(text)));
+                               "'---' lines between them, or a comma at the start of a line"));
   }
   return YAML::Load(text);
 }
 
 }  // namespace
 
-std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& source) {
+std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& source, References references) {
   refuse_control_characters(text, source);
   const TreeBuilder place(source, true);
   YAML::Node document;
@@ -184,14 +167,13 @@ std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& sou
   } catch (const YAML::Exception& error) {
     const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
     throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
-                               "; check indentation, brackets and quotes up to there",
-                               hint_at_reference(text, error.mark.line), hint_at_braces(text)));
+                               "; check indentation, brackets and quotes up to there"));
   }
   if (!document.IsMap()) {
     throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", document.IsNull() ? "empty" : "no map",
                                ", expected lines of 'key: value' such as 'work_dir: runs/a'"));
   }
-  return TreeBuilder(source, true).build(document, "", c10::str(source, ":1"), 0);
+  return TreeBuilder(source, true, references).build(document, "", c10::str(source, ":1"), 0);
 }
 
 std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::string& path, const std::string& origin) {
@@ -200,7 +182,7 @@ std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::strin
     value = load(text, TreeBuilder(origin, false));
   } catch (const YAML::Exception& error) {
     throw ConfigError(c10::str("[Config] ", origin, ": the value of '", path, "=", text, "' is not YAML: ", error.msg,
-                               "; quote it, as in 'key=\"a: b\"'", hint_at_braces(text)));
+                               "; quote it, as in 'key=\"a: b\"'"));
   }
   return TreeBuilder(origin, false).build(value, path, origin, 1);
 }

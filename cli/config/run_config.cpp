@@ -10,6 +10,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/config/config_data.h"
 #include "cli/config/config_options.h"
 #include "cli/config/duration.h"
 #include "cli/config/normalize_config.h"
@@ -356,14 +357,8 @@ RunConfig in_scratch(RunConfig config, const std::string& folder) {
 }
 
 void override_load_from(ConfigNode& root, const std::string& path) {
-  std::string quoted = "'";
-  for (size_t i = 0; i < path.size(); ++i) {
-    if (path[i] == '\'') quoted += '\'';
-    if (path.compare(i, 2, "${") == 0) quoted += '$';  // no environment variable
-    quoted += path[i];
-  }
   const bool is_map = root.child("load_from").kind() == ConfigNode::Kind::kMap;
-  root.override_with((is_map ? "load_from.path=" : "load_from=") + quoted + "'", "--load-from");
+  root.override_with((is_map ? "load_from.path=" : "load_from=") + yaml_scalar(path, true), "--load-from");
 }
 
 }  // namespace duet

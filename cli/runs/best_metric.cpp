@@ -52,15 +52,13 @@ BestMetric best_metric_of(const RunFolder& run) {
   const Curve* const curve = chosen_curve(run);
   if (curve == nullptr) return best;
   best.is_less_better = less_is_better_here(run, curve->name);
-  best.best = std::numeric_limits<double>::quiet_NaN();
   best.last = curve->points.back().value;
+  BestValue value{.is_less_better = best.is_less_better};
   for (const CurvePoint& point : curve->points) {
-    if (!std::isfinite(point.value)) continue;
-    const bool is_first = std::isnan(best.best);
-    if (!is_first && (best.is_less_better ? point.value >= best.best : point.value <= best.best)) continue;
-    best.best = point.value;
-    best.best_step = point.step;
+    if (std::isfinite(point.value)) value.add(point.value, point.step);
   }
+  best.best = value.value;
+  best.best_step = value.step;
   best.name = curve->kind == "val" ? curve->name : curve->kind + "/" + curve->name;
   return best;
 }

@@ -1,7 +1,6 @@
 #include "cli/runs/page_data.h"
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "cli/runs/run_pictures.h"
+#include "cli/runs/text_columns.h"
 #include "cli/runs/thinned_curve.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
@@ -32,9 +32,7 @@ constexpr std::size_t kLargestGraphFile = 200'000;
 Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return std::strtod(text, nullptr);
+  return std::strtod(number_text(value).c_str(), nullptr);
 }
 
 Json short_text(const std::string& text, std::size_t longest) {

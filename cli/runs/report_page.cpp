@@ -1,4 +1,5 @@
 #include "cli/runs/report_page.h"
+#include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "cli/runs/page_data.h"
 
@@ -17,17 +18,10 @@ std::string files_ending_in(std::string_view ending) {
 
 // JSON that may stand inside <script>: nothing in it looks like markup, whatever runs are called.
 std::string harmless_json(const nlohmann::ordered_json& json) {
-  const std::string plain = json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
-  std::string text;
-  text.reserve(plain.size());
-  for (const char c : plain) {
-    switch (c) {
-      case '<': text += "\\u003c"; break;
-      case '>': text += "\\u003e"; break;
-      case '&': text += "\\u0026"; break;
-      default: text += c;
-    }
-  }
+  std::string text = json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
+  c10::ReplaceAll(text, "<", "\\u003c");
+  c10::ReplaceAll(text, ">", "\\u003e");
+  c10::ReplaceAll(text, "&", "\\u0026");
   return text;
 }
 

@@ -1,66 +1,55 @@
 #include "cli/runs/run_diff.h"
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <optional>
+#include <map>
 #include <set>
+#include "cli/runs/text_columns.h"
 
 namespace duet {
 
 namespace {
 
-std::string shown_number(double value) {
-  if (std::isnan(value)) return "NaN";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
+using Values = std::vector<std::pair<std::string, SavedValue>>;
 
-std::vector<RunDifference> config_rows(const RunFolder& left, const RunFolder& right) {
-  std::vector<RunDifference> rows;
-  for (const ConfigDifference& difference : config_differences({&left.config, &right.config})) {
-    const SavedValue* const a = difference.values[0];
-    const SavedValue* const b = difference.values[1];
-    const SavedValue none;
-    const auto text = [](const SavedValue& value) { return value.text.empty() ? "\"\"" : value.text; };
-    rows.push_back(
-        {difference.path, a ? text(*a) : "", b ? text(*b) : "", (a ? *a : none).origin, (b ? *b : none).origin});
-  }
-  return rows;
-}
-
-std::string text_named(const NamedTexts& texts, const std::string& name) {
-  const auto found = std::find_if(texts.begin(), texts.end(), [&](const auto& entry) { return entry.first == name; });
-  return found == texts.end() ? "" : found->second;
-}
-
-std::vector<RunDifference> environment_rows(const RunFolder& left, const RunFolder& right) {
+// What is not the same in both, in the order of the left one, then of the right.
+std::vector<RunDifference> differences(const Values& left, const Values& right) {
+  const std::map<std::string, SavedValue> in_left(left.begin(), left.end()), in_right(right.begin(), right.end());
+  const auto value_in = [](const auto& values, const std::string& name) {
+    const auto found = values.find(name);
+    if (found == values.end()) return SavedValue();
+    return SavedValue{found->second.text.empty() ? "\"\"" : found->second.text, found->second.origin};
+  };
   std::vector<RunDifference> rows;
   std::set<std::string> seen;
-  for (const NamedTexts* texts : {&left.environment, &right.environment}) {
-    for (const auto& [name, ignored] : *texts) {
-      if (!seen.insert(name).second) continue;
-      const std::string a = text_named(left.environment, name), b = text_named(right.environment, name);
-      if (a != b) rows.push_back({name, a, b, "", ""});
+  for (const Values* values : {&left, &right}) {
+    for (const auto& [name, ignored] : *values) {
+      const SavedValue a = value_in(in_left, name), b = value_in(in_right, name);
+      if (seen.insert(name).second && a.text != b.text) rows.push_back({name, a.text, b.text, a.origin, b.origin});
     }
   }
   return rows;
 }
 
+Values without_origins(const NamedTexts& texts) {
+  Values values;
+  for (const auto& [name, text] : texts) values.push_back({name, {text, ""}});
+  return values;
+}
+
 std::string last_value(const LoggedRun& log, const Curve& curve) {
   const Curve* const own = log.curve(curve.kind, curve.name);
-  return own == nullptr || own->points.empty() ? "" : shown_number(own->points.back().value);
+  return own == nullptr || own->points.empty() ? "" : number_text(own->points.back().value);
 }
 
 std::string best_text(const BestMetric& best) {
-  return best.name.empty() ? "" : shown_number(best.best) + " at step " + shown_number(best.best_step);
+  return best.name.empty() ? "" : number_text(best.best) + " at step " + number_text(best.best_step);
 }
 
 std::vector<RunDifference> result_rows(const RunFolder& left, const RunFolder& right) {
   std::vector<RunDifference> rows = {
       {"state", to_string(left.state), to_string(right.state), "", ""},
       {"steps", std::to_string(left.log.step), std::to_string(right.log.step), "", ""},
-      {"seconds", shown_number(std::round(left.log.seconds)), shown_number(std::round(right.log.seconds)), "", ""}};
+      {"seconds", number_text(std::round(left.log.seconds)), number_text(std::round(right.log.seconds)), "", ""}};
   if (left.log.end_reason != right.log.end_reason) {
     rows.insert(rows.begin() + 1, {"ended by", left.log.end_reason, right.log.end_reason, "", ""});
   }
@@ -82,7 +71,8 @@ std::vector<RunDifference> result_rows(const RunFolder& left, const RunFolder& r
 }  // namespace
 
 RunDiff diff_runs(const RunFolder& left, const RunFolder& right) {
-  return {config_rows(left, right), environment_rows(left, right), result_rows(left, right)};
+  return {differences(left.config.values, right.config.values),
+          differences(without_origins(left.environment), without_origins(right.environment)), result_rows(left, right)};
 }
 
 }  // namespace duet

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +28,19 @@ struct RunFolder {
   LoggedRun log;
   RunStatus state = RunStatus::kNoLog;
   NamedTexts environment;  // that the run has recorded: by name
+};
+
+// The best of values that come one after the other; NaN: there is none.
+struct BestValue {
+  bool is_less_better = false;
+  double value = std::numeric_limits<double>::quiet_NaN();
+  double step = 0;
+
+  void add(double next, double at_step) {
+    if (std::isnan(next) || (is_less_better ? next >= value : next <= value)) return;
+    value = next;
+    step = at_step;
+  }
 };
 
 // The best and the last result of an evaluation that a run goes by.

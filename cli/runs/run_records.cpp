@@ -1,5 +1,4 @@
 #include "cli/runs/run_records.h"
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <system_error>
@@ -8,6 +7,7 @@
 #include "base/log.h"
 #include "cli/environment.h"
 #include "cli/report.h"
+#include "cli/runs/text_columns.h"
 #include "graph/graph_trainer.h"
 
 namespace duet {
@@ -22,12 +22,6 @@ void write_record(const std::string& path, const nlohmann::ordered_json& json) {
   }
 }
 
-std::string percent(int64_t part, int64_t whole) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
-  return text;
-}
-
 }  // namespace
 
 void write_run_environment(const std::string& work_dir) {
@@ -39,21 +33,12 @@ void write_run_environment(const std::string& work_dir) {
 void write_graph_coverage(const std::string& work_dir, const GraphTrainer& trainer) {
   const int64_t replays = trainer.replays(), eager = trainer.eager_steps();
   nlohmann::ordered_json json = {{"replays", replays}, {"eager_steps", eager}};
-  if (replays + eager > 0) json["replayed"] = percent(replays, replays + eager);
+  if (replays + eager > 0)
+    json["replayed"] =
+        number_text(100.0 * static_cast<double>(replays) / static_cast<double>(replays + eager), "%.1f %%");
   json["signatures"] = nlohmann::ordered_json::array();
   for (const SignatureReport& signature : trainer.report()) {
-    json["signatures"].push_back({{"kind", signature.kind},
-                                  {"state", signature.state},
-                                  {"replays", signature.replays},
-                                  {"eager_steps", signature.eager_steps},
-                                  {"checked", signature.checked},
-                                  {"unchecked", signature.unchecked},
-                                  {"unchecked_in_a_row", signature.unchecked_in_a_row},
-                                  {"differing", signature.differing},
-                                  {"nondeterministic", signature.nondeterministic},
-                                  {"memory", readable_bytes(signature.bytes)},
-                                  {"reason", signature.reason},
-                                  {"signature", signature.signature}});
+    json["signatures"].push_back(signature_json(signature));
   }
   write_record(work_dir + "/graph.json", json);
 }

@@ -25,13 +25,4 @@ struct SavedConfig {
 // Never throws: what cannot be read is the config's `problem`.
 SavedConfig read_saved_config(const std::string& path);
 
-// A key whose values differ between configs; one value per config, null where it is not set.
-struct ConfigDifference {
-  std::string path;
-  std::vector<const SavedValue*> values;
-};
-
-// In the order of the first config that has them. The values belong to `configs`.
-std::vector<ConfigDifference> config_differences(const std::vector<const SavedConfig*>& configs);
-
 }  // namespace duet

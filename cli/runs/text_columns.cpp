@@ -1,5 +1,7 @@
 #include "cli/runs/text_columns.h"
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include "base/detail/text.h"
 
 namespace duet {
@@ -34,6 +36,13 @@ std::string text_columns(const std::vector<std::vector<std::string>>& rows) {
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
+  return text;
+}
+
+std::string number_text(double value, const char* format) {
+  if (std::isnan(value)) return "NaN";
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
   return text;
 }
 

@@ -9,4 +9,7 @@ namespace duet {
 // one_line() has it.
 std::string text_columns(const std::vector<std::vector<std::string>>& rows);
 
+// A number by printf's `format`; "NaN" as such.
+std::string number_text(double value, const char* format = "%.6g");
+
 }  // namespace duet

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "cli/report.h"
 
 extern char** environ;
 
@@ -36,18 +37,9 @@ int start_process(std::vector<std::string> words, const std::string& output) {
   return process;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 }  // namespace
 
 SweepRun::SweepRun(std::string folder, const std::vector<std::string>& words) : folder_(std::move(folder)) {
-  std::error_code failed;
-  std::filesystem::create_directories(folder_, failed);
-  if (failed) throw ConfigError("[sweep] cannot make the folder '" + folder_ + "' (" + failed.message() + ")");
   std::vector<std::string> all = {std::filesystem::read_symlink("/proc/self/exe").string(), "train"};
   all.insert(all.end(), words.begin(), words.end());
   process_ = start_process(std::move(all), folder_ + "/output.txt");
@@ -78,15 +70,13 @@ void SweepRun::stop() const {
 
 double best_until(const RunFolder& run, double step) {
   const BestMetric metric = best_metric_of(run);
-  double best = std::numeric_limits<double>::quiet_NaN();
   const Curve* curve = run.log.curve("val", metric.name);
-  if (curve == nullptr) return best;
+  BestValue best{.is_less_better = metric.is_less_better};
+  if (curve == nullptr) return best.value;
   for (const CurvePoint& point : curve->points) {
-    if (point.step > step || std::isnan(point.value)) continue;
-    const bool is_better = std::isnan(best) || (metric.is_less_better ? point.value < best : point.value > best);
-    if (is_better) best = point.value;
+    if (point.step <= step) best.add(point.value, point.step);
   }
-  return best;
+  return best.value;
 }
 
 std::string reason_to_stop(const RunFolder& run, const std::vector<RunFolder>& others) {
@@ -101,7 +91,7 @@ std::string reason_to_stop(const RunFolder& run, const std::vector<RunFolder>& o
   }
   constexpr std::size_t kFewest = 3;
   if (std::isnan(own) || reached.size() < kFewest) return "";
-  const double middle = median(reached);
+  const double middle = spread(reached).median;
   if (metric.is_less_better ? own <= middle : own >= middle) return "";
   return c10::str(metric.name, " ", own, " at step ", step, " is worse than ", middle, ", the median of ",
                   reached.size(), " runs");

@@ -9,7 +9,7 @@ namespace duet {
 // A run of a sweep: `duet train` in a process of its own.
 class SweepRun {
  public:
-  // `words` follow "train". What the process prints goes to output.txt in the folder.
+  // `words` follow "train". What the process prints goes to output.txt in the folder, which is there.
   SweepRun(std::string folder, const std::vector<std::string>& words);
   ~SweepRun();
   SweepRun(SweepRun&& other) noexcept;

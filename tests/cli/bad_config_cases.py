@@ -59,12 +59,10 @@ CASES = [
     ({"c.yaml": BASE + "model: SmallCnn\n"}, [], r"c\.yaml:2: model is 'SmallCnn', expected a map"),
     # A changed type beside keys that stay
     ({"c.yaml": BASE + "optim_wrapper: {optimizer: {type: SGD}}\n"}, [],
-     r"base\.yaml:\d+: unknown key 'betas' in optim_wrapper\.optimizer; .*changed at {c}/c\.yaml:2: add _delete_: true there"),
-    ({"c.yaml": BASE + "model:\n  type: Mlp\n"}, [], r"base\.yaml:3: unknown key 'channels' in model; .*changed at {c}/c\.yaml:3: add _delete_"),
+     r"base\.yaml:\d+: unknown key 'betas' in optim_wrapper\.optimizer"),
+    ({"c.yaml": BASE + "model:\n  type: Mlp\n"}, [], r"base\.yaml:3: unknown key 'channels' in model"),
     ({"c.yaml": BASE + "data: {train: {type: Text, path: data/text}}\n"}, [],
-     r"base\.yaml:\d+: unknown key 'images' in data\.train; .*changed at {c}/c\.yaml:2"),
-    ({"c.yaml": BASE}, ["model.type=Mlp"], r"base\.yaml:3: unknown key 'channels' in model; .*changed at command line: write model={type: Mlp}"),
-    ({"c.yaml": BASE}, ["optim_wrapper.optimizer.type=SGD"], r"unknown key 'betas' .*write optim_wrapper\.optimizer={type: SGD}"),
+     r"base\.yaml:\d+: unknown key 'images' in data\.train"),
     ({"c.yaml": BASE + "optim_wrapper: {optimizer: {_delete_: true, lr: 0.1, type: SDG}}\n"}, [], r"c\.yaml:2: .*type is 'SDG', .*'SGD'"),
     # _delete_
     ({"c.yaml": BASE + "_delete_: true\n"}, [], r"c\.yaml:2: _delete_ stands at the top of a file"),
@@ -90,7 +88,7 @@ CASES = [
     ({"c.yaml": BASE + "seed: ${env:DUET_BAD_TEXT\n"}, [], r"seed has '.*' without a closing"),
     ({"c.yaml": BASE + "work_dir: ${mode}/x\n"}, [], r"c\.yaml:2: work_dir has '\$\{mode\}', .*write \$\$\{ for the characters"),
     ({"c.yaml": BASE + "work_dir: ${oc.create:x}\n"}, [], r"work_dir has '\$\{oc\.create:x\}'"),
-    ({"c.yaml": BASE + "model: {dropout: ${env:DUET_BAD_NUMBER}}\n"}, [], r"c\.yaml:\d+:\d+: this is not YAML: .*in quotes"),
+    ({"c.yaml": BASE + "model: {dropout: ${env:DUET_BAD_NUMBER}}\n"}, [], r"c\.yaml:\d+:\d+: this is not YAML: .*quotes up to there"),
     ({"c.yaml": BASE}, ["seed=${env:DUET_BAD_UNSET}"], r"command line: seed asks for .* DUET_BAD_UNSET"),
     ({"c.yaml": BASE}, ["seed=${env:DUET_BAD_TEXT}"], r"command line, env DUET_BAD_TEXT: seed is 'fast'"),
     # What mmengine would fill in

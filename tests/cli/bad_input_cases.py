@@ -66,7 +66,6 @@ OVERRIDES = [
     ("distributed.broadcast_buffers=[]", CONFIG, r"broadcast_buffers is a list of 0, expected true or false"),
     ("distributed=2", CONFIG, r"distributed is 2, expected a map"),
     ("find_unused_parameters=true", CONFIG, r"find_unused_parameters.*write distributed\.find_unused_parameters=true"),
-    ("launcher=pytorch", CONFIG, r"launcher.*duet launch, torchrun, srun or mpirun"),
     ("mode=fast", CONFIG, r"mode is 'fast', expected one of eager, graph"),
     ("device=gpu", CONFIG, r"device 'gpu', expected auto, cpu, cuda or cuda:<index>"),
     ("device=cuda:99", CONFIG, r"device 'cuda:99', .*this machine has cpu"),
@@ -81,7 +80,7 @@ OVERRIDES = [
     ("data.val.limit=0.5", CONFIG, r"data\.val\.limit is 0\.5, expected an integer"),
     ("data.train.shuffle=1", CONFIG, r"data\.train\.shuffle is 1, expected true or false"),
     ("trainer=null", CONFIG, r"max_steps and max_epochs are both missing or 0"),
-    ("trainer.max_steps=1e3", CONFIG, r"trainer\.max_steps is 1e3, expected an integer, e\.g\. max_steps: 1$"),
+    ("trainer.max_steps=1e3", CONFIG, r"trainer\.max_steps is 1e3, expected an integer"),
     ("optim_wrapper.lr=0.1", CONFIG, r"unknown key 'lr' in optim_wrapper; known: "),
     ("trainer.max_steps='3'", CONFIG, r"trainer\.max_steps is '3', expected an integer"),
     ("optim_wrapper.optimizer.lr=fast", CONFIG, r"optimizer\.lr is 'fast', expected a number"),
@@ -171,9 +170,9 @@ OVERRIDES = [
     ("model={type: torchscript, path: data}", CONFIG, r"model: .*no TorchScript file 'data'"),
     ("model={type: torchscript, path: data/images}", CONFIG, r"'data/images' is not a TorchScript archive"),
     # Places that cannot be written
-    ("work_dir=data/images/run", CONFIG, r"cannot write 'data/images/run/config\.yaml' .*change work_dir"),
-    ("work_dir=data/images", CONFIG, r"cannot write 'data/images/config\.yaml' .*change work_dir"),
-    ("work_dir=/proc/run", CONFIG, r"cannot write '/proc/run/config\.yaml' .*change work_dir"),
+    ("work_dir=data/images/run", CONFIG, r"cannot write 'data/images/run.*.*change work_dir"),
+    ("work_dir=data/images", CONFIG, r"cannot write 'data/images.*.*change work_dir"),
+    ("work_dir=/proc/run", CONFIG, r"cannot write '/proc/run.*.*change work_dir"),
 ]
 # Edits of the config file: what is replaced by what, and what the message must say at that line.
 EDITS = [

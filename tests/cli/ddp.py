@@ -308,7 +308,7 @@ def mistakes_of_one_rank(program):
         both(program, (2,), "unknown key 'max_epoch' in trainer", *ranks)
     said = "'trainer.max_epochs: 2' on rank 0 and 'trainer.max_epochs: 3' on rank 1"
     both(program, (2,), said, [], ["trainer.max_epochs=3"])
-    said = "'model.channels.0: 4' on rank 0 and 'model.channels.0: 8' on rank 1"
+    said = "'model.channels: [4]' on rank 0 and 'model.channels: [8]' on rank 1"
     both(program, (2,), said, [], ["model.channels=[8]"])
     both(program, (2,), "'load_from: \"a.pt\"' on rank 0 and 'nothing' on rank 1", ["--load-from", "a.pt"], [])
     both(program, (2,), "'nothing' on rank 0 and 'load_from: \"a.pt\"' on rank 1", [], ["--load-from", "a.pt"])

@@ -191,7 +191,7 @@ TEST(OwnTypes, AStreamTakesThePlaceOfADataset) {
   expect_error<ConfigError>([] { steps_of("data: {train: {type: Ramp, lenght: 3}}\n"); },
                             {"unknown key 'lenght'", "did you mean 'length'"});
   expect_error<ConfigError>([] { register_source("Csv", [](ConfigNode&, SourceContext&) { return nullptr; }); },
-                            {"'Csv'", "dataset"});
+                            {"source type 'Csv'", "registered twice"});
 }
 
 TEST(OwnTypes, ASamplerIsNamedOrAMap) {

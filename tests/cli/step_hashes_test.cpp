@@ -1,4 +1,5 @@
 #include "cli/step_hashes.h"
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "cli/zoo/classifiers.h"

@@ -121,25 +121,12 @@ TEST_F(ConfigBase, AMapOverAValueIsRefusedWithTheWayOut) {
   expect_contains(load_error("d.yaml"), {"d.yaml:2: l is a map", "a list of 1"});
 }
 
-TEST_F(ConfigBase, AChangedTypeExplainsTheKeysThatStayed) {
+TEST_F(ConfigBase, KeysOfAnotherTypeStayAndAreUnknown) {
   write("base.yaml", "o:\n  type: AdamW\n  lr: 1\n  betas: [0.9, 0.95]\n");
   write("c.yaml", "_base_: base.yaml\no:\n  type: SGD\n");
   const ConfigNode c = ConfigNode::parse_file("c.yaml");
   for (const char* key : {"type", "lr", "momentum"}) c.child("o").child(key);
-  expect_contains(config_error_of([&] { c.reject_unknown(); }),
-                  {"base.yaml:4: unknown key 'betas' in o", "changed at c.yaml:3", "_delete_: true"});
-
-  ConfigNode overridden = ConfigNode::parse_file("base.yaml");
-  overridden.override_with("o.type=SGD");
-  for (const char* key : {"type", "lr", "momentum"}) overridden.child("o").child(key);
-  expect_contains(config_error_of([&] { overridden.reject_unknown(); }),
-                  {"base.yaml:4: unknown key 'betas' in o", "changed at command line", "write o={type: SGD}"});
-
-  // The same type, or a key of one's own, leaves nothing to explain.
-  write("d.yaml", "_base_: base.yaml\no: {type: AdamW, betas: 3}\n");
-  const ConfigNode same = ConfigNode::parse_file("d.yaml");
-  for (const char* key : {"type", "lr"}) same.child("o").child(key);
-  EXPECT_EQ(config_error_of([&] { same.reject_unknown(); }).find("changed at"), std::string::npos);
+  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"base.yaml:4: unknown key 'betas' in o"});
 }
 
 TEST_F(ConfigBase, WhatTwoBasesBothHoldIsRefused) {
@@ -320,8 +307,8 @@ TEST(ConfigEnvironment, MistakesNameThePlaceAndTheWayOut) {
   std::string deep;
   for (int i = 0; i < 50000; ++i) deep += "${env:DUET_UNSET,";
   expect_contains(failure(deep + std::string(50000, '}')), {"a.b nests"});
-  expect_contains(failure("[${env:HOME}]"), {"c.yaml:", "this is not YAML", "in quotes"});
-  expect_contains(failure("{x: ${env:HOME}}"), {"c.yaml:", "this is not YAML", "in quotes"});
+  expect_contains(failure("[${env:HOME}]"), {"c.yaml:", "this is not YAML", "quotes up to there"});
+  expect_contains(failure("{x: ${env:HOME}}"), {"c.yaml:", "this is not YAML", "quotes up to there"});
 }
 
 TEST(ConfigOverride, ReadsEnvironmentToo) {
