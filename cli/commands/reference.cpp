@@ -238,10 +238,10 @@ std::string unit_of(const ConfigKey& key) {
       "replays", "validations", "rollbacks", "checkpoints",   "iterations"};
   const auto unit_in = [](const std::vector<std::string>& words, std::size_t first, std::size_t count) -> std::string {
     for (std::size_t i = first; i < std::min(words.size(), first + count); ++i) {
-      const std::string word = words[i] == "passes" ? "epochs" : words[i];
-      for (const std::string& unit : kUnits) {
-        if (word == unit || word + "s" == unit) return unit;
-      }
+      const std::string& word = words[i];
+      const bool is_one = word == "step" || word == "epoch" || word == "pixel";
+      const std::string unit = word == "passes" ? "epochs" : is_one ? word + "s" : word;
+      if (std::ranges::find(kUnits, unit) != kUnits.end()) return unit;
     }
     return "";
   };

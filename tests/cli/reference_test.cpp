@@ -105,6 +105,7 @@ TEST(Reference, UnitsComeFromTheSentence) {
   EXPECT_EQ(unit("integer", "first step that it governs"), "steps");
   EXPECT_EQ(unit("number of MiB", "size of a bucket"), "MiB");
   EXPECT_EQ(unit("integer", "width, a multiple of n_head"), "");
+  EXPECT_EQ(unit("integer", "values of one sample"), "");
   EXPECT_EQ(unit("text", "steps"), "");
 }
 
