@@ -43,7 +43,7 @@ class ScriptBackbone : public ::testing::Test {
   }
 
   static at::Tensor read_input() {
-    for (const auto& [name, tensor] : read_safetensors(testing::reference_path("script/resnet18.safetensors"))) {
+    for (const auto& [name, tensor] : read_safetensors(testing::reference_path("script/resnet.safetensors"))) {
       if (name == "input.0") return tensor;
     }
     return {};
@@ -60,7 +60,7 @@ class ScriptBackbone : public ::testing::Test {
     return testing::make_trainer(mode, std::move(task), std::move(options));
   }
 
-  const std::string path_ = testing::reference_path("script/resnet18.pt");
+  const std::string path_ = testing::reference_path("script/resnet.pt");
   at::Tensor input_;
   std::shared_ptr<Net> net_;
 };
