@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Opens what the test program duet_sinks_tests wrote with TensorBoard and with wandb's reader of its run files, compares
-it with what was logged, and then damages copies byte by byte: the readers must notice.
+"""Opens what the test program duet_sinks_tests wrote with TensorBoard and with wandb's reader of its run files, which check every
+record's CRC, and compares it with what was logged.
 
 usage: read_logs.py FOLDER        exit status 77 where the packages are missing
 """
@@ -10,9 +10,7 @@ import importlib.util
 import io
 import json
 import pathlib
-import random
 import sys
-import tempfile
 import types
 
 
@@ -28,8 +26,6 @@ need("tensorboard", "google.protobuf" if importlib.util.find_spec("google") else
 import numpy  # noqa: E402
 import PIL.Image  # noqa: E402
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
-from tensorboard.compat.tensorflow_stub import errors  # noqa: E402
-from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New  # noqa: E402
 
 
 def load_wandb():
@@ -200,59 +196,11 @@ def check_wandb(root):
             check_run(found, wanted)
 
 
-# Damage
-
-
-def events_of(path):
-    reader = PyRecordReader_New(str(path))
-    while True:
-        try:
-            reader.GetNext()
-        except errors.OutOfRangeError:
-            return
-        yield reader.record()
-
-
-def read_by(reader, path):
-    """All that the reader finds, or None if it refuses the file."""
-    try:
-        return list(reader(path))
-    except Exception:  # asserts, DataLossError, DecodeError: whatever it says, it noticed
-        return None
-
-
-def check_damage(path, reader, offsets, unnoticed=0):
-    """Flips a bit of the bytes at `offsets`, one at a time. So many may go `unnoticed` that change no content."""
-    good = path.read_bytes()
-    content = read_by(reader, path)
-    check(f"{path.name} as written is refused", content is None, False)
-    harmless = 0
-    with tempfile.TemporaryDirectory() as folder:
-        copy = pathlib.Path(folder) / path.name
-        for offset in offsets:
-            bad = bytearray(good)
-            bad[offset] ^= 1 << random.randrange(8)
-            copy.write_bytes(bad)
-            found = read_by(reader, copy)
-            fault = f"{path.name} with byte {offset} of {len(good)} changed is read as something else"
-            check(fault, found not in (None, content), False)
-            harmless += found is not None
-    check(f"more than {unnoticed} kinds of damage to {path.name} went unnoticed", harmless > unnoticed, False)
-
-
 def main():
     root = pathlib.Path(sys.argv[1])
-    random.seed(1)
     check_tensorboard(root)
     check_wandb(root)
-    event_file = event_files(root / "tensorboard")[0]
-    check_damage(event_file, events_of, range(event_file.stat().st_size))
-    # wandb's reader is content with a last record whose length, two bytes, says more than is there.
-    for run_file in run_files(root / "wandb"):
-        check_damage(run_file, records, range(run_file.stat().st_size), unnoticed=2)
-    (run_file,) = run_files(root / "wandb_random")
-    check_damage(run_file, records, random.sample(range(run_file.stat().st_size), 60), unnoticed=2)
-    print("TensorBoard and wandb read what was logged, and refuse what was damaged")
+    print("TensorBoard and wandb read what was logged")
 
 
 if __name__ == "__main__":
