@@ -118,14 +118,13 @@ void expect_named(const std::vector<RankResult>& results, const Fault& fault) {
 class Faults : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(Faults, TheOthersNameTheRank) {
-  for (const int64_t world : {2, 4}) {
-    const TempDir folder;
-    const std::string mode = world == 2 ? "eager" : "graph";
-    const auto results =
-        run_ranks(world, [&](const auto& ranks) { return train(mode, GetParam(), folder.path(), ranks); },
-                  {.start_timeout = 30, .timeout = kTimeout});
-    expect_named(results, GetParam());
-  }
+  const int64_t world = GetParam().rank == 0 ? 4 : 2;
+  const std::string mode = world == 2 ? "eager" : "graph";
+  const TempDir folder;
+  const auto results =
+      run_ranks(world, [&](const auto& ranks) { return train(mode, GetParam(), folder.path(), ranks); },
+                {.start_timeout = 30, .timeout = kTimeout});
+  expect_named(results, GetParam());
 }
 
 std::vector<Fault> all_faults() {

@@ -46,17 +46,10 @@ TEST(FirstErrors, AreThoseOfAllRanks) {
   }
 }
 
-TEST(FirstErrors, ReachThoseWhoHaveWaited) {
-  const auto error = std::make_exception_ptr(ConfigError("no such flag"));
-  expect_told(fail_one(1, error, at::kCPU, std::chrono::seconds(2)), 1, 2, "no such flag");
-}
-
 // Which device the failed rank would have trained on is unknown, so it is not compared.
-TEST(FirstErrors, DoNotDependOnTheDeviceOfTheOthers) {
-  for (const int64_t failing : {0, 1}) {
-    const auto error = std::make_exception_ptr(ConfigError("unknown key 'max_epoch'"));
-    expect_told(fail_one(failing, error, at::Device(at::kCUDA, 0)), failing, 2, "unknown key 'max_epoch'");
-  }
+TEST(FirstErrors, ReachThoseWhoHaveWaitedWhateverTheirDevice) {
+  const auto error = std::make_exception_ptr(ConfigError("no such flag"));
+  expect_told(fail_one(1, error, at::Device(at::kCUDA, 0), std::chrono::seconds(2)), 1, 2, "no such flag");
 }
 
 TEST(FirstErrors, OfSeveralRanksAreEachItsOwn) {

@@ -49,15 +49,55 @@ const Environment kTorchrun = {{"RANK", "5"},
                                {"TORCHELASTIC_MAX_RESTARTS", "3"},
                                {"TORCHELASTIC_RUN_ID", "night"},
                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
-const Environment kSrun = {
-    {"SLURM_JOB_ID", "774"},    {"SLURM_STEP_ID", "0"},           {"SLURM_PROCID", "3"},
-    {"SLURM_NTASKS", "4"},      {"SLURM_LOCALID", "1"},           {"SLURM_NTASKS_PER_NODE", "2"},
-    {"SLURM_NODEID", "1"},      {"SLURM_NODELIST", "gpu[03-04]"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"},
-    {"SLURM_JOB_NAME", "train"}};
-const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
-                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                              {"OMPI_COMM_WORLD_NODE_RANK", "1"},  {"PMIX_NAMESPACE", "prterun-a-17@1"}};
-const Environment kMpich = {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "3"}};
+
+// Variables as real launchers have set them, without those that say nothing about ranks and machines.
+Environment captured(const std::string& text) {
+  Environment environment;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t equal = word.find('=');
+    environment[word.substr(0, equal)] = word.substr(equal + 1);
+  }
+  return environment;
+}
+
+// SLURM 22.05: the last task of `srun -N 2 --ntasks-per-node 2`.
+const Environment kSrun = captured(R"(
+  SLURMD_NODENAME=n2 SLURM_CPUS_ON_NODE=4 SLURM_GTIDS=2,3 SLURM_JOBID=1 SLURM_JOB_CPUS_PER_NODE=4(x2) SLURM_JOB_ID=1
+  SLURM_JOB_NAME=sh SLURM_JOB_NODELIST=n[1-2] SLURM_JOB_NUM_NODES=2 SLURM_LAUNCH_NODE_IPADDR=127.0.0.1 SLURM_LOCALID=1
+  SLURM_NNODES=2 SLURM_NODEID=1 SLURM_NODELIST=n[1-2] SLURM_NPROCS=4 SLURM_NTASKS=4 SLURM_NTASKS_PER_NODE=2
+  SLURM_PROCID=3 SLURM_SRUN_COMM_PORT=37143 SLURM_STEPID=0 SLURM_STEP_ID=0 SLURM_STEP_LAUNCHER_PORT=37143
+  SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2)
+  SLURM_TASKS_PER_NODE=2(x2) SLURM_TASK_PID=14119)");
+// The script of sbatch -n 2.
+const Environment kSbatch22 = captured(R"(
+  SLURM_GTIDS=0 SLURM_JOBID=4 SLURM_JOB_ID=4 SLURM_JOB_NAME=job.sh SLURM_JOB_NODELIST=vm SLURM_JOB_NUM_NODES=1
+  SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODEID=0 SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_PROCID=0
+  SLURM_TASKS_PER_NODE=2 SLURM_TASK_PID=1560)");
+// The shell of salloc -n 2.
+const Environment kSalloc22 = captured(R"(
+  SLURM_JOBID=5 SLURM_JOB_ID=5 SLURM_JOB_NAME=interactive SLURM_JOB_NODELIST=vm SLURM_JOB_NUM_NODES=1 SLURM_NNODES=1
+  SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_TASKS_PER_NODE=2)");
+// The shell of `srun -n 2 --pty sh`.
+const Environment kTerminal22 = captured(R"(
+  SLURM_GTIDS=0,1 SLURM_JOBID=11 SLURM_JOB_ID=11 SLURM_JOB_NAME=sh SLURM_JOB_NODELIST=vm SLURM_LOCALID=0 SLURM_NODEID=0
+  SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_PROCID=0 SLURM_PTY_PORT=35575 SLURM_STEPID=0 SLURM_STEP_ID=0
+  SLURM_STEP_NODELIST=vm SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2)");
+// Open MPI 4.1: `mpirun -n 2`.
+const Environment kOpenMpi = captured(R"(
+  OMPI_APP_CTX_NUM_PROCS=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1
+  OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_MCA_ess_base_jobid=1807417345 OMPI_MCA_ess_base_vpid=1
+  OMPI_MCA_orte_num_nodes=1 OMPI_UNIVERSE_SIZE=2 PMIX_HOSTNAME=vm PMIX_ID=1807417345.1 PMIX_NAMESPACE=1807417345
+  PMIX_RANK=1)");
+// MPICH 4.0: `mpiexec -n 2`.
+const Environment kMpich = captured(R"(
+  HYDI_CONTROL_FD=7 MPIR_CVAR_CH3_INTERFACE_HOSTNAME=vm MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=8 PMI_RANK=1
+  PMI_SIZE=2)");
+// What either shows of SLURM on the second machine of `salloc -N 2`: the step of its daemons.
+const Environment kDaemons = captured(R"(
+  SLURM_JOB_ID=4 SLURM_JOB_NAME=interactive SLURM_JOB_NODELIST=n[1-2] SLURM_LOCALID=0 SLURM_NODEID=1
+  SLURM_NODELIST=n[1-2] SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n2
+  SLURM_STEP_NUM_TASKS=2)");
 
 Environment with(Environment base, const Environment& more) {
   for (const auto& [name, value] : more) base[name] = value;
@@ -96,22 +136,26 @@ TEST(Launch, ReadsTorchrun) {
   EXPECT_EQ(launch.text(), "rank 5 of 8 (torchrun), local rank 1, meeting at node7:41234");
 }
 
-TEST(Launch, ReadsAStepOfSrun) {
+TEST(Launch, ReadsAStepOfSrunOnTwoMachines) {
   const Launch launch = launch_in(kSrun);
-  EXPECT_EQ(launch.rank, 3);
-  EXPECT_EQ(launch.world_size, 4);
-  EXPECT_EQ(launch.local_rank, 1);
-  EXPECT_EQ(launch.master_address, "gpu03");
+  expect_place(launch, 3, 4, 1, 1);
+  EXPECT_EQ(launch.master_address, "n1");
   EXPECT_EQ(launch.from, "SLURM");
   EXPECT_FALSE(launch.agent_store);
   EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_RESTART_COUNT", "2"}})).restarts, 2);
+  // A step is one whatever its job is called, and is counted by its own tasks.
+  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_JOB_NAME", "bash"}})).world_size, 4);
+  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_NTASKS", "8"}})).world_size, 4);
+  EXPECT_EQ(launch_in(without(kSrun, "SLURM_STEP_NUM_TASKS")).world_size, 4);
 }
 
 // salloc and sbatch start one shell that says it is task 0 of several.
 TEST(Launch, TakesTheShellOfAnAllocationForOneProcess) {
-  EXPECT_EQ(launch_in(without(kSrun, "SLURM_STEP_ID")).world_size, 1);
-  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_PTY_PORT", "40441"}})).world_size, 1);      // srun --pty
-  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_STEP_ID", "4294967290"}})).world_size, 1);  // an interactive step
+  for (const Environment& environment : {kSbatch22, kSalloc22, kTerminal22, without(kSrun, "SLURM_STEP_ID"),
+                                         with(kSrun, {{"SLURM_STEP_ID", "4294967290"}})}) {  // an interactive step
+    EXPECT_EQ(launch_in(environment).world_size, 1);
+    EXPECT_EQ(launch_in(environment).from, "single process");
+  }
 }
 
 TEST(Launch, FindsTheFirstMachineOfANodeList) {
@@ -138,18 +182,18 @@ TEST(Launch, GivesEveryJobAPort) {
   EXPECT_GE(port, 1024);
   EXPECT_LE(port, 65535);
   const int mpi = launch_in(kOpenMpi).master_port;
-  EXPECT_NE(launch_in(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-a-18@1"}})).master_port, mpi);
+  EXPECT_NE(launch_in(with(kOpenMpi, {{"PMIX_NAMESPACE", "1807417346"}})).master_port, mpi);
   EXPECT_EQ(launch_in(with(kSrun, {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "boss"}})).master_port, 1234);
   EXPECT_EQ(launch_in(with(kSrun, {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "boss"}})).master_address, "boss");
 }
 
 TEST(Launch, ReadsMpi) {
-  const Launch open = launch_in(kOpenMpi);
-  expect_place(open, 1, 2, 1, 2);
-  EXPECT_EQ(open.from, "Open MPI");
-  const Launch mpich = launch_in(kMpich);
-  expect_place(mpich, 2, 3, 2, 3);
-  EXPECT_EQ(mpich.from, "MPICH");
+  for (const auto& [environment, from] : {std::pair(kOpenMpi, "Open MPI"), {kMpich, "MPICH"}}) {
+    const Launch launch = launch_in(environment);
+    expect_place(launch, 1, 2, 1, 2);
+    EXPECT_EQ(launch.from, from);
+    EXPECT_EQ(launch.master_address, "127.0.0.1");
+  }
 }
 
 TEST(Launch, TrustsFlagsThenTorchrunThenMpiThenSlurm) {
@@ -173,7 +217,7 @@ TEST(Launch, RefusesRanksThatContradictTheLauncher) {
   const Environment left_over = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "localhost"}};
   expect_refusal({"found RANK 0 of WORLD_SIZE 1", "Open MPI calls rank 1 of 2", "unset RANK and WORLD_SIZE"},
                  with(kOpenMpi, left_over));
-  expect_refusal({"MPICH calls rank 2 of 3"}, with(kMpich, left_over));
+  expect_refusal({"MPICH calls rank 1 of 2"}, with(kMpich, left_over));
   expect_refusal({"SLURM calls rank 3 of 4"}, with(kSrun, {{"RANK", "2"}, {"WORLD_SIZE", "4"}}));
   // By hand, in agreement, by a script that starts more, by torchrun below it, and with flags.
   expect_place(launch_in(with(kSrun, {{"RANK", "3"}, {"WORLD_SIZE", "4"}})), 3, 4, 0, 1);
@@ -185,7 +229,8 @@ TEST(Launch, RefusesRanksThatContradictTheLauncher) {
 TEST(Launch, NamesWhatIsMissing) {
   expect_refusal({"WORLD_SIZE", "RANK", "torchrun", "unset"}, without(kTorchrun, "RANK"));
   expect_refusal({"RANK without WORLD_SIZE"}, without(kTorchrun, "WORLD_SIZE"));
-  expect_refusal({"SLURM_PROCID without SLURM_NTASKS"}, without(kSrun, "SLURM_NTASKS"));
+  expect_refusal({"SLURM_PROCID without SLURM_NTASKS"},
+                 without(without(kSrun, "SLURM_NTASKS"), "SLURM_STEP_NUM_TASKS"));
   expect_refusal({"OMPI_COMM_WORLD_RANK without OMPI_COMM_WORLD_SIZE"}, without(kOpenMpi, "OMPI_COMM_WORLD_SIZE"));
   expect_refusal({"PMI_RANK without PMI_SIZE"}, without(kMpich, "PMI_SIZE"));
   expect_refusal({"--rank without --world-size"}, {}, {.rank = 1});
@@ -208,93 +253,10 @@ TEST(Launch, RefusesWhatIsNoNumberOrContradictsItself) {
   expect_refusal({"--master-port 0"}, {}, {.rank = 0, .world_size = 2, .master_port = 0});
 }
 
-// Variables as real launchers have set them, without those that say nothing about ranks and machines.
-Environment captured(const std::string& text) {
-  Environment environment;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    const std::size_t equal = word.find('=');
-    environment[word.substr(0, equal)] = word.substr(equal + 1);
-  }
-  return environment;
-}
-
-// SLURM 22.05: the last task of `srun -N 2 --ntasks-per-node 2`.
-const Environment kSlurm22 = captured(R"(
-  SLURMD_NODENAME=n2 SLURM_CPUS_ON_NODE=4 SLURM_GTIDS=2,3 SLURM_JOBID=1 SLURM_JOB_CPUS_PER_NODE=4(x2) SLURM_JOB_ID=1
-  SLURM_JOB_NAME=sh SLURM_JOB_NODELIST=n[1-2] SLURM_JOB_NUM_NODES=2 SLURM_LAUNCH_NODE_IPADDR=127.0.0.1 SLURM_LOCALID=1
-  SLURM_NNODES=2 SLURM_NODEID=1 SLURM_NODELIST=n[1-2] SLURM_NPROCS=4 SLURM_NTASKS=4 SLURM_NTASKS_PER_NODE=2
-  SLURM_PROCID=3 SLURM_SRUN_COMM_PORT=37143 SLURM_STEPID=0 SLURM_STEP_ID=0 SLURM_STEP_LAUNCHER_PORT=37143
-  SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2)
-  SLURM_TASKS_PER_NODE=2(x2) SLURM_TASK_PID=14119)");
-// The script of sbatch -n 2.
-const Environment kSbatch22 = captured(R"(
-  SLURM_GTIDS=0 SLURM_JOBID=4 SLURM_JOB_ID=4 SLURM_JOB_NAME=job.sh SLURM_JOB_NODELIST=vm SLURM_JOB_NUM_NODES=1
-  SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODEID=0 SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_PROCID=0
-  SLURM_TASKS_PER_NODE=2 SLURM_TASK_PID=1560)");
-// The shell of salloc -n 2.
-const Environment kSalloc22 = captured(R"(
-  SLURM_JOBID=5 SLURM_JOB_ID=5 SLURM_JOB_NAME=interactive SLURM_JOB_NODELIST=vm SLURM_JOB_NUM_NODES=1 SLURM_NNODES=1
-  SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_TASKS_PER_NODE=2)");
-// The shell of `srun -n 2 --pty sh`.
-const Environment kTerminal22 = captured(R"(
-  SLURM_GTIDS=0,1 SLURM_JOBID=11 SLURM_JOB_ID=11 SLURM_JOB_NAME=sh SLURM_JOB_NODELIST=vm SLURM_LOCALID=0 SLURM_NODEID=0
-  SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_PROCID=0 SLURM_PTY_PORT=35575 SLURM_STEPID=0 SLURM_STEP_ID=0
-  SLURM_STEP_NODELIST=vm SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2)");
-// Open MPI 4.1: `mpirun -n 2`.
-const Environment kOpenMpi4 = captured(R"(
-  OMPI_APP_CTX_NUM_PROCS=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1
-  OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_MCA_ess_base_jobid=1807417345 OMPI_MCA_ess_base_vpid=1
-  OMPI_MCA_orte_num_nodes=1 OMPI_UNIVERSE_SIZE=2 PMIX_HOSTNAME=vm PMIX_ID=1807417345.1 PMIX_NAMESPACE=1807417345
-  PMIX_RANK=1)");
-// MPICH 4.0: `mpiexec -n 2`.
-const Environment kMpich4 = captured(R"(
-  HYDI_CONTROL_FD=7 MPIR_CVAR_CH3_INTERFACE_HOSTNAME=vm MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=8 PMI_RANK=1
-  PMI_SIZE=2)");
-// What either shows of SLURM on the second machine of `salloc -N 2`: the step of its daemons.
-const Environment kDaemons = captured(R"(
-  SLURM_JOB_ID=4 SLURM_JOB_NAME=interactive SLURM_JOB_NODELIST=n[1-2] SLURM_LOCALID=0 SLURM_NODEID=1
-  SLURM_NODELIST=n[1-2] SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n2
-  SLURM_STEP_NUM_TASKS=2)");
-
-TEST(LaunchCaptured, AStepOfSrunOnTwoMachines) {
-  const Launch launch = launch_in(kSlurm22);
-  EXPECT_EQ(launch.from, "SLURM");
-  expect_place(launch, 3, 4, 1, 1);
-  EXPECT_EQ(launch.master_address, "n1");
-}
-
-TEST(LaunchCaptured, ShellsAndScriptsOfAnAllocationAreSingleProcesses) {
-  for (const Environment& environment : {kSbatch22, kSalloc22, kTerminal22}) {
-    EXPECT_EQ(launch_in(environment).world_size, 1);
-    EXPECT_EQ(launch_in(environment).from, "single process");
-  }
-}
-
-TEST(LaunchCaptured, AStepIsOneWhateverItsJobIsCalled) {
-  EXPECT_EQ(launch_in(with(kSlurm22, {{"SLURM_JOB_NAME", "bash"}})).world_size, 4);
-}
-
-TEST(LaunchCaptured, AStepIsCountedByItsOwnTasks) {
-  EXPECT_EQ(launch_in(with(kSlurm22, {{"SLURM_NTASKS", "8"}})).world_size, 4);
-  EXPECT_EQ(launch_in(without(kSlurm22, "SLURM_STEP_NUM_TASKS")).world_size, 4);
-}
-
-TEST(LaunchCaptured, MpiOnOneMachine) {
-  const Launch open = launch_in(kOpenMpi4);
-  EXPECT_EQ(open.from, "Open MPI");
-  expect_place(open, 1, 2, 1, 2);
-  EXPECT_EQ(open.master_address, "127.0.0.1");
-  const Launch mpich = launch_in(kMpich4);
-  EXPECT_EQ(mpich.from, "MPICH");
-  expect_place(mpich, 1, 2, 1, 2);
-  EXPECT_EQ(mpich.master_address, "127.0.0.1");
-}
-
 // Its launchers start their daemons with srun, which gives the ranks SLURM's variables of a daemon.
-TEST(LaunchCaptured, MpiInAnAllocation) {
-  for (const Environment& mpi : {with(kOpenMpi4, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
-                                 with(kMpich4, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}})}) {
+TEST(Launch, MpiInAnAllocation) {
+  for (const Environment& mpi : {with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+                                 with(kMpich, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}})}) {
     const Environment ranks = with(kDaemons, mpi);
     const Launch launch = launch_in(ranks);
     expect_place(launch, 3, 4, 1, 2);
@@ -304,21 +266,20 @@ TEST(LaunchCaptured, MpiInAnAllocation) {
 }
 
 // srun --mpi=pmi2 sets PMI's variables itself, and a shell below it hands on old ones.
-TEST(LaunchCaptured, PmiOfSrunIsSrun) {
-  EXPECT_EQ(launch_in(with(kSlurm22, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).text(), launch_in(kSlurm22).text());
+TEST(Launch, PmiOfSrunIsSrun) {
+  EXPECT_EQ(launch_in(with(kSrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).text(), launch_in(kSrun).text());
 }
 
-TEST(LaunchCaptured, MpiOnSeveralMachinesNeedsAnAddress) {
-  for (const Environment& mpi :
-       {with(kOpenMpi4, {{"OMPI_COMM_WORLD_SIZE", "4"}}), with(kMpich4, {{"PMI_SIZE", "4"}})}) {
+TEST(Launch, MpiOnSeveralMachinesNeedsAnAddress) {
+  for (const Environment& mpi : {with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}}), with(kMpich, {{"PMI_SIZE", "4"}})}) {
     expect_refusal({"2 of 4 processes", "no MASTER_ADDR", "mpirun -x"}, mpi);
     EXPECT_EQ(launch_in(with(mpi, {{"MASTER_ADDR", "boss"}})).master_address, "boss");
     EXPECT_EQ(launch_in(mpi, {.master_address = "boss"}).master_address, "boss");
   }
 }
 
-TEST(LaunchCaptured, TorchrunWinsInAStepAndUnderMpi) {
-  const Launch launch = launch_in(with(with(kSlurm22, kOpenMpi4), kTorchrun));
+TEST(Launch, TorchrunWinsInAStepAndUnderMpi) {
+  const Launch launch = launch_in(with(with(kSrun, kOpenMpi), kTorchrun));
   EXPECT_EQ(launch.text(), launch_in(kTorchrun).text());
   EXPECT_EQ(launch.run_id, "night");
 }

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include "distributed/detail/rendezvous.h"
-#include "distributed/detail/store_text.h"
 
 // Ranks that find each other in a store which earlier rounds have left things in.
 
@@ -75,44 +74,6 @@ TEST(FindRound, DoesNotTakeAnEarlierOffer) {
                   used);
   expect_one_name(rounds_of(*store, {{2, 3, milliseconds(0)}, {1, 3, milliseconds(150)}, {0, 3, milliseconds(300)}}),
                   used);
-}
-
-TEST(FindRound, NamesWhoIsMissing) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::set<std::string> used;
-  expect_one_name(rounds_of(*store, {{0, 3}, {1, 3}, {2, 3}}), used);  // leaves tickets of all
-  for (const int64_t missing : {1, 2}) {
-    std::vector<std::future<Round>> found;
-    for (int64_t rank = 0; rank < 3; ++rank) {
-      if (rank == missing) continue;
-      found.push_back(std::async(std::launch::async, [&store, rank] {
-        // In which the two find each other.
-        return find_round(*store, rank, 3, std::chrono::steady_clock::now() + std::chrono::seconds(3));
-      }));
-    }
-    for (auto& round : found) {
-      const Round seen = round.get();
-      EXPECT_EQ(seen.name, "");
-      EXPECT_EQ(seen.missing, std::vector<int64_t>{missing});
-    }
-  }
-}
-
-TEST(FindRound, RefusesTwoOfOneRank) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  const auto come = [&](int64_t rank) {
-    return std::async(std::launch::async, [&store, rank] {
-      return find_round(*store, rank, 2, std::chrono::steady_clock::now() + std::chrono::seconds(60));
-    });
-  };
-  auto first = come(1);
-  while (text_at(*store, "ticket/1").empty()) std::this_thread::sleep_for(milliseconds(1));
-  auto second = come(1);
-  EXPECT_TRUE(first.get().twice);
-  auto main = come(0);
-  const std::string name = main.get().name;
-  EXPECT_FALSE(name.empty());
-  EXPECT_EQ(second.get().name, name);
 }
 
 TEST(FindRound, BeginsOnlyWithAllOfOneSize) {
