@@ -101,28 +101,6 @@ TEST(Accuracy, ReportsTargetsThatAreNoClassAtTheEnd) {
   }
 }
 
-TEST(Accuracy, IsAddedUpOverRanks) {
-  Accuracy first({.topk = {1, 2}}), second({.topk = {1, 2}}), idle({.topk = {1, 2}}), whole({.topk = {1, 2}});
-  const at::Tensor scores = at::rand({7, 4}), target = at::randint(4, {7}, at::kLong);
-  add(whole, target, scores);
-  add(first, target.slice(0, 0, 5), scores.slice(0, 0, 5));
-  add(second, target.slice(0, 5, 7), scores.slice(0, 5, 7));
-  first.sums(at::kCPU)[0].add_(second.sums(at::kCPU)[0]).add_(idle.sums(at::kCPU)[0]);
-  EXPECT_EQ(first.compute(), whole.compute());
-}
-
-TEST(Accuracy, CrossesInferenceMode) {
-  Accuracy metric;
-  const at::Tensor scores = at::tensor({0.F, 1.F}).view({1, 2});
-  {
-    const c10::InferenceMode inference;
-    add(metric, classes({1}), scores.mul(2));
-  }
-  add(metric, classes({0}), scores.clone().requires_grad_());
-  EXPECT_EQ(metric.compute().at("accuracy"), 0.5);
-  EXPECT_FALSE(metric.sums(at::kCPU)[0].requires_grad());
-}
-
 TEST(Accuracy, RefusesShapesAndTypesThatDoNotMatch) {
   Accuracy metric;
   const auto expect = [&](const at::Tensor& target, const at::Tensor& prediction, const char* part) {

@@ -86,14 +86,6 @@ TEST(IoUMetric, FollowsItsFormulas) {
       << metric.text();
 }
 
-TEST(IoUMetric, ReportsWhatIsAskedFor) {
-  EXPECT_EQ(IoUMetric({.num_classes = 2}).names(), (Names{"aAcc", "mIoU", "mAcc"}));
-  EXPECT_EQ(IoUMetric({.num_classes = 2, .iou_metrics = {"mDice", "mIoU"}}).names(),
-            (Names{"aAcc", "mDice", "mAcc", "mIoU"}));
-  EXPECT_EQ(IoUMetric({.num_classes = 2, .iou_metrics = {"mFscore"}}).names(),
-            (Names{"aAcc", "mFscore", "mPrecision", "mRecall"}));
-}
-
 TEST(IoUMetric, PutsANumberInPlaceOfNaN) {
   IoUMetric metric({.num_classes = kClasses, .nan_to_num = 0});
   add(metric, kClasses, kTarget, kPredicted);
@@ -111,30 +103,6 @@ TEST(IoUMetric, IsNaNWhereNothingCounts) {
   EXPECT_TRUE(std::isnan(metric.compute().at("mIoU")));
 }
 
-TEST(IoUMetric, WeighsRecallByBeta) {
-  IoUMetric metric({.num_classes = 2, .iou_metrics = {"mFscore"}, .beta = 2, .per_class = true});
-  add(metric, 2, {0, 0, 0, 1}, {0, 1, 1, 1});
-  const double precision = 1, recall = 1.0 / 3;
-  EXPECT_NEAR(metric.compute().at("Fscore_0"), 5 * precision * recall / (4 * precision + recall), 1e-15);
-}
-
-TEST(F1, AveragesInFourWays) {
-  F1 metric({.num_classes = kClasses,
-             .average = {"macro", "micro", "weighted", "none"},
-             .class_names = {"a", "b", "c", "d"}});
-  EXPECT_EQ(metric.names(), (Names{"f1_macro", "f1_micro", "f1_weighted", "f1_a", "f1_b", "f1_c", "f1_d"}));
-  add(metric, kClasses, kTarget, kPredicted);
-  add(metric, kClasses, {-100}, {3});
-  const MetricValues values = metric.compute();
-  EXPECT_NEAR(values.at("f1_a"), 0.8, 1e-15);
-  EXPECT_NEAR(values.at("f1_b"), 0.5, 1e-15);
-  EXPECT_EQ(values.at("f1_c"), 0);
-  EXPECT_TRUE(std::isnan(values.at("f1_d")));
-  EXPECT_NEAR(values.at("f1_macro"), 1.3 / 3, 1e-15);
-  EXPECT_NEAR(values.at("f1_micro"), 0.6, 1e-15);
-  EXPECT_NEAR(values.at("f1_weighted"), (3 * 0.8 + 2 * 0.5) / 5, 1e-15);
-}
-
 TEST(ConfusionMatrix, IsATable) {
   ConfusionMatrix metric({.num_classes = 3, .class_names = {"shirt", "coat", "bag"}});
   EXPECT_TRUE(metric.names().empty());
@@ -146,17 +114,6 @@ TEST(ConfusionMatrix, IsATable) {
             "shirt                   2     1    0\n"
             "coat                    0     1    1\n"
             "bag                     0     0    0");
-}
-
-TEST(ConfusionMatrix, GivesCellsByName) {
-  ConfusionMatrix metric({.num_classes = 3, .normalize = "true", .flatten = true});
-  add(metric, 3, {0, 0, 0, 1, 1}, {0, 0, 1, 1, 2});
-  const MetricValues values = metric.compute();
-  EXPECT_EQ(values.size(), 9U);
-  EXPECT_EQ(metric.names().at(1), "confusion_0_1");
-  EXPECT_NEAR(values.at("confusion_0_1"), 1.0 / 3, 1e-15);
-  EXPECT_EQ(values.at("confusion_1_2"), 0.5);
-  EXPECT_TRUE(std::isnan(values.at("confusion_2_2")));
 }
 
 TEST(ConfusionMatrix, ListsTheMostFrequentConfusionsOfManyClasses) {
@@ -219,15 +176,12 @@ TEST(ClassMetric, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(metric.compute().empty());
 
   expect_error<ConfigError>([] { F1({}); }, {"[F1]", "num_classes 0", "2 to"});
-  expect_error<ConfigError>([] { IoUMetric({.num_classes = 1}); }, {"[IoUMetric]", "num_classes 1"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {"mIou"}}); },
                             {"'mIou'", "did you mean 'mIoU'"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {}}); }, {"no iou_metrics"});
-  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .beta = 0}); }, {"beta is 0"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .class_names = {"a", "b"}}); }, {"2 class_names", "= 3"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 2, .class_names = {"a", "a"}}); }, {"'a' twice"});
   expect_error<ConfigError>([] { F1({.num_classes = 3, .average = {"makro"}}); }, {"'makro'", "did you mean 'macro'"});
-  expect_error<ConfigError>([] { F1({.num_classes = 3, .average = {"micro", "micro"}}); }, {"'micro' twice"});
   expect_error<ConfigError>([] { ConfusionMatrix({.num_classes = 3, .normalize = "rows"}); }, {"'rows'", "pred"});
 }
 

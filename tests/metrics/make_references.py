@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what numpy and Pillow make of random samples: FOLDER/{figures,pictures}.safetensors.
+"""Writes what numpy, Pillow and scikit-learn make of random samples: FOLDER/{figures,pictures,classes}.safetensors.
 
-usage: make_references.py FOLDER        figures by their definitions, written apart from duet's; pictures by Pillow
+usage: make_references.py FOLDER        figures by their definitions, written apart from duet's; pictures by Pillow; classes by
+                                        scikit-learn, where this Python has it
 """
 
+import importlib.util
 import pathlib
 import sys
 
@@ -51,6 +53,8 @@ def average_precision(scores, positive):
 
 
 def over_classes(figure, scores, targets):
+    if targets.ndim == 2:  # labels: scores are compared as they are
+        return float(np.mean([figure(scores[:, k], targets[:, k] == 1) for k in range(scores.shape[1])]))
     if scores.shape[1] == 1:
         return figure(scores[:, 0], targets == 1)
     shares = softmax(scores)
@@ -78,6 +82,15 @@ def figures():
         found |= {f"{number}.scores": torch.tensor(scores), f"{number}.targets": torch.tensor(targets),
                   f"{number}.values": torch.tensor(values, dtype=torch.float64)}
     return found
+
+
+def labels():
+    """Several of which each sample may have."""
+    random = np.random.default_rng(9)
+    scores, targets = random.normal(size=(60, 4)), random.integers(0, 2, (60, 4))
+    values = [over_classes(auroc, scores, targets), over_classes(average_precision, scores, targets)]
+    return {"labels.scores": torch.tensor(scores), "labels.targets": torch.tensor(targets),
+            "labels.values": torch.tensor(values, dtype=torch.float64)}
 
 
 def mixed_bits(x):
@@ -125,8 +138,12 @@ def pictures():
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    write_safetensors(folder / "figures.safetensors", figures())
+    write_safetensors(folder / "figures.safetensors", figures() | labels())
     write_safetensors(folder / "pictures.safetensors", pictures())
+    if importlib.util.find_spec("sklearn") is not None:
+        import class_references
+
+        write_safetensors(folder / "classes.safetensors", dict(class_references.references()))
 
 
 if __name__ == "__main__":

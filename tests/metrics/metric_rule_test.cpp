@@ -37,11 +37,5 @@ TEST(MetricRule, RefusesToGuess) {
   expect_error<ConfigError>([] { less(""); }, {"''"});
 }
 
-TEST(MetricRule, IsWhatTheUserSays) {
-  EXPECT_TRUE(less("score", "less"));
-  EXPECT_FALSE(less("loss", "greater"));
-  expect_error<ConfigError>([] { less("loss", "more"); }, {"rule 'more'", "'greater' or 'less'"});
-}
-
 }  // namespace
 }  // namespace duet

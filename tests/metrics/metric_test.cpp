@@ -23,15 +23,6 @@ TEST(MeanLoss, IsWeighted) {
   EXPECT_DOUBLE_EQ(metric.compute().at("loss"), 5.0);
 }
 
-TEST(MeanLoss, EqualsTheMeanOverAllSamplesOfUnevenBatches) {
-  const at::Tensor losses = at::rand({10}, at::kDouble);
-  MeanLoss metric;
-  for (const auto& [from, to] : {std::pair{0, 4}, {4, 8}, {8, 10}}) {
-    metric.add({}, {{"loss", losses.slice(0, from, to).mean()}}, to - from);
-  }
-  EXPECT_NEAR(metric.compute().at("loss"), losses.mean().item<double>(), 1e-15);
-}
-
 TEST(MeanLoss, LeavesOutABatchWithoutWeight) {
   MeanLoss metric;
   metric.add({}, {{"loss", at::scalar_tensor(NAN)}}, 0);

@@ -21,66 +21,7 @@ double of(M metric, const at::Tensor& prediction, const at::Tensor& target) {
   return values.begin()->second;
 }
 
-// By the definition: the share of pairs of a positive and a negative in the right order, ties half.
-double pairs_in_order(const at::Tensor& scores, const at::Tensor& positive) {
-  const at::Tensor up = scores.masked_select(positive).unsqueeze(1);
-  const at::Tensor down = scores.masked_select(positive.logical_not()).unsqueeze(0);
-  return (up.gt(down).to(at::kDouble) + up.eq(down).to(at::kDouble) / 2).mean().item<double>();
-}
-
-// By the definition: at each distinct threshold precision times the gain in recall.
-double precision_by_recall(const at::Tensor& scores, const at::Tensor& positive) {
-  const auto all = positive.sum().item<double>();
-  double sum = 0, before = 0;
-  const at::Tensor thresholds = std::get<0>(at::_unique(scores)).flip(0);
-  for (int64_t i = 0; i < thresholds.numel(); ++i) {
-    const at::Tensor taken = scores.ge(thresholds[i]);
-    const auto right = taken.logical_and(positive).sum().item<double>();
-    sum += (right - before) / all * (right / taken.sum().item<double>());
-    before = right;
-  }
-  return sum;
-}
-
-TEST(RankingMetric, EqualsTheDefinitionsWithTies) {
-  at::manual_seed(3);
-  for (int round = 0; round < 20; ++round) {
-    const at::Tensor scores = at::randint(-4, 5, {60}).to(at::kFloat) / 2;  // many ties
-    const at::Tensor target = at::randint(0, 2, {60}, at::kLong);
-    const at::Tensor positive = target.eq(1);
-    EXPECT_NEAR(of(Auroc(), scores, target), pairs_in_order(scores, positive), 1e-12);
-    EXPECT_NEAR(of(AveragePrecision(), scores.unsqueeze(1), target), precision_by_recall(scores, positive), 1e-12);
-  }
-}
-
-TEST(RankingMetric, OfSeveralClassesIsTheMeanOfOneAgainstTheOthers) {
-  at::manual_seed(4);
-  const at::Tensor logits = at::randn({50, 4}), target = at::randint(0, 3, {50}, at::kLong);  // class 3 does not occur
-  const at::Tensor scores = at::softmax(logits.to(at::kDouble), 1);
-  double order = 0, precision = 0;
-  for (int64_t one = 0; one < 3; ++one) {
-    order += pairs_in_order(scores.select(1, one), target.eq(one)) / 3;
-    precision += precision_by_recall(scores.select(1, one), target.eq(one)) / 3;
-  }
-  EXPECT_NEAR(of(Auroc({.num_classes = 4}), logits, target), order, 1e-12);
-  EXPECT_NEAR(of(AveragePrecision({.num_classes = 4}), logits, target), precision, 1e-12);
-}
-
-// scikit-learn's average="macro". Its scores are compared as they are: a softmax would mix the classes.
-TEST(RankingMetric, OfSeveralLabelsIsTheMeanOverThem) {
-  at::manual_seed(9);
-  const at::Tensor logits = at::randn({60, 4}, at::kDouble), labels = at::randint(0, 2, {60, 4}, at::kLong);
-  double order = 0, precision = 0;
-  for (int64_t one = 0; one < 4; ++one) {
-    order += pairs_in_order(logits.select(1, one), labels.select(1, one).eq(1)) / 4;
-    precision += precision_by_recall(logits.select(1, one), labels.select(1, one).eq(1)) / 4;
-  }
-  for (const at::ScalarType type : {at::kLong, at::kFloat, at::kBool}) {
-    EXPECT_NEAR(of(Auroc({.num_classes = 4}), logits, labels.to(type)), order, 1e-12);
-    EXPECT_NEAR(of(AveragePrecision({.num_classes = 4}), logits, labels.to(type)), precision, 1e-12);
-  }
-}
-
+// What it comes to is held against numpy in reference_test.cpp.
 TEST(RankingMetric, KeepsNothingOfMemoryThatIsWrittenAgain) {
   Auroc metric;
   const at::Tensor scores = at::tensor({1.0, 0.0}, at::kDouble), target = at::tensor({1, 0}, at::kLong);

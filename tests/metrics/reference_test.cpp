@@ -1,6 +1,4 @@
 // Figures against numpy's, pictures against Pillow's: make_references.py writes them right before.
-#include <cmath>
-#include <filesystem>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -47,6 +45,18 @@ TEST_F(References, RankingAndCalibrationEqualNumpys) {
     EXPECT_NEAR(of(AveragePrecision({.num_classes = classes}), scores, targets), expected(1), 1e-12) << number;
     EXPECT_NEAR(of(CalibrationError(), scores, targets), expected(2), 1e-12) << number;
     EXPECT_NEAR(of(CalibrationError({.bins = 4}), scores, targets), expected(3), 1e-12) << number;
+  }
+}
+
+// As scikit-learn's average="macro" has them.
+TEST_F(References, RankingOfSeveralLabelsEqualsNumpys) {
+  const StateDict references = read("figures.safetensors").part("labels");
+  if (references.tensors().empty()) GTEST_SKIP() << testing::no_reference("figures", "metrics/make_references.py");
+  const at::Tensor scores = references.tensor("scores"), values = references.tensor("values");
+  for (const at::ScalarType type : {at::kLong, at::kFloat, at::kBool}) {
+    const at::Tensor targets = references.tensor("targets").to(type);
+    EXPECT_NEAR(of(Auroc({.num_classes = 4}), scores, targets), values[0].item<double>(), 1e-12) << type;
+    EXPECT_NEAR(of(AveragePrecision({.num_classes = 4}), scores, targets), values[1].item<double>(), 1e-12) << type;
   }
 }
 
