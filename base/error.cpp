@@ -5,7 +5,7 @@
 namespace duet {
 
 Error::Error(const std::string& message, int exit_code)
-    : std::runtime_error(harmless_text(in_callers_words(message))), exit_code_(exit_code) {}
+    : std::runtime_error(escape_control_chars(in_callers_words(message))), exit_code_(exit_code) {}
 
 DataError::DataError(const std::string& message) : Error(one_line(message, std::string::npos), 3) {}
 

@@ -39,7 +39,7 @@ spdlog::level::level_enum level_of(LogLevel level) {
 }  // namespace
 
 void log(LogLevel level, std::string_view message) {
-  logger().log(level_of(level), prefix() + harmless_text(in_callers_words(std::string(message))));
+  logger().log(level_of(level), prefix() + escape_control_chars(in_callers_words(std::string(message))));
 }
 
 void set_log_prefix(std::string_view text) { prefix() = text; }

@@ -42,7 +42,7 @@ class TimedCommunicator : public Communicator {
   explicit TimedCommunicator(std::shared_ptr<Communicator> inner) : inner_(std::move(inner)) {}
   int64_t rank() const override { return inner_->rank(); }
   int64_t world_size() const override { return inner_->world_size(); }
-  bool is_alone() const override { return inner_->is_alone(); }
+  bool is_single() const override { return inner_->is_single(); }
   using Communicator::broadcast;
   std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override {
     return inner_->all_gather(numbers);
@@ -101,7 +101,7 @@ Figures measure_trainer(const Case& c, const Size& size, const Launch& launch) {
     waits.push_back(ranks->waited - waited);
   }
   Figures figures{median(steps), median(waits)};
-  if (!ranks->is_alone()) {
+  if (!ranks->is_single()) {
     figures.bytes = static_cast<double>(ranks->bytes_started() - bytes_before) / static_cast<double>(size.steps);
     figures.theory = 8 + 8 * static_cast<double>(trainer->result().log.size());
     for (const auto& [name, tensor] : trainer->task().named_parameters())

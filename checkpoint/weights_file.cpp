@@ -216,7 +216,7 @@ StateDict read_weights(const WeightsSource& source) {
   return weights;
 }
 
-std::map<std::string, std::string> further_names(const StateDict& weights) {
+std::map<std::string, std::string> aliases_of(const StateDict& weights) {
   using Place = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
   std::map<Place, std::string> known;
   std::map<std::string, std::string> further;
@@ -233,7 +233,7 @@ namespace {
 
 // As Python's save_model writes tied tensors.
 void write_each_once(const std::string& path, const StateDict& weights) {
-  std::map<std::string, std::string> metadata = further_names(weights);
+  std::map<std::string, std::string> metadata = aliases_of(weights);
   NamedTensors tensors;
   for (const auto& [name, tensor] : weights.tensors()) {
     if (!metadata.contains(name)) tensors.emplace_back(name, tensor);

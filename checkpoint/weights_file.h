@@ -35,7 +35,7 @@ StateDict read_weights(const WeightsSource& source);
 
 // Of tensors with several names (tied weights: all of the same memory): every further name, and the first in
 // alphabetical order.
-std::map<std::string, std::string> further_names(const StateDict& weights);
+std::map<std::string, std::string> aliases_of(const StateDict& weights);
 
 // Writes what Python reads, under a temporary name that is then renamed: "*.safetensors", in which a tied tensor has
 // its first name and the metadata the others; or for torch.load "*.pt", "*.pth" or "*.bin", under all of its names.

@@ -81,8 +81,8 @@ std::vector<TypeKind> type_kinds() {
   TypeKind& schedules = kinds.back();
   const std::vector<std::string> ours = builtin_schedules(false);
   schedules.types.insert(schedules.types.begin(), ours.begin(), ours.end());
-  schedules.further_names = builtin_schedules();
-  std::erase_if(schedules.further_names,
+  schedules.other_spellings = builtin_schedules();
+  std::erase_if(schedules.other_spellings,
                 [&](const std::string& name) { return std::find(ours.begin(), ours.end(), name) != ours.end(); });
   std::erase_if(kinds, [](const TypeKind& kind) { return kind.types.empty(); });  // those that only programs add to
   return kinds;

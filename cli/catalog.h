@@ -10,10 +10,10 @@ namespace duet {
 
 // One kind of what a config calls by `type`.
 struct TypeKind {
-  std::string name;                          // "optimizer"
-  std::string section;                       // where a config names one: "optim_wrapper.optimizer"
-  std::vector<std::string> types{};          // registered names
-  std::vector<std::string> further_names{};  // other spellings, which lists leave out
+  std::string name;                            // "optimizer"
+  std::string section;                         // where a config names one: "optim_wrapper.optimizer"
+  std::vector<std::string> types{};            // registered names
+  std::vector<std::string> other_spellings{};  // other spellings, which lists leave out
 };
 
 std::vector<TypeKind> type_kinds();

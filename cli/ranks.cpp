@@ -61,7 +61,7 @@ void tell_others(const Launch& launch, const std::exception_ptr& error) {
   const ConnectOptions options;
   const auto told = std::async(std::launch::async, [&] { fail_to_connect(launch, error, options); });
   if (told.wait_for(std::chrono::seconds(2)) == std::future_status::ready) return;
-  std::cerr << prefix() << harmless_text(failure_of(error).text)
+  std::cerr << prefix() << escape_control_chars(failure_of(error).text)
             << "\n(waiting for the other ranks to tell them, at most " << options.start_timeout << " s)" << std::endl;
 }
 

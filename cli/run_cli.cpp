@@ -258,7 +258,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 int report_error(const std::string& text, int code) {
   std::cout.flush();
   // In one piece: other ranks may write at the same moment.
-  std::cerr << "error: " + rank_prefix() + harmless_text(text) + "\n" << std::flush;
+  std::cerr << "error: " + rank_prefix() + escape_control_chars(text) + "\n" << std::flush;
   write_error_file(rank_prefix() + text);
   return code;
 }

@@ -72,10 +72,10 @@ class ScriptTask : public Task {
     check_options(options_);
   }
 
-  NamedTensors named_parameters() const override { return each_once(items_of(module_.named_parameters())); }
-  NamedTensors named_buffers() const override { return each_once(items_of(module_.named_buffers())); }
+  NamedTensors named_parameters() const override { return deduplicated(items_of(module_.named_parameters())); }
+  NamedTensors named_buffers() const override { return deduplicated(items_of(module_.named_buffers())); }
   std::map<std::string, std::string> tied_names() const override {
-    return further_names(items_of(module_.named_parameters()), items_of(module_.named_buffers()));
+    return aliases_of(items_of(module_.named_parameters()), items_of(module_.named_buffers()));
   }
   void train(bool on) override {
     module_.train(on);

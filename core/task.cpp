@@ -45,16 +45,16 @@ class FirstNames {
 
 }  // namespace
 
-NamedTensors each_once(NamedTensors items) {
+NamedTensors deduplicated(NamedTensors items) {
   FirstNames first;
   std::erase_if(items, [&](const auto& item) { return first.of(item.first, item.second) != item.first; });
   return items;
 }
 
-std::map<std::string, std::string> further_names(const NamedTensors& parameters, const NamedTensors& buffers) {
+std::map<std::string, std::string> aliases_of(const NamedTensors& parameters, const NamedTensors& buffers) {
   std::map<std::string, std::string> further;
   for (const NamedTensors* items : {&parameters, &buffers}) {
-    FirstNames first;  // a list each, as in each_once()
+    FirstNames first;  // a list each, as in deduplicated()
     for (const auto& [name, tensor] : *items) {
       const std::string& own = first.of(name, tensor);
       if (own != name) further.emplace(name, own);

@@ -68,10 +68,10 @@ class Task : public ModelInfo {
 // the first, as named_parameters(remove_duplicate=True) does in Python.
 
 // The items without those whose tensor has come before under another name.
-NamedTensors each_once(NamedTensors items);
+NamedTensors deduplicated(NamedTensors items);
 
-// Every name that each_once() leaves out of either, and the one under which it gives that tensor.
-std::map<std::string, std::string> further_names(const NamedTensors& parameters, const NamedTensors& buffers);
+// Every name that deduplicated() leaves out of either, and the one under which it gives that tensor.
+std::map<std::string, std::string> aliases_of(const NamedTensors& parameters, const NamedTensors& buffers);
 
 // How many elements of `target` the mean in at::cross_entropy_loss is taken over: class indices but for `ignore_index`,
 // and all elements of anything else. Waits for the device where `target` is not on the host.
@@ -88,7 +88,7 @@ NamedTensors all_items_of(const Dict& dict) {
 // The same, every tensor once.
 template <class Dict>
 NamedTensors items_of(const Dict& dict) {
-  return each_once(all_items_of(dict));
+  return deduplicated(all_items_of(dict));
 }
 
 // A Task over a torch::nn::Module of the user's own type. Written as a template so that this header needs
@@ -115,7 +115,7 @@ class ModuleTask : public Task {
   NamedTensors named_parameters() const override { return items_of(module_->named_parameters()); }
   NamedTensors named_buffers() const override { return items_of(module_->named_buffers()); }
   std::map<std::string, std::string> tied_names() const override {
-    return further_names(all_items_of(module_->named_parameters()), all_items_of(module_->named_buffers()));
+    return aliases_of(all_items_of(module_->named_parameters()), all_items_of(module_->named_buffers()));
   }
   void train(bool on) override {
     module_->train(on);

@@ -162,7 +162,7 @@ BaseTrainer::Turn BaseTrainer::next_step(DataSource& data, MicroBatches& micro_b
   control.look();
   bool stops = !control.stop_reason.empty();
   const int64_t count = epochs_->next_micro_batches();
-  const bool may_go_back = !ranks_->is_alone() || (count > 1 && !control.watchers.empty());
+  const bool may_go_back = !ranks_->is_single() || (count > 1 && !control.watchers.empty());
   const StateDict before = may_go_back ? data.state_dict() : StateDict();
   if (!stops) {
     std::optional<MicroBatches> all = reader_->read(data, count, context_.progress.step, control);
@@ -171,7 +171,7 @@ BaseTrainer::Turn BaseTrainer::next_step(DataSource& data, MicroBatches& micro_b
     context_.step.data_seconds = reader_->seconds();
   }
   // Alone, what was read before a stop came is still trained on.
-  const StepDecision decision = ranks_->before_step(micro_batches, /*stops_count=*/stops || !ranks_->is_alone());
+  const StepDecision decision = ranks_->before_step(micro_batches, /*stops_count=*/stops || !ranks_->is_single());
   if (decision.stopping_rank < 0) return decision.has_data ? Turn::kStep : Turn::kExhausted;
   if (!before.empty()) data.load_state_dict(before);
   return Turn::kStop;
@@ -289,12 +289,12 @@ const StepResult& BaseTrainer::step(const Batch& batch) {
 
 const StepResult& BaseTrainer::step(std::vector<Batch> batches) {
   require<DataError>(!batches.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
-  const std::exception_ptr error = caught([&] { step_in_own_loop(std::move(batches)); });
+  const std::exception_ptr error = caught([&] { manual_step(std::move(batches)); });
   if (error) std::rethrow_exception(close_run(error));
   return result_;
 }
 
-void BaseTrainer::step_in_own_loop(std::vector<Batch> batches) {
+void BaseTrainer::manual_step(std::vector<Batch> batches) {
   if (run_ == Run::kClosed) {
     epochs_->forget();
     open_run();
@@ -311,7 +311,7 @@ void BaseTrainer::step_in_own_loop(std::vector<Batch> batches) {
 StepExplanation BaseTrainer::explain(const Batch& batch) { return explain(std::vector<Batch>(1, batch)); }
 
 StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
-  require<ConfigError>(ranks_->is_alone(),
+  require<ConfigError>(ranks_->is_single(),
                        "[BaseTrainer] explain() found several ranks, expected one process; start the program without "
                        "a launcher");
   const MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);

@@ -229,7 +229,7 @@ class BaseTrainer : public Stateful {
   bool roll_back_if_asked();
   Turn next_step(DataSource& data, MicroBatches& micro_batches);
   void run_step(const MicroBatches& micro_batches);
-  void step_in_own_loop(std::vector<Batch> batches);
+  void manual_step(std::vector<Batch> batches);
   bool validation_is_due(bool epoch_ends) const;
   bool validate_if_due(const NamedSources& validation, bool epoch_ends);  // the same, as a save may ask for it
   void settle();

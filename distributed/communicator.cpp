@@ -113,7 +113,7 @@ class OneProcess : public Communicator {
  public:
   int64_t rank() const override { return 0; }
   int64_t world_size() const override { return 1; }
-  bool is_alone() const override { return true; }
+  bool is_single() const override { return true; }
   std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override { return {numbers}; }
   std::vector<std::string> all_gather(const std::string& bytes) override { return {bytes}; }
   std::string broadcast(const std::string& bytes, int64_t /*root*/) override { return bytes; }

@@ -29,7 +29,7 @@ class Communicator {
   virtual int64_t world_size() const = 0;
   bool is_main() const { return rank() == 0; }
   // Whether there is nobody to sum with, agree with or wait for: see one_process().
-  virtual bool is_alone() const { return false; }
+  virtual bool is_single() const { return false; }
   // What the tensors of sums and broadcasts lie on.
   virtual at::Device device() const { return at::kCPU; }
 

@@ -164,7 +164,7 @@ void DistributedOptions::validate() const {
 
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options) {
   check_options(options);
-  if (launch.world_size <= 1 && !options.also_alone) return one_process();
+  if (launch.world_size <= 1 && !options.force_collectives) return one_process();
   ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
   GroupStore group = join_group(launch, device, timeout);
@@ -202,7 +202,7 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGrou
                                       const ConnectOptions& options) {
   check_options(options);
   require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
-  if (group->getSize() <= 1 && !options.also_alone) return one_process();
+  if (group->getSize() <= 1 && !options.force_collectives) return one_process();
   ignore_broken_pipes();
   try {
     return std::make_shared<C10dCommunicator>(group->getBackend(c10::DeviceType::CPU), group->getBackend(device.type()),

@@ -50,7 +50,7 @@ struct ConnectOptions {
   double start_timeout = 300;  // seconds that a call may wait for other ranks until the first step is through
   double timeout = 120;        // and from then on
   // A world of one gets a communicator that pays for its collectives: to try them, and their capture, alone.
-  bool also_alone = false;
+  bool force_collectives = false;
 
   static const OptionFields& fields();
 };

@@ -32,7 +32,7 @@ const TrainerOptions& step_alone(const TrainerOptions& options) {
   refuse(options.loop.accumulate != 1, "accumulate", "call the step with a list of micro-batches");
   const std::string of_loop = first_changed(options.loop), of_ranks = first_changed(options.distributed);
   refuse(!of_loop.empty(), of_loop, "the loop is yours");
-  refuse(!options.distributed.communicator->is_alone(), "several ranks", "train with a GraphTrainer");
+  refuse(!options.distributed.communicator->is_single(), "several ranks", "train with a GraphTrainer");
   refuse(!of_ranks.empty(), of_ranks, "a step knows of no other ranks: train with a GraphTrainer");
   return options;
 }

@@ -66,7 +66,7 @@ std::string one_line(std::string_view text, std::size_t most) {
   return line;
 }
 
-std::string harmless_text(std::string_view text) {
+std::string escape_control_chars(std::string_view text) {
   std::string lines;
   while (!text.empty()) {
     if (text.front() == '\n' || text.front() == '\t') {

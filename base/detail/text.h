@@ -36,7 +36,7 @@ std::string known_and_nearest(std::string_view word, const std::vector<std::stri
 std::string one_line(std::string_view text, std::size_t most = 1000);
 
 // The same for a message of several lines: their ends and tabs stay, and nothing is left out.
-std::string harmless_text(std::string_view text);
+std::string escape_control_chars(std::string_view text);
 
 // All of `text` as a number, in digits as C++ writes them; nothing if it is none or has no room in the type.
 template <class Number>

@@ -105,7 +105,7 @@ int export_command(const Arguments& arguments) {
   check_writable(arguments.json);
   const StateDict weights = read_weights({.path = arguments.checkpoint, .which = arguments.weights});
   write_weights(arguments.file, weights);
-  const FurtherNames tied = further_names(weights);
+  const FurtherNames tied = aliases_of(weights);
   write_json(arguments.json, to_json(arguments, weights, tied));
   std::cout << "wrote " << count_text(weights, tied) << " ("
             << readable_bytes(static_cast<int64_t>(std::filesystem::file_size(arguments.file))) << ") to "

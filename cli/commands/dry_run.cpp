@@ -78,7 +78,7 @@ void predict(const RunConfig& config, BaseTrainer& trained) {
 
 // Before the first step of a run in graph mode, when hooks are ready for it.
 void explain_at_start(const RunConfig& config, BaseTrainer& trainer) {
-  if (config.mode != "graph" || !config.communicator().is_alone()) return;
+  if (config.mode != "graph" || !config.communicator().is_single()) return;
   const auto explain = [&config, &trainer, done = false](TrainContext& at) mutable {
     if (std::exchange(done, true)) return;
     const StepExplanation explanation = trainer.explain(at.step.micro_batches->batches);

@@ -90,10 +90,10 @@ bool print_types(const std::string& topic) {
   for (const TypeKind& kind : type_kinds()) {
     if (kind.name == topic || kind.section == topic) {
       std::cout << kind.name << ", a type of " << kind.section << ": " << join(kind.types) << "\n";
-      if (!kind.further_names.empty()) std::cout << "  each also with LR, Momentum or ParamScheduler at the end\n";
+      if (!kind.other_spellings.empty()) std::cout << "  each also with LR, Momentum or ParamScheduler at the end\n";
       found = true;
     }
-    if (!holds(kind.types, topic) && !holds(kind.further_names, topic)) continue;
+    if (!holds(kind.types, topic) && !holds(kind.other_spellings, topic)) continue;
     const AnyOptions* options = options_of(kind.name, topic);
     Rows rows;
     for (const ConfigKey& key : keys_of_type(kind, topic)) rows.push_back(row_of(key.path, key));

@@ -222,7 +222,7 @@ void write_type(std::ostream& out, const TypeKind& kind, const std::string& type
 
 void write_kind(std::ostream& out, const TypeKind& kind) {
   out << "\n# Types: " << kind.name << "\n\nWhat `type` under " << code(kind.section) << " may be.\n";
-  if (!kind.further_names.empty()) {
+  if (!kind.other_spellings.empty()) {
     out << "Each is also known with LR, Momentum or ParamScheduler at the end of its name.\n";
   }
   for (const std::string& type : kind.types) write_type(out, kind, type);

@@ -74,7 +74,7 @@ struct SetAside {
 
 // Among this run's checkpoints, those of an earlier and longer one would be taken for the newest.
 // Returns where they are then.
-std::string set_aside(const std::string& root) {
+std::string archive_checkpoints(const std::string& root) {
   const std::string aside = CheckpointStore::place_aside(root);
   try {
     file_io::rename(root, aside);
@@ -124,7 +124,7 @@ void set_later_ones_aside(const std::string& root, int64_t step) {
 }
 
 // What --resume means here: a run that its launcher has started anew goes on from what it has saved.
-std::string resume_wish(const RunConfig& config, const std::string& resume) {
+std::string resolve_resume_flag(const RunConfig& config, const std::string& resume) {
   const std::string wish = resume.empty() ? "none" : resume;
   if (resume == "none" || wish == "auto" || !is_of_this_launch(config)) return wish;
   log_info(c10::str("run '", config.launch.run_id, "' of ", config.launch.from, " is started anew (restart ",
@@ -160,7 +160,7 @@ ResumePlan plan_resume(const RunConfig& config, const Arguments& arguments) {
   check_same_option(config.communicator(), "--hyper-parameters", arguments.hyper_parameters);
   ResumePlan plan;
   std::istringstream lines(from_main(config.communicator(), [&] {
-    plan.from = resume_wish(config, arguments.resume);
+    plan.from = resolve_resume_flag(config, arguments.resume);
     const std::string path = checkpoint_to_resume(config, plan.from);
     std::string names;
     static_cast<void>(caught([&] {  // why one cannot be read the load will say
@@ -187,7 +187,7 @@ void settle_resumed(const RunConfig& config, const std::string& from, const std:
     if (parent == root) {
       set_later_ones_aside(checkpoint_root(config), trainer.progress().step);
     } else {
-      set_aside(checkpoint_root(config));
+      archive_checkpoints(checkpoint_root(config));
     }
   }
   if (config.load_from) {
@@ -228,7 +228,7 @@ bool resume(RunConfig& config, const Arguments& arguments, const ResumePlan& pla
   return true;
 }
 
-void introduce(const RunConfig& config, Run& run) {
+void fill_run_identity(const RunConfig& config, Run& run) {
   RunIdentity& identity = run.trainer->identity();
   identity.config = flat_config(config.root);
   identity.launch = launch_name(config.launch);
@@ -244,7 +244,7 @@ SetAside start_anew(const RunConfig& config, BaseTrainer& trainer) {
   SetAside earlier;
   run_on_main(config.communicator(), [&] {
     const std::string root = checkpoint_root(config);
-    if (!CheckpointStore(root).list().empty()) earlier = {root, set_aside(root)};
+    if (!CheckpointStore(root).list().empty()) earlier = {root, archive_checkpoints(root)};
   });
   return earlier;
 }
@@ -325,7 +325,7 @@ void add_train_hooks(const Arguments& arguments, const RunConfig& config, Run& r
 int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& config, Run& run) {
   Communicator& ranks = config.communicator();
   SetAside earlier;
-  introduce(config, run);
+  fill_run_identity(config, run);
   const bool resumed = resume(config, arguments, plan, run);
   if (!resumed) earlier = start_anew(config, *run.trainer);
   run.trainer->identity().config = flat_config(config.root);  // with what the checkpoint has decided

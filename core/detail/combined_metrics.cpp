@@ -77,7 +77,7 @@ void sum_over_ranks(const std::vector<Metric*>& metrics, Communicator& ranks, at
 }  // namespace
 
 void combine_over_ranks(const std::vector<Metric*>& metrics, Communicator& ranks, at::Device device) {
-  if (ranks.is_alone()) return;  // sums() moves its tensors to the device
+  if (ranks.is_single()) return;  // sums() moves its tensors to the device
   gather_rows(metrics, ranks);
   sum_over_ranks(metrics, ranks, device);
 }

@@ -34,7 +34,7 @@ StepDecision RankSync::exchange(StepReport report) {
   report.stops = !context_.control.stop_reason.empty();
   report.stop_outcome = context_.control.stop_outcome;
   report.proposes_save = context_.control.save_proposed;
-  return is_alone() ? decide({&report, 1}) : decide(ranks_.gather(report));
+  return is_single() ? decide({&report, 1}) : decide(ranks_.gather(report));
 }
 
 StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
@@ -100,7 +100,7 @@ void RankSync::adopt_stop(const StepDecision& decision) {
 }
 
 void RankSync::agree_on_stop() {
-  if (stop_agreed_ || is_alone()) return;
+  if (stop_agreed_ || is_single()) return;
   const StepDecision decision = exchange(report_at(SyncPlace::kBetweenSteps));
   if (decision.stopping_rank >= 0) adopt_stop(decision);
 }
@@ -157,7 +157,7 @@ void check_parts(const std::vector<std::string>& parts, const std::string& what)
 }  // namespace
 
 void RankSync::check_data(const DataSource& data, const std::string& what) {
-  if (is_alone()) return;
+  if (is_single()) return;
   exchange(report_at(SyncPlace::kBeforeData));
   const std::optional<DataShard> own = data.shard();
   std::vector<std::string> parts = ranks_.all_gather(own ? part(own->rank, own->world_size) : kNotShared);
@@ -187,7 +187,7 @@ void RankSync::warn_of_same_batches(const MicroBatches& own) {
 }
 
 void RankSync::end_run() {
-  if (is_alone()) return;
+  if (is_single()) return;
   ranks_.set_patient(true);
   report("end");
   ranks_.barrier();

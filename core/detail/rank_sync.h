@@ -50,7 +50,7 @@ class RankSync {
   RankSync(TrainStep& step, TrainContext& context);
 
   bool is_main() const { return ranks_.is_main(); }
-  bool is_alone() const { return ranks_.is_alone(); }
+  bool is_single() const { return ranks_.is_single(); }
   // What this rank does now, for the others' message if they lose it.
   void report(const char* phase) { ranks_.report(context_.progress.step, phase); }
   // Throws ConfigError if the ranks are at different places.
@@ -60,7 +60,7 @@ class RankSync {
   StepDecision before_step(MicroBatches& own, bool stops_count);
   // Between steps: all stop for the first rank that wants to, and for its reason.
   void agree_on_stop();
-  bool all_stop() const { return stop_agreed_ || (is_alone() && !context_.control.stop_reason.empty()); }
+  bool all_stop() const { return stop_agreed_ || (is_single() && !context_.control.stop_reason.empty()); }
   // The path that all ranks can take.
   StepPath common_path(StepPath own, bool ranks_need_same_path);
   // The run begins: longer waits are allowed until the first step is through.

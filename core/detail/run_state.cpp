@@ -194,7 +194,7 @@ StateDict new_random_state(const StateDict& saved, int64_t rank) {
 }  // namespace
 
 void add_rank_state(StateDict& state, Task& task, Communicator& ranks) {
-  if (ranks.is_alone()) return;
+  if (ranks.is_single()) return;
   StateDict own;
   own.put("random", random_state());
   own.put("buffers", unlike_main(buffers_in(state, task), ranks));
@@ -307,7 +307,7 @@ LoadedCheckpoint read_rollback(const TrainContext& context) {
   }
 }
 
-std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveWishes& wishes) {
+std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options) {
   const StateDict state = context.checkpoint_state();
   std::string path;
   run_on_main(*context.communicator, [&] {
@@ -315,8 +315,8 @@ std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const
     const std::string folder = std::filesystem::weakly_canonical(store.root()).string();
     if (!branch.folders.contains(folder)) store.go_on_from(branch.step);
     store.set_identity(context.identity);
-    const auto save = wishes.in_background ? &CheckpointStore::save_in_background : &CheckpointStore::save;
-    path = (store.*save)(context.progress.step, state, wishes.keep, wishes.best);
+    const auto save = options.in_background ? &CheckpointStore::save_in_background : &CheckpointStore::save;
+    path = (store.*save)(context.progress.step, state, options.keep, options.best);
   });
   path = context.communicator->broadcast(path);
   context.branch.folders.insert(std::filesystem::weakly_canonical(path).parent_path().string());  // on every rank

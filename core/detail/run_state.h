@@ -79,7 +79,7 @@ LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path);
 LoadedCheckpoint read_rollback(const TrainContext& context);
 
 // How a checkpoint is to be saved, see CheckpointStore.
-struct SaveWishes {
+struct SaveOptions {
   std::vector<std::string> keep{};
   std::vector<std::string> best{};
   bool in_background = false;
@@ -87,7 +87,7 @@ struct SaveWishes {
 
 // Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
 // an error of one, CheckpointError or SaveRefused, is thrown on all.
-std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveWishes& wishes = {});
+std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options = {});
 // Marks the checkpoints that the run has saved since the last step that is sound.
 void mark_suspects(const CheckpointBranch& branch, const DoubtError& error);
 // What `run` returns, and throws; they are marked if that is doubt.

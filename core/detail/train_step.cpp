@@ -71,7 +71,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   lays_out_ = clips || !only_stepped || (kind != nullptr && kind->fused && !kind->takes_any_layout);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   kept_verdict_ = {at::ones_like(failed_), at::zeros_like(failed_), {}};
-  if (!communicator().is_alone()) {
+  if (!communicator().is_single()) {
     NamedTensors all = task_->named_parameters();
     for (auto& buffer : task_->named_buffers()) all.push_back(std::move(buffer));
     make_same_model(all, communicator());

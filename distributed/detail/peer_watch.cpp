@@ -86,7 +86,7 @@ struct PeerWatch::Shared {
   int64_t next() const { return (rank + 1) % world_size; }
 
   // What a round is for.
-  struct Wishes {
+  struct PollRequest {
     std::string proposal;
     std::vector<int64_t> peers;  // to read
     bool all = false;            // these are all
@@ -116,42 +116,42 @@ struct PeerWatch::Shared {
       lock.lock();
     } catch (const std::exception&) {
       if (!lock.owns_lock()) lock.lock();
-      outwait_lost_store(lock);
+      wait_for_store(lock);
     }
     done = true;
     changed.notify_all();
   }
 
   void round() {
-    say_progress();
-    const Wishes wishes = wishes_now();
+    publish_heartbeat();
+    const PollRequest request = next_poll();
     std::vector<std::string> keys = {kFailure};
-    for (const int64_t peer : wishes.peers) keys.push_back(progress_key(peer));
+    for (const int64_t peer : request.peers) keys.push_back(progress_key(peer));
     const std::vector<std::string> texts = texts_at(*store, keys);
     std::string said = texts.front();
-    if (said.empty() && !wishes.proposal.empty()) {
-      said = text_of(store->compareSet(kFailure, {}, bytes_of(wishes.proposal)));
+    if (said.empty() && !request.proposal.empty()) {
+      said = text_of(store->compareSet(kFailure, {}, bytes_of(request.proposal)));
     }
     if (!said.empty()) hear_failure(said);
-    for (std::size_t i = 0; i < wishes.peers.size(); ++i) hear_peer(wishes.peers[i], texts[i + 1], wishes.all);
-    if (wishes.waits && said.empty()) look_at_next();
+    for (std::size_t i = 0; i < request.peers.size(); ++i) on_heartbeat(request.peers[i], texts[i + 1], request.all);
+    if (request.waits && said.empty()) look_at_next();
   }
 
-  void say_progress() {
+  void publish_heartbeat() {
     const std::string works(working ? 1 : 0, kWorks);
     set_text(*store, progress_key(rank), c10::str(over ? kKnows : "", ++count, works, " ", place()));
   }
 
   // All messages to the store are sent without the mutex, which the training's thread must not wait for.
-  Wishes wishes_now() {
+  PollRequest next_poll() {
     const std::lock_guard lock(mutex);
-    Wishes wishes{proposal, {}, looking, end_waits != nullptr};
+    PollRequest request{proposal, {}, looking, end_waits != nullptr};
     for (int64_t peer = 0; peer < world_size; ++peer) {
       // The holder is read every time: once the store is gone, nobody can. Rank 0 may be at work.
-      const bool wanted = wishes.all || peer == holder || (wishes.waits && (peer == next() || peer == 0));
-      if (peer != rank && wanted) wishes.peers.push_back(peer);
+      const bool wanted = request.all || peer == holder || (request.waits && (peer == next() || peer == 0));
+      if (peer != rank && wanted) request.peers.push_back(peer);
     }
-    return wishes;
+    return request;
   }
 
   void hear_failure(const std::string& said) {
@@ -161,10 +161,10 @@ struct PeerWatch::Shared {
       failure = said;
       over = true;
     }
-    say_progress();
+    publish_heartbeat();
   }
 
-  void hear_peer(int64_t peer, const std::string& heartbeat, bool all) {
+  void on_heartbeat(int64_t peer, const std::string& heartbeat, bool all) {
     const std::lock_guard lock(mutex);
     Peer& entry = peers[peer];
     const bool changes = entry.heartbeat != heartbeat;
@@ -193,7 +193,7 @@ struct PeerWatch::Shared {
   }
 
   // Who held it may only have come to its end a little earlier.
-  void outwait_lost_store(std::unique_lock<std::mutex>& lock) {
+  void wait_for_store(std::unique_lock<std::mutex>& lock) {
     done = true;
     changed.notify_all();
     if (changed.wait_for(lock, lost_after, [this] { return stopping || !end_waits; })) return;

@@ -352,7 +352,7 @@ bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver
 // The step itself was run eager and is right; those before it may not have been.
 void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful, int64_t since) const {
   const std::string what = who(entry) + ": " + entry.report.reason;
-  if (!step_.communicator().is_alone()) {
+  if (!step_.communicator().is_single()) {
     throw_doubt(
         what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager",
         doubtful, since);

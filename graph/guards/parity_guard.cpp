@@ -25,7 +25,7 @@ constexpr const char* kToRanks = "what it gives to the other ranks";
 // The ranks with whom a step exchanges tensors that is run by the host; a device graph exchanges by itself, and there
 // all ranks compare at the same step. Null: it does not.
 Communicator* ranks_of(const StepCode& step) {
-  const bool exchanges = !step.communicator().is_alone() && step.parameters().front().second.is_cpu();
+  const bool exchanges = !step.communicator().is_single() && step.parameters().front().second.is_cpu();
   return exchanges ? &step.communicator() : nullptr;
 }
 
@@ -60,7 +60,7 @@ class Comparison {
       result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
     } catch (const c10::OutOfMemoryError&) {
       const bool may_replay = !observer.splits() && !captured_.recording().reads_changing_tensors();
-      if (!may_replay || !step_.communicator().is_alone()) throw;  // the other ranks wait in the sums of this run
+      if (!may_replay || !step_.communicator().is_single()) throw;  // the other ranks wait in the sums of this run
       replay_alone(observer, result);
       return result;
     }
@@ -109,7 +109,7 @@ class Comparison {
       put_back();
       throw;
     } catch (const c10::OutOfMemoryError&) {
-      if (!step_.communicator().is_alone()) {  // the other ranks wait in the sums of this replay
+      if (!step_.communicator().is_single()) {  // the other ranks wait in the sums of this replay
         put_back();
         throw;
       }
@@ -148,7 +148,7 @@ class Comparison {
 
   // Whether it is so here, or on a rank that compares this step as well.
   bool on_any_rank(bool here) const {
-    if (ranks_ != nullptr || step_.communicator().is_alone()) return here;
+    if (ranks_ != nullptr || step_.communicator().is_single()) return here;
     const std::vector<int32_t> all = step_.communicator().gather(static_cast<int32_t>(here));
     return std::find(all.begin(), all.end(), 1) != all.end();
   }
@@ -190,7 +190,7 @@ class Comparison {
         }
       });
     } catch (const c10::OutOfMemoryError&) {
-      if (!step_.communicator().is_alone()) throw;
+      if (!step_.communicator().is_single()) throw;
       return;
     }
     const UnstableOps unstable = captured_.unstable_ops(runs);

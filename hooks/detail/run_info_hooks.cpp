@@ -40,7 +40,7 @@ std::string run_line(const TrainContext& context) {
   std::string text =
       c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode), " on ",
                device_of(context.task).str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
-  if (!context.communicator->is_alone()) text += c10::str(", ", context.communicator->world_size(), " ranks");
+  if (!context.communicator->is_single()) text += c10::str(", ", context.communicator->world_size(), " ranks");
   return text;
 }
 

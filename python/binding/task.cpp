@@ -145,21 +145,21 @@ PythonTask::PythonTask(py::object model, Functions functions)
   model_ = share(std::move(model));
 }
 
-NamedTensors PythonTask::named(const char* method, bool each_once) const {
+NamedTensors PythonTask::named(const char* method, bool deduplicated) const {
   const py::gil_scoped_acquire gil;
   NamedTensors tensors;
-  for (const py::handle item : model_->attr(method)(py::arg("remove_duplicate") = each_once)) {
+  for (const py::handle item : model_->attr(method)(py::arg("remove_duplicate") = deduplicated)) {
     const auto pair = py::cast<py::tuple>(item);
     tensors.emplace_back(py::cast<std::string>(pair[0]), py::cast<at::Tensor>(pair[1]));
   }
   return tensors;
 }
 
-NamedTensors PythonTask::named_parameters() const { return named("named_parameters", /*each_once=*/true); }
-NamedTensors PythonTask::named_buffers() const { return named("named_buffers", /*each_once=*/true); }
+NamedTensors PythonTask::named_parameters() const { return named("named_parameters", /*deduplicated=*/true); }
+NamedTensors PythonTask::named_buffers() const { return named("named_buffers", /*deduplicated=*/true); }
 
 std::map<std::string, std::string> PythonTask::tied_names() const {
-  return further_names(named("named_parameters", /*each_once=*/false), named("named_buffers", /*each_once=*/false));
+  return aliases_of(named("named_parameters", /*deduplicated=*/false), named("named_buffers", /*deduplicated=*/false));
 }
 
 std::vector<ModuleInfo> PythonTask::modules() const {

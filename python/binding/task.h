@@ -47,7 +47,7 @@ class PythonTask : public Task {
  private:
   py::object forward(const py::object& batch) const;
   py::object loss(const py::object& prediction, const py::object& batch) const;
-  NamedTensors named(const char* method, bool each_once) const;
+  NamedTensors named(const char* method, bool deduplicated) const;
 
   SharedObject model_;
   Functions functions_;

@@ -37,8 +37,8 @@ TEST(Error, OfDataIsOneLine) {
 }
 
 TEST(HarmlessText, KeepsLinesOfAMessage) {
-  EXPECT_EQ(harmless_text("a\n\tb\x1b[2J"), "a\n\tb\\x1b[2J");
-  EXPECT_EQ(harmless_text(std::string(2000, 'x')).size(), 2000U);
+  EXPECT_EQ(escape_control_chars("a\n\tb\x1b[2J"), "a\n\tb\\x1b[2J");
+  EXPECT_EQ(escape_control_chars(std::string(2000, 'x')).size(), 2000U);
 }
 
 }  // namespace

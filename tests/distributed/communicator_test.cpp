@@ -71,7 +71,7 @@ TEST(Communicator, GathersReports) {
 
 TEST(OneProcess, IsAWorldOfOne) {
   Communicator& alone = *one_process();
-  EXPECT_TRUE(alone.is_alone());
+  EXPECT_TRUE(alone.is_single());
   EXPECT_TRUE(alone.is_main());
   EXPECT_EQ(alone.world_size(), 1);
   EXPECT_EQ(alone.all_gather(std::vector<double>{1, 2}), (std::vector<std::vector<double>>{{1, 2}}));

@@ -65,7 +65,8 @@ TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
         options.loop = {.max_steps = 30, .accumulate = 2};
         options.device = device;
         options.clip_grad = ClipNorm{.max_norm = 0.5};
-        if (alone) options.distributed.communicator = connect(launch, parse_device(device), {.also_alone = true});
+        if (alone)
+          options.distributed.communicator = connect(launch, parse_device(device), {.force_collectives = true});
         const auto trainer = testing::make_trainer(mode, task.make(), options);
         trainer->train(*testing::share_of(task.batch(106, 7).items(), 8, options.distributed.communicator.get()));
         NamedTensors result = testing::weights_of(*trainer);

@@ -105,8 +105,8 @@ TEST_F(TiedWeights, AreExportedAsPythonWritesThem) {
   run(*trained, 0, 3);
   const at::Tensor weight = trained->weights().tensor("embedding.weight");
   const StateDict weights = read_weights({trained->save(folder_ / "run")});
-  EXPECT_EQ(further_names(weights), (std::map<std::string, std::string>{{"head.scale", "embedding.scale"},
-                                                                        {"head.weight", "embedding.weight"}}));
+  EXPECT_EQ(aliases_of(weights), (std::map<std::string, std::string>{{"head.scale", "embedding.scale"},
+                                                                     {"head.weight", "embedding.weight"}}));
   write_weights(folder_ / "a.pt", weights);
   write_weights(folder_ / "a.safetensors", weights);
 

@@ -14,6 +14,5 @@ class InBothModes : public ::testing::TestWithParam<std::string> {
 
 }  // namespace duet::testing
 
-#define DUET_IN_BOTH_MODES(suite)                                         \
-  INSTANTIATE_TEST_SUITE_P(Modes, suite, ::testing::Values("eager", "graph"), \
-                           [](const auto& one) { return one.param; })
+#define DUET_IN_BOTH_MODES(suite) \
+  INSTANTIATE_TEST_SUITE_P(Modes, suite, ::testing::Values("eager", "graph"), [](const auto& one) { return one.param; })

@@ -379,7 +379,7 @@ TEST(RunConfig, SaysHowProcessesTrainTogether) {
   EXPECT_FALSE(config.trainer.distributed.broadcast_buffers);
   EXPECT_EQ(config.connect.timeout, 7);
   EXPECT_EQ(config.connect.start_timeout, 300);
-  EXPECT_TRUE(config.communicator().is_alone());
+  EXPECT_TRUE(config.communicator().is_single());
   EXPECT_TRUE(config.is_main());
 }
 
