@@ -1,12 +1,8 @@
 #include "base/detail/machine_load.h"
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-#include "data/data_loader.h"
-#include "data/dataset.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -74,22 +70,6 @@ TEST_F(Cgroups, TheFirstVersionHasAFileForEachNumber) {
   EXPECT_EQ(cores("5:memory:/\n4:cpu,cpuacct:/job\n"), 2.5);
   EXPECT_EQ(cores("4:cpu:/job/step\n"), 2.5);
   EXPECT_TRUE(std::isinf(cores("4:cpuset:/job\n")));
-}
-
-// In a process of its own: it is said once in the life of one.
-TEST(MachineLoadDeathTest, ALoaderWithTooManyReadersSaysSoOnce) {
-  if (read_machine_load().cores >= 128) GTEST_SKIP() << "as many readers as there may be are not too many here";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto load_twice = [] {
-    ::testing::internal::CaptureStderr();
-    const auto data = std::make_shared<TensorDataset>(NamedTensors{{"x", at::zeros({4, 1})}});
-    for (int i = 0; i < 2; ++i) DataLoader(data, DataLoaderOptions{.batch_size = 1, .num_workers = 256});
-    const std::string said = ::testing::internal::GetCapturedStderr();
-    const std::size_t first = said.find("num_workers is 256");
-    const bool once = first != std::string::npos && said.find("num_workers", first + 1) == std::string::npos;
-    std::_Exit(once ? 0 : 1);
-  };
-  EXPECT_EXIT(load_twice(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

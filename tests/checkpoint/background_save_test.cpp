@@ -90,14 +90,6 @@ TEST(BackgroundSave, IsWaitedForByWhoeverReads) {
   expect_waits_for_save(store, [&] { EXPECT_EQ(CheckpointStore::read_manifest(path).step, 1); });
 }
 
-TEST(BackgroundSave, IsWaitedForAtTheEnd) {
-  const TempDir folder;
-  auto store = std::make_unique<CheckpointStore>(folder / "c");
-  CheckpointStore& lent = *store;
-  expect_waits_for_save(lent, [&] { store.reset(); });
-  expect_same_state(sample_state(1), CheckpointStore::load(folder / "c/step-1"));
-}
-
 TEST(BackgroundSave, IsWaitedForByExit) {
   const TempDir folder;
   EXPECT_EQ(testing::in_child([&]() -> int {
@@ -141,15 +133,6 @@ TEST(BackgroundSave, TellsOfAFullDiskAtOnceAndAgainAtTheEnd) {
   expect_same_state(sample_state(3), CheckpointStore::load(folder / "c"));
 }
 
-TEST(BackgroundSave, RefusesATensorThatNoFileHoldsAtTheCall) {
-  const TempDir folder;
-  CheckpointStore store(folder / "c");
-  StateDict odd;
-  odd.set("model.c", at::ones({1}, at::kComplexFloat));
-  expect_error<CheckpointError>([&] { store.save_in_background(1, odd); }, {"step 1", "model.c", "view_as_real"});
-  EXPECT_NO_THROW(store.finish_save());
-}
-
 // Its memory ends before a copy fits.
 TEST(BackgroundSave, SavesAtOnceWhereThereIsNoMemoryForACopy) {
   if (!memory_can_be_limited()) GTEST_SKIP();
@@ -188,21 +171,6 @@ TEST(ReadBack, FindsWhatTheDiskChangedBeforeTheSaveCounts) {
     EXPECT_EQ(read_bytes(folder / "c/latest"), "step-3\n");
     std::filesystem::remove_all(folder / "c/step-3");
   }
-}
-
-TEST(ReadBack, ALoadReadsAndVerifiesInOneReading) {
-  const TempDir folder;
-  StateDict state = sample_state(1);
-  state.set("model.large", at::ones({1 << 20}));
-  state.set("optimizer.large", at::ones({1 << 20}));
-  const std::string path = CheckpointStore(folder / "c").save(1, state);
-  uint64_t bytes = 0;
-  for (const auto& file : std::filesystem::directory_iterator(path)) bytes += file.file_size();
-  const uint64_t before = testing::bytes_read();
-  expect_same_state(state, CheckpointStore::load(folder / "c"));
-  const uint64_t read = testing::bytes_read() - before;
-  EXPECT_GE(read, bytes);
-  EXPECT_LE(read, bytes + 4096) << "more than the headers was read twice";
 }
 
 TEST(FolderLock, SaysOnceThatAFileSystemCannotLock) {

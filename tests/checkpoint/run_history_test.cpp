@@ -76,13 +76,6 @@ TEST(RunIdentity, IsUnknownInCheckpointsFromBeforeIt) {
   expect_same_identity(loaded.run, {});
 }
 
-TEST(RunIdentity, IsRefusedWhereItIsNoneInWords) {
-  const TempDir folder;
-  const std::string path = CheckpointStore(folder / "c").save(1, sample_state(1));
-  rewrite_manifest(path + "/manifest.json", [](auto& json) { json["run"]["world_size"] = "four"; });
-  expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"manifest.json", "whole number"});
-}
-
 TEST(RunIdentity, ManifestsThatLeaveTensorsOutAreRefused) {
   const TempDir folder;
   StateDict state = sample_state(1);
@@ -182,16 +175,6 @@ TEST(RunThatWentBack, LeavesTheLaterStepsOfTheOtherAtItsFirstSaveHoweverLateThat
   EXPECT_EQ(latest_of(CheckpointStore(folder / "c.1")), "step-300");
   for (const std::string step : {"500", "400"}) fs::resize_file(folder / "c/step-" + step + "/model.safetensors", 3);
   EXPECT_EQ(latest_of(CheckpointStore(folder / "c")), "step-200");
-}
-
-TEST(RunThatWentBack, FindsTheNewestGoodOneUpToAStep) {
-  const TempDir folder;
-  CheckpointStore store(folder / "c", {.max_keep = -1});
-  for (const int64_t step : {1, 2, 3, 4}) store.save(step, sample_state(step));
-  EXPECT_EQ(store.find_latest(3), folder / "c/step-3");
-  fs::resize_file(folder / "c/step-3/model.safetensors", 3);
-  EXPECT_EQ(CheckpointStore(folder / "c").find_latest(3), folder / "c/step-2");
-  EXPECT_EQ(store.find_latest(0), std::nullopt);
 }
 
 // On the file system of the checkpoints, and not on that of the link.

@@ -18,7 +18,6 @@ namespace {
 std::atomic<int> calls_before_fault{-1};  // -1: no fault is planned
 std::atomic<int> fault_kind{0};           // an errno, kKill or kFlipBit
 std::atomic<int> lock_error{0};
-std::atomic<uint64_t> read_so_far{0};
 
 struct Hold {
   std::mutex mutex;
@@ -68,11 +67,6 @@ ssize_t write(int fd, const void* data, size_t bytes) {
     return ::syscall(SYS_write, fd, changed.data(), bytes);
   }
   return ::syscall(SYS_write, fd, data, bytes);
-}
-ssize_t pread(int fd, void* data, size_t bytes, off_t offset) {
-  const ssize_t got = ::syscall(SYS_pread64, fd, data, bytes, offset);
-  if (got > 0) read_so_far += static_cast<uint64_t>(got);
-  return got;
 }
 int fsync(int fd) { return fault_now() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
 int mkdir(const char* path, mode_t mode) noexcept {
@@ -131,8 +125,6 @@ void HeldCalls::let_go() {
   hold().active = false;
   hold().changed.notify_all();
 }
-
-uint64_t bytes_read() { return read_so_far; }
 
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();

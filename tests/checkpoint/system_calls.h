@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 
 // The calls of the system that a save makes: one that fails, one at which the process dies, and saves that are held.
@@ -42,9 +41,6 @@ class HeldCalls {
   bool wait_for(int threads, std::chrono::milliseconds at_most = std::chrono::minutes(1));
   void let_go();
 };
-
-// Bytes that pread() has given to this process.
-uint64_t bytes_read();
 
 // Runs `body` in a child process and returns what waitpid() tells of its end.
 int in_child(const std::function<int()>& body);

@@ -124,15 +124,6 @@ TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
                                 {"'teacher'", "'ema_state_dict', 'optimizer', 'state_dict'"});
 }
 
-TEST(ReadWeights, TakesANameForAWrapperOnlyIfItIsOne) {
-  const TempDir folder;
-  StateDict state;  // a module with a child "model": its names have dots, there is no dictionary "model"
-  state.set("model.weight", at::ones({1}));
-  state.set("head", at::ones({1}));
-  write_pt(folder / "a.pt", state);
-  expect_same_state(state, read_weights({folder / "a.pt"}));
-}
-
 TEST(ReadWeights, TakesOffWhatWrappersPutInFrontOfEveryName) {
   EXPECT_TRUE(read_weights({python_file("parallel.pt")}).has("weight"));
   const TempDir folder;
@@ -201,16 +192,6 @@ TEST(WeightsHash, IsOfNamesAndBits) {
   EXPECT_NE(weights_hash(weights), weights_hash(renamed));
 }
 
-TEST(LoadMatchingWeights, CopiesEverythingThatFits) {
-  FourTensors task;
-  const WeightsReport report = load_matching_weights(task, fitting(), /*strict=*/true);
-  EXPECT_TRUE(report.exact());
-  EXPECT_EQ(report.text(), "4 of 4 tensors");
-  expect_same_tensor("weight", task.named_parameters()[0].second, fitting().tensor("weight"));
-  expect_same_tensor("mean", task.named_buffers()[0].second, at::zeros({2}));
-  EXPECT_TRUE(task.named_parameters()[0].second.requires_grad());
-}
-
 TEST(LoadMatchingWeights, ReportsWhatDoesNotFitAndLoadsTheRest) {
   FourTensors task;
   StateDict weights;
@@ -229,14 +210,6 @@ TEST(LoadMatchingWeights, ReportsWhatDoesNotFitAndLoadsTheRest) {
             "  converted: bias (Double[2] there, Float[2] in the model)");
   expect_same_tensor("bias", task.named_parameters()[1].second, at::arange(2, at::kFloat));
   expect_same_tensor("weight", task.named_parameters()[0].second, at::full({2, 3}, -1.0f));
-}
-
-TEST(LoadMatchingWeights, ShortensLongLists) {
-  FourTensors task;
-  StateDict weights = fitting();
-  for (int i = 10; i < 30; ++i) weights.set("x" + std::to_string(i), at::zeros({1}));
-  const std::string text = match_weights(task, weights).text(2);
-  EXPECT_EQ(text, "4 of 4 tensors\n  unknown to the model: x10, x11, and 18 more");
 }
 
 TEST(LoadMatchingWeights, ChangesNothingWhereItThrows) {

@@ -1,14 +1,12 @@
 #include <ATen/TensorOperators.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include "core/hook.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 
 namespace duet {
 namespace {
-
-using testing::Names;
 
 std::vector<HookPoint> all_points() {
   std::vector<HookPoint> points;
@@ -29,41 +27,6 @@ TEST(CallbackHook, UsesExactlyThePointsThatHaveALambda) {
   }
 }
 
-TEST(CallbackHook, CallsTheLambdaOfEveryPoint) {
-  FakeRun run;
-  for (const HookPoint point : all_points()) {
-    if (point == HookPoint::kInStep) continue;
-    int calls = 0;
-    auto hook = std::make_unique<CallbackHook>("watch");
-    hook->on(point, [&](TrainContext& context) { calls += &context == &run.context ? 1 : 100; });
-    HookList hooks;
-    hooks.add(std::move(hook));
-    for (const HookPoint other : all_points()) {
-      if (other != HookPoint::kInStep) hooks.call(other, run.context);
-    }
-    EXPECT_EQ(calls, 1) << to_string(point);
-  }
-}
-
-TEST(CallbackHook, HasAPlaceAmongOtherHooks) {
-  FakeRun run;
-  Names calls;
-  HookList hooks;
-  const auto add = [&](const char* name, int priority, std::vector<std::string> after = {}) {
-    auto hook = std::make_unique<CallbackHook>(name, priority, std::move(after));
-    for (const char* call : {"1", "2"}) {
-      hook->on(HookPoint::kAfterTrainIter,
-               [&calls, text = std::string(name) + call](TrainContext&) { calls.push_back(text); });
-    }
-    hooks.add(std::move(hook));
-  };
-  add("late", kVeryLow);
-  add("first", kHighest, {"usual"});
-  add("usual", kNormal);
-  hooks.call(HookPoint::kAfterTrainIter, run.context);
-  EXPECT_EQ(calls, (Names{"usual1", "usual2", "first1", "first2", "late1", "late2"}));
-}
-
 TEST(CallbackHook, RefusesWhatItCannotCall) {
   CallbackHook hook("watch");
   expect_error<ConfigError>([&] { hook.on(HookPoint::kAfterTrain, nullptr); }, {"after_train", "'watch'"});
@@ -71,7 +34,7 @@ TEST(CallbackHook, RefusesWhatItCannotCall) {
   expect_error<ConfigError>([&] { hook.on(HookPoint::kInStep, [](TrainContext&) {}); }, {"on_step()"});
 }
 
-class Callbacks : public ::testing::TestWithParam<const char*> {};
+class Callbacks : public testing::InBothModes {};
 
 // The sum of the losses, taken by code of the step, equals that of the losses handed out.
 TEST_P(Callbacks, AddCodeToTheStep) {
@@ -92,7 +55,7 @@ TEST_P(Callbacks, AddCodeToTheStep) {
   EXPECT_TRUE(testing::same_bits(sum, expected)) << sum << expected;
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Callbacks, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(Callbacks);
 
 }  // namespace
 }  // namespace duet

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <set>
-#include <utility>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "hooks/ema_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 
 // Validation, test and prediction on their own, in both modes: each is a run, with an end in every exit.
 
@@ -42,10 +41,7 @@ Names points_of(const std::string& what) {
           "after_run"};
 }
 
-class EvaluationRun : public ::testing::TestWithParam<std::string> {
- protected:
-  std::string mode() const { return GetParam(); }
-};
+class EvaluationRun : public testing::InBothModes {};
 
 TEST_P(EvaluationRun, IsARunOfItsOwn) {
   const auto trainer = trainer_for(mode(), {.max_steps = 2});
@@ -99,20 +95,6 @@ TEST_P(EvaluationRun, EndsInEveryExitAndTellsOfTheError) {
   }
 }
 
-TEST_P(EvaluationRun, LeavesNoErrorBehind) {
-  const auto trainer = trainer_for(mode(), {});
-  bool fails = true;
-  Names errors;
-  trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& run) {
-    if (point == "before_run" || point == "after_run") errors.push_back(run.control.error.empty() ? "none" : "one");
-    if (point == "before_test_iter" && std::exchange(fails, false)) throw DataError("boom");
-  }));
-  EXPECT_THROW(trainer->test(*loader(2)), DataError);
-  trainer->test(*loader(2));
-  EXPECT_EQ(errors, (Names{"none", "one", "none", "none"}));
-  EXPECT_EQ(trainer->outcome(), RunOutcome::kNone);
-}
-
 TEST_P(EvaluationRun, IsPartOfTheRunAroundIt) {
   const auto trainer = trainer_for(mode(), {.max_steps = 1});
   Names calls;
@@ -133,22 +115,7 @@ TEST_P(EvaluationRun, IsPartOfTheRunAroundIt) {
   EXPECT_EQ(calls.back(), "after_run");
 }
 
-// The average that was evaluated is not left in the model's place.
-TEST_P(EvaluationRun, ThatFailsGivesTheWeightsBack) {
-  const auto trainer = trainer_for(mode(), {.max_steps = 4});
-  trainer->add_hook(std::make_unique<EMAHook>(EMAHookOptions{.average = {.momentum = 0.2}}));
-  trainer->train(*loader(8));
-  NamedTensors before;
-  for (const auto& [name, tensor] : trainer->task().named_parameters()) before.emplace_back(name, tensor.clone());
-  trainer->on(HookPoint::kAfterTestIter, [](TrainContext&) { throw DataError("boom"); });
-  EXPECT_THROW(trainer->test(*loader(2)), DataError);
-  const NamedTensors after = trainer->task().named_parameters();
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    EXPECT_TRUE(testing::same_bits(before[i].second, after[i].second)) << before[i].first;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, EvaluationRun, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(EvaluationRun);
 
 }  // namespace
 }  // namespace duet

@@ -5,6 +5,7 @@
 #include "metrics/class_metric.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/two_layers.h"
 
 // Evaluation and prediction, in both modes: the same outputs, the live weights, and a training that does not notice.
@@ -46,10 +47,7 @@ TrainerOptions with_sgd() {
   return options;
 }
 
-class ForwardPassTest : public ::testing::TestWithParam<std::string> {
- protected:
-  std::string mode() const { return GetParam(); }
-};
+class ForwardPassTest : public testing::InBothModes {};
 
 TEST_P(ForwardPassTest, PredictsBetweenStepsWithTheWeightsOfNow) {
   seed_all(5);
@@ -135,27 +133,6 @@ TEST_P(ForwardPassTest, OutputsStayWhatTheyAre) {
   }
 }
 
-TEST_P(ForwardPassTest, AutocastIsThatOfTrainingUnlessSaidOtherwise) {
-  for (const bool amp_eval : {true, false}) {
-    TrainerOptions options = with_sgd();
-    options.amp = at::kBFloat16;
-    options.amp_eval = amp_eval;
-    const auto trainer = make_trainer(mode(), testing::mlp_task().make(), options);
-    const at::ScalarType expected = amp_eval ? at::kBFloat16 : at::kFloat;
-    at::ScalarType seen = at::kDouble;
-    trainer->on(HookPoint::kAfterValIter, [&](TrainContext& context) {
-      for (const auto& [name, tensor] : *context.evaluation.outputs) {
-        if (name == "prediction") seen = tensor.scalar_type();
-      }
-    });
-    for (int64_t n = 0; n < 4; ++n) {
-      EXPECT_EQ(trainer->predict(batch_at(n))["prediction"].scalar_type(), expected);
-      trainer->validate(*testing::loader(4));
-      EXPECT_EQ(seen, expected);
-    }
-  }
-}
-
 TEST_P(ForwardPassTest, ATaskWithoutPredictionsSaysSo) {
   const auto trainer = make_trainer(mode(), make_task(std::make_shared<TwoLayers>(), testing::plain_loss), with_sgd());
   for (int64_t n = 0; n < 3; ++n) {
@@ -164,8 +141,7 @@ TEST_P(ForwardPassTest, ATaskWithoutPredictionsSaysSo) {
   trainer->step(batch_at(0));
 }
 
-INSTANTIATE_TEST_SUITE_P(BothModes, ForwardPassTest, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(ForwardPassTest);
 
 struct Evaluation {
   std::vector<MetricValues> results;

@@ -77,17 +77,6 @@ TEST(Freeze, NamesWhatIsNotThere) {
   expect_error<ConfigError>(with(std::string(60, '*') + "x"), {"[freeze] found no module"});
 }
 
-TEST(Freeze, EvaluationLeavesTheFlags) {
-  const auto net = std::make_shared<Net>();
-  const auto trainer = make_trainer(Mode::kEager, task_of(net), {.optimizer = AdamW{}, .freeze = {"backbone"}});
-  EXPECT_FALSE(net->backbone->is_training());
-  EXPECT_TRUE(net->head->is_training());
-  trainer->task().train(false);
-  trainer->task().train(true);
-  EXPECT_FALSE(net->backbone[1]->as<torch::nn::BatchNorm1d>()->is_training());
-  EXPECT_TRUE(net->norm->is_training());
-}
-
 INSTANTIATE_TEST_SUITE_P(BothModes, Freeze, ::testing::Values(Mode::kEager, Mode::kGraph));
 
 }  // namespace

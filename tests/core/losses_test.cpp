@@ -35,12 +35,6 @@ TEST(Loss, SmoothsLabels) {
   }
 }
 
-TEST(Loss, FocalCountsWhatIsNotIgnored) {
-  const at::Tensor logits = at::tensor({0.0, 0.0, 5.0, 1.0}, at::kDouble).view({2, 2});
-  const at::Tensor both = at::tensor({0, -100}, at::kLong);
-  EXPECT_NEAR(loss_of({.loss = "focal"}, logits, both).item<double>(), 0.25 * std::log(2.0), 1e-12);
-}
-
 // A label is a share of 1.
 TEST(Loss, FocalTakesSharesOfClasses) {
   at::manual_seed(5);

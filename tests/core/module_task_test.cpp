@@ -3,6 +3,7 @@
 #include <torch/nn/modules/linear.h>
 #include "core/task.h"
 #include "graph/graph_trainer.h"
+#include "tests/support/modes.h"
 #include "tests/support/trainer_runs.h"
 
 namespace duet {
@@ -28,7 +29,7 @@ Batch tokens(const std::vector<float>& y, const std::vector<float>& mask) {
       {"one", at::ones({rows, 1})}, {"y", at::tensor(y).view({rows, 1})}, {"mask", at::tensor(mask).view({rows, 1})}};
 }
 
-class ModuleTaskWeight : public ::testing::TestWithParam<std::string> {};
+class ModuleTaskWeight : public testing::InBothModes {};
 
 TEST_P(ModuleTaskWeight, MakesMicroBatchesOfUnequalCountsOneMean) {
   const std::vector<Batch> micro_batches = {tokens({1, 0, 0, 0}, {1, 0, 0, 0}), tokens({3, 3, 3, 9}, {1, 1, 1, 0})};
@@ -116,8 +117,7 @@ TEST(StateDict, LendsNothingOfATemporary) {
   EXPECT_EQ(text, std::string(100, 'x'));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, ModuleTaskWeight, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(ModuleTaskWeight);
 
 }  // namespace
 }  // namespace duet

@@ -9,6 +9,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/temp_dir.h"
 
 // Several named datasets in one validation, in both modes.
@@ -21,7 +22,7 @@ using testing::loader;
 using testing::Names;
 using testing::trainer_for;
 
-class NamedSourcesTest : public ::testing::TestWithParam<std::string> {
+class NamedSourcesTest : public testing::InBothModes {
  protected:
   // 3 batches and 2.
   std::unique_ptr<DataLoader> clean = loader(6, 1, false), noisy = loader(4, 2, true);
@@ -63,14 +64,6 @@ TEST_P(NamedSourcesTest, AreOneValidation) {
   EXPECT_EQ(calls, expected);
 }
 
-TEST_P(NamedSourcesTest, AreLimitedEach) {
-  const auto trained = trainer({.max_steps = 1, .val_interval = 1, .limit_val_batches = 1});
-  Names seen;
-  trained->on(HookPoint::kAfterValIter, [&](TrainContext& run) { seen.push_back(run.evaluation.dataset); });
-  trained->train(*loader(2), both());
-  EXPECT_EQ(seen, (Names{"clean", "noisy"}));
-}
-
 TEST_P(NamedSourcesTest, AnInterruptionLeavesTheRestOutAndGivesNoResults) {
   const auto trained = trainer({.max_steps = 2, .val_interval = 1});
   Names seen;
@@ -103,21 +96,6 @@ TEST_P(NamedSourcesTest, MayBeMonitored) {
   EXPECT_TRUE(lines[0].contains("clean/loss") && lines[0].contains("noisy/loss")) << lines[0];
 }
 
-TEST_P(NamedSourcesTest, AMonitorThatNoDatasetGivesIsRefusedWithWhatThereIs) {
-  const auto trained = trainer({.max_steps = 1, .val_interval = 1});
-  trained->add_hook(std::make_unique<EarlyStoppingHook>(EarlyStoppingHookOptions{.monitor = "loss"}));
-  expect_error<ConfigError>([&] { trained->train(*loader(2), both()); }, {"'loss'", "clean/loss, noisy/loss"});
-}
-
-TEST_P(NamedSourcesTest, AutoGoesByTheFirstMetricOfTheFirstDataset) {
-  const auto trained = trainer({});
-  trained->add_metric(std::make_unique<MeanLoss>(), "own");
-  std::string first;
-  trained->on(HookPoint::kAfterValEpoch, [&](TrainContext& run) { first = run.evaluation.first_metric; });
-  trained->validate(both());
-  EXPECT_EQ(first, "clean/own/loss");
-}
-
 TEST_P(NamedSourcesTest, NeedNamesThatDiffer) {
   const auto trained = trainer({.max_steps = 1});
   const auto refused = [&](const NamedSources& data, const std::vector<std::string>& parts) {
@@ -131,7 +109,7 @@ TEST_P(NamedSourcesTest, NeedNamesThatDiffer) {
   refused({{"same", *clean}, {"same", *noisy}}, {"two datasets", "'same'"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, NamedSourcesTest, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(NamedSourcesTest);
 
 // The same bits in both modes, training with them included.
 TEST(NamedSources, GiveTheSameBitsInBothModes) {

@@ -3,6 +3,7 @@
 #include "graph/graph_trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/two_layers.h"
 
 // What a hook sees of the model's outputs in a step, in both modes.
@@ -27,10 +28,7 @@ std::unique_ptr<Hook> watcher(HookPoint point, std::vector<at::Tensor>& seen) {
   return hook;
 }
 
-class StepOutputs : public ::testing::TestWithParam<std::string> {
- protected:
-  std::string mode() const { return GetParam(); }
-};
+class StepOutputs : public testing::InBothModes {};
 
 TEST_P(StepOutputs, AreKeptForAHookThatWantsThem) {
   const auto trainer = trainer_for(mode(), {.max_epochs = 3, .accumulate = 2});
@@ -89,16 +87,7 @@ TEST_P(StepOutputs, NeedAValueAndSoDoesWhatIsLogged) {
   }
 }
 
-TEST_P(StepOutputs, AHookThatComesLaterGetsThemToo) {
-  const auto trainer = trainer_for(mode(), {});
-  for (uint64_t n = 0; n < 6; ++n) trainer->step(mlp_batch(n));
-  std::vector<at::Tensor> seen;
-  trainer->add_hook(watcher(HookPoint::kAfterTrainIter, seen));
-  for (uint64_t n = 6; n < 12; ++n) trainer->step(mlp_batch(n));
-  EXPECT_EQ(seen.size(), 6U);
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, StepOutputs, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(StepOutputs);
 
 TEST(StepOutputsOfModes, HaveTheSameBitsAtEveryPointAndChangeNothing) {
   for (const HookPoint point :

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 #include "data/data_source.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/modes.h"
 #include "tests/support/trainer_runs.h"
 #include "tests/support/two_layers.h"
 
@@ -40,7 +41,7 @@ Batch with(const std::string& name, const at::Tensor& tensor) {
 
 Batch too_narrow() { return with("input", at::ones({8, 12})); }
 
-class StepPlaces : public ::testing::TestWithParam<std::string> {
+class StepPlaces : public testing::InBothModes {
  protected:
   std::unique_ptr<BaseTrainer> trainer(const Loss& loss = plain_loss) {
     seed_all(1);
@@ -96,14 +97,6 @@ TEST_P(StepPlaces, OfAnotherDtypeSayToCast) {
                   {"expected scalar type Long but found Int", "cast: {target: int64}"});
 }
 
-// The text is LibTorch's own, without the place in its sources.
-TEST_P(StepPlaces, ShowNoStackTrace) {
-  const std::string text = error_of<StepError>(too_narrow());
-  for (const char* part : {"Exception raised", ".cpp", "frame #", "\n"}) {
-    EXPECT_EQ(text.find(part), std::string::npos) << text;
-  }
-}
-
 TEST_P(StepPlaces, InTheBackwardPassAreNamed) {
   struct Broken : torch::autograd::Function<Broken> {
     static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
@@ -118,40 +111,26 @@ TEST_P(StepPlaces, InTheBackwardPassAreNamed) {
   expect_error<StepError>([&] { made->step(batch_at(0)); }, {"train step 0: mm failed in the backward pass: mat1"});
 }
 
-TEST_P(StepPlaces, OfAMicroBatchSayWhich) {
+// By what failed: a micro-batch, a batch of an evaluation, a prediction of a trainer within the step.
+TEST_P(StepPlaces, SayWhichBatchItWas) {
   const auto made = trainer();
   expect_error<StepError>([&] { made->step({batch_at(0), too_narrow(), batch_at(1)}); },
                           {"train step 0, micro-batch 1 of 3: addmm failed", "input float32 [8, 12]"});
-}
-
-TEST_P(StepPlaces, OfAnEvaluationCountItsBatches) {
-  const auto made = trainer();
   ListSource data({batch_at(0), batch_at(1), batch_at(2), too_narrow()});
   expect_error<StepError>([&] { made->validate(data); }, {"[Task] validation batch 3: addmm failed"});
   expect_error<StepError>([&] { made->test(data); }, {"[Task] test batch 3: addmm failed"});
-}
-
-TEST_P(StepPlaces, OfAPredictionAreNamed) {
-  const auto made = predictor();
-  for (int64_t n = 0; n < 4; ++n) made->predict(batch_at(n));
-  expect_error<StepError>([&] { made->predict(too_narrow()); },
-                          {"[Task] prediction batch 0: addmm failed", "input float32 [8, 12]"});
-}
-
-TEST_P(StepPlaces, OfATrainerWithinTheStepAreItsOwn) {
   const auto inner = predictor();
-  const auto made = trainer([&inner](Net& net, const Batch& batch) {
+  const auto outer = trainer([&inner](Net& net, const Batch& batch) {
     if (batch["input"].size(1) != 16) inner->predict(batch);
     return plain_loss(net, batch);
   });
-  made->step(batch_at(0));
-  expect_error<StepError>([&] { made->step(too_narrow()); },
+  outer->step(batch_at(0));
+  expect_error<StepError>([&] { outer->step(too_narrow()); },
                           {"[Task] prediction batch 0: addmm failed", "input float32 [8, 12]"});
 }
 
 TEST_P(StepPlaces, ThatAreNoOpsAreThrownAsTheyAre) {
   const auto made = trainer([](Net&, const Batch&) -> at::Tensor { throw std::runtime_error("my own"); });
-  expect_error<std::runtime_error>([&] { made->step(batch_at(0)); }, {"my own"});
   EXPECT_EQ(text_of_error<std::runtime_error>([&] { made->step(batch_at(0)); }), "my own");
 }
 
@@ -188,8 +167,7 @@ TEST_P(StepPlaces, SayThatTheGraphIsGone) {
       "graph is whole; leave backward() to the trainer, and detach() what is kept from one step to the next");
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, StepPlaces, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(StepPlaces);
 
 }  // namespace
 }  // namespace duet

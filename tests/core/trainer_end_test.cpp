@@ -10,6 +10,7 @@
 #include "metrics/class_metric.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 
@@ -19,15 +20,11 @@ namespace duet {
 namespace {
 
 using testing::EveryPointHook;
-using testing::expect_same_bits;
 using testing::loader;
 using testing::Names;
 using testing::trainer_for;
 
-class TrainerEnd : public ::testing::TestWithParam<std::string> {
- protected:
-  const std::string& mode() const { return GetParam(); }
-};
+class TrainerEnd : public testing::InBothModes {};
 
 using Act = std::function<void(const std::string&, TrainContext&)>;
 
@@ -134,21 +131,6 @@ TEST_P(TrainerEnd, AnInterruptedRunGoesOnAsIfNothingHadBeen) {
   }
 }
 
-TEST_P(TrainerEnd, AFinishedRunCanBeExtended) {
-  const auto straight = trainer_for(mode(), {.max_epochs = 4});
-  straight->train(*loader(10));
-  const StateDict expected = straight->state_dict();
-  const auto first = trainer_for(mode(), {.max_epochs = 2});
-  first->train(*loader(10));
-  ASSERT_TRUE(first->finished());
-  const StateDict saved = first->state_dict();  // before the next trainer seeds the generators
-  const auto longer = trainer_for(mode(), {.max_epochs = 4});
-  longer->load_state_dict(saved);
-  EXPECT_FALSE(longer->finished());
-  longer->train(*loader(10));
-  expect_same_state(expected, longer->state_dict());
-}
-
 TEST_P(TrainerEnd, LimitsCountMicroBatches) {
   const auto trainer = trainer_for(mode(), {.max_epochs = 2,
                                             .accumulate = 2,
@@ -170,8 +152,6 @@ TEST_P(TrainerEnd, LimitsCountMicroBatches) {
   EXPECT_EQ(counts["before_val_iter"], 4);
   EXPECT_EQ(counts["before_test_iter"], 1);
   EXPECT_EQ(counts["before_predict_iter"], 3);
-  expect_error<ConfigError>([&] { trainer_for(mode(), {.limit_val_batches = -1}); }, {"limit_val_batches is -1"});
-  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_seconds = -1}); }, {"max_seconds is -1"});
 }
 
 TEST_P(TrainerEnd, ValidationComesByEpochsByStepsAndAfterTheLastStep) {
@@ -318,8 +298,7 @@ TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcessAtOnce) {
       ::testing::ExitedWithCode(128 + SIGINT), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerEnd, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(TrainerEnd);
 
 }  // namespace
 }  // namespace duet

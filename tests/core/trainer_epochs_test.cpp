@@ -6,10 +6,10 @@
 #include <ATen/ops/eq.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "core/detail/param_scheduler_hook.h"
 #include "core/hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
+#include "tests/support/modes.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
@@ -28,7 +28,6 @@ struct Part {
   int64_t batch_size = 4, accumulate = 1;
   int64_t until = 0;  // steps; 0: `epochs`
   int64_t epochs = 0;
-  bool estimates = false;
 };
 
 struct Seen {
@@ -37,21 +36,7 @@ struct Seen {
   double last_lr = 0;
 };
 
-// Says that an epoch has one batch more than it has, and not how many are left.
-class Estimate : public DataSource {
- public:
-  explicit Estimate(std::unique_ptr<DataLoader> data) : data_(std::move(data)) {}
-  void start_epoch(int64_t epoch) override { data_->start_epoch(epoch); }
-  std::optional<Batch> next() override { return data_->next(); }
-  int64_t batches_per_epoch() const override { return data_->batches_per_epoch() + 1; }
-  StateDict state_dict() const override { return data_->state_dict(); }
-  void load_state_dict(const StateDict& state) override { data_->load_state_dict(state); }
-
- private:
-  std::unique_ptr<DataLoader> data_;
-};
-
-class TrainerEpochs : public ::testing::TestWithParam<const char*> {
+class TrainerEpochs : public testing::InBothModes {
  protected:
   TempDir folder;
 
@@ -75,8 +60,8 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
     trainer->add_hook(std::move(watch));
     if (saved_) trainer->load(folder / "c");
     const NamedTensors samples = testing::numbered_samples(testing::mlp_task(), kSamples);
-    auto data = testing::share_of(samples, part.batch_size, one_process().get());
-    part.estimates ? trainer->train(*std::make_unique<Estimate>(std::move(data))) : trainer->train(*data);
+    const auto data = testing::share_of(samples, part.batch_size, one_process().get());
+    trainer->train(*data);
     trainer->save(folder / "c");
     saved_ = true;
     seen.steps = trainer->progress().step;
@@ -126,14 +111,6 @@ TEST_P(TrainerEpochs, ThePlanIsWhatTheRunComesTo) {
     expect_each_once(seen.samples);
     begin_anew();
   }
-}
-
-// Else the schedule of a resumed run would be another than that of the unbroken one.
-TEST_P(TrainerEpochs, AnEstimateOfTheirLengthIsKept) {
-  Seen seen;
-  run({.until = 23, .estimates = true}, seen);  // in the third epoch of ten steps that count as eleven
-  run({.epochs = 3, .estimates = true}, seen);
-  EXPECT_EQ(seen.planned, 33);
 }
 
 // The perceptron. A batch that holds sample `nothing` weighs nothing, as one all of whose labels are ignored.
@@ -187,8 +164,7 @@ TEST_P(TrainerEpochs, AStepWhoseDataWeighNothingIsNotMadeAndTheRunCanBeResumedFr
                           {"no batch to learn from in epoch 0", "labels are ignored"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerEpochs, ::testing::Values("eager", "graph"),
-                         [](const auto& mode) { return std::string(mode.param); });
+DUET_IN_BOTH_MODES(TrainerEpochs);
 
 }  // namespace
 }  // namespace duet

@@ -1,6 +1,5 @@
 #include <filesystem>
 #include <fstream>
-#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
@@ -8,6 +7,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 
@@ -49,10 +49,8 @@ class RefusingHook : public Hook {
   int64_t refused_, steps_ = 0;
 };
 
-class TrainerLoad : public ::testing::TestWithParam<std::string> {
+class TrainerLoad : public testing::InBothModes {
  protected:
-  std::string mode() const { return GetParam(); }
-
   std::unique_ptr<BaseTrainer> trained(int64_t steps, const LoopOptions& loop = {}) const {
     auto trainer = trainer_for(mode(), loop, "AdamW", "", {Linear{.end = 50}});
     trainer->add_hook(std::make_unique<RefusingHook>(3));
@@ -149,8 +147,7 @@ TEST_P(TrainerLoad, SavesInTheBackgroundHoldTheBitsOfTheirStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerLoad, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(TrainerLoad);
 
 }  // namespace
 }  // namespace duet

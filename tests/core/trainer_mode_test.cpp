@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "base/error.h"
-#include "hooks/detail/switch_mode_hook.h"
 #include "make_trainer.h"
-#include "tests/support/log_lines.h"
 #include "tests/support/trainer_runs.h"
 #include "tests/support/two_layers.h"
 
@@ -58,31 +56,6 @@ TEST(TrainerMode, CapturedStepsStayForTheWayBack) {
   expect_same_bits(reference(), trainer->state_dict());
 }
 
-TEST(TrainerMode, AHookMayChangeIt) {
-  const auto trainer = trainer_in(Mode::kEager);
-  trainer->add_hook(std::make_unique<SwitchModeHook>(SwitchModeHookOptions{.step = 12, .mode = Mode::kGraph}));
-  for (int64_t n = 0; n < 30; ++n) {
-    trainer->step(batch_at(n));
-    EXPECT_EQ(trainer->mode(), n < 12 ? Mode::kEager : Mode::kGraph) << "step " << n;
-  }
-  expect_same_bits(reference(), trainer->state_dict());
-}
-
-TEST(TrainerMode, AHookThatWouldChangeItAfterTheEndSaysSo) {
-  const auto said = [](int64_t step) {
-    TrainerOptions options = on_cpu();
-    options.loop.max_steps = 3;
-    const auto trainer = make_trainer(Mode::kEager, testing::mlp_task().make(), options);
-    trainer->add_hook(std::make_unique<SwitchModeHook>(SwitchModeHookOptions{.step = step, .mode = Mode::kGraph}));
-    return testing::stderr_of([&] {
-      trainer->step(batch_at(0));
-      trainer->finish();
-    });
-  };
-  EXPECT_THAT(said(3), ::testing::HasSubstr("[SwitchModeHook] found step 3 in a run that ends after 3"));
-  EXPECT_THAT(said(2), ::testing::Not(::testing::HasSubstr("[SwitchModeHook]")));
-}
-
 TEST(TrainerMode, AnEagerTrainerAloneSaysHowToGetGraphMode) {
   EagerTrainer trainer(testing::mlp_task().make(), on_cpu());
   trainer.set_mode(Mode::kEager);
@@ -93,14 +66,6 @@ TEST(TrainerMode, AnEagerTrainerAloneSaysHowToGetGraphMode) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("make_trainer()"));
   }
   EXPECT_EQ(trainer.mode(), Mode::kEager);
-}
-
-TEST(TrainerMode, AnOptimizerThatCannotBeCapturedStaysEager) {
-  TrainerOptions options = on_cpu();
-  options.optimizer = LBFGS{};
-  const auto trainer = make_trainer(Mode::kEager, testing::mlp_task().make(), options);
-  EXPECT_THROW(trainer->set_mode(Mode::kGraph), ConfigError);
-  trainer->step(batch_at(0));
 }
 
 }  // namespace

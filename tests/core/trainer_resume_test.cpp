@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
 
 // A run that stops anywhere goes on as if it had not, in either mode.
@@ -14,39 +15,9 @@ using testing::EveryPointHook;
 using testing::loader;
 using testing::make_trainer;
 using testing::Names;
-using testing::recorder;
 using testing::trainer_for;
 
-class TrainerResume : public ::testing::TestWithParam<std::string> {
- protected:
-  std::string mode() const { return GetParam(); }
-};
-
-TEST_P(TrainerResume, AHookMayAskToStopAndTrainGoesOnLater) {
-  StateDict whole;
-  {
-    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
-    trainer->train(*loader(10));
-    whole = trainer->state_dict();
-  }
-  for (const int64_t at : {3, 5, 6}) {
-    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
-    Names calls;
-    trainer->add_hook(recorder(calls));
-    trainer->add_hook(std::make_unique<EveryPointHook>("stop", [at](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" && context.progress.step == at) context.control.request_stop("enough");
-    }));
-    const auto data = loader(10);
-    trainer->train(*data);
-    EXPECT_EQ(trainer->progress().step, at);
-    EXPECT_EQ(trainer->stop_reason(), "enough");
-    EXPECT_EQ(calls.back(), "after_run");
-    trainer->train(*data);
-    EXPECT_EQ(trainer->stop_reason(), "");
-    EXPECT_EQ(trainer->progress().step, 15);
-    expect_same_state(whole, trainer->state_dict());
-  }
-}
+class TrainerResume : public testing::InBothModes {};
 
 TEST_P(TrainerResume, ResumesFromEveryStepInEitherMode) {
   for (const int64_t accumulate : {1, 2}) {
@@ -113,8 +84,7 @@ TEST_P(TrainerResume, AStateOfAnotherModelIsRefusedAndChangesNothing) {
   expect_refused(StateDict(), {"trainer.step"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerResume, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(TrainerResume);
 
 }  // namespace
 }  // namespace duet

@@ -1,12 +1,11 @@
 #include <filesystem>
 #include <ATen/Functions.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
-#include "hooks/checkpoint_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 
@@ -44,31 +43,7 @@ class KeepingHook : public Hook {
   std::string name_;
 };
 
-class TrainerSave : public ::testing::TestWithParam<std::string> {
- protected:
-  std::string mode() const { return GetParam(); }
-};
-
-TEST_P(TrainerSave, GoesOnBitByBitFromEitherModesFile) {
-  const TempDir folder;
-  for (const std::string other_mode : {"eager", "graph"}) {
-    const auto first = trainer_for(mode(), {});
-    for (uint64_t n = 0; n < 5; ++n) first->step(mlp_batch(n));
-    const std::string path = first->save(folder / ("from_" + other_mode));
-    EXPECT_EQ(path, folder / ("from_" + other_mode) + "/step-5");
-    const auto second = trainer_for(other_mode, {});
-    seed_all(99);
-    second->load(path);
-    expect_same_state(first->state_dict(), second->state_dict());
-    StateDict last[2];
-    for (BaseTrainer* trainer : {first.get(), second.get()}) {
-      trainer->load(path);  // the generators are the process's
-      for (uint64_t n = 5; n < 9; ++n) trainer->step(mlp_batch(n));
-      last[trainer == second.get()] = trainer->state_dict();
-    }
-    expect_same_state(last[0], last[1]);
-  }
-}
+class TrainerSave : public testing::InBothModes {};
 
 TEST_P(TrainerSave, LoadsTheNewestOfAFolderAndDeletesNone) {
   const TempDir folder;
@@ -106,34 +81,6 @@ TEST_P(TrainerSave, ARunThatWentBackIsTheOnlyOneInItsFolderFromItsFirstSaveOn) {
   go_on(5);
   EXPECT_EQ(names("saved"), (Names{"step-5", "step-4", "step-2", "step-1"}));
   EXPECT_EQ(names("saved.1"), Names{"step-3"});
-}
-
-// CheckpointHook and save() write for one run.
-TEST_P(TrainerSave, TheHooksCheckpointsAreOfTheSameRun) {
-  const TempDir folder;
-  const auto trainer = trainer_for(mode(), {.max_steps = 5}, "AdamW", folder.path().string());
-  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2, .save_last = false}));
-  trainer->train(*loader(40));
-  trainer->save(folder / "checkpoints/");
-  EXPECT_EQ(CheckpointStore(folder / "checkpoints").list().size(), 3U);
-}
-
-TEST_P(TrainerSave, SavesByTheClockAfterTheStepThatFollows) {
-  const TempDir folder;
-  const auto trainer = trainer_for(mode(), {.max_steps = 5}, "AdamW", folder.path().string());
-  trainer->add_hook(
-      std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .interval_time = 1e-9, .save_begin = 2}));
-  trainer->train(*loader(40));
-  EXPECT_EQ(CheckpointStore(folder / "checkpoints").list().size(), 3U);  // after steps 3, 4 and 5
-}
-
-TEST_P(TrainerSave, HooksHearOfEverySave) {
-  const TempDir folder;
-  const auto trainer = trainer_for(mode(), {});
-  trainer->add_hook(std::make_unique<KeepingHook>("keeper", 1));
-  trainer->step(mlp_batch(1));
-  trainer->save(folder / "saved");
-  EXPECT_EQ(dynamic_cast<KeepingHook*>(trainer->hooks().find("keeper"))->saves, 1);
 }
 
 TEST_P(TrainerSave, AHookThatCannotTakeItsStateLeavesEverythingAsItWas) {
@@ -209,8 +156,7 @@ TEST_P(TrainerSave, APositionInAnotherKindOfSourceIsRefusedInWords) {
   EXPECT_EQ(target->progress().step, 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerSave, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(TrainerSave);
 
 }  // namespace
 }  // namespace duet

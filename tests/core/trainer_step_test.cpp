@@ -8,6 +8,7 @@
 #include "hooks/checkpoint_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 
@@ -25,10 +26,8 @@ using testing::Names;
 using testing::recorder;
 using testing::trainer_for;
 
-class TrainerStep : public ::testing::TestWithParam<std::string> {
+class TrainerStep : public testing::InBothModes {
  protected:
-  std::string mode() const { return GetParam(); }
-
   // Twelve steps in all, with a schedule over them and a checkpoint after every fifth.
   std::unique_ptr<BaseTrainer> scheduled(const std::string& work_dir) const {
     auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", work_dir,
@@ -73,16 +72,6 @@ TEST_P(TrainerStep, SchedulesAndCheckpointsDoWhatTheyDoInTrain) {
     SCOPED_TRACE(name);
     expect_same_training(CheckpointStore::load(folder / "train/checkpoints/" + name),
                          CheckpointStore::load(folder / "step/checkpoints/" + name));
-  }
-}
-
-TEST_P(TrainerStep, EveryStepHasTheRateOfItsSchedules) {
-  const std::vector<Schedule> schedules = {Linear{.start_factor = 0.25, .end = 4}, Cosine{.begin = 4}};
-  const auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", "", schedules);
-  const ScheduleCurve curve(schedules, "lr", {12, 0});
-  for (int64_t step = 0; step < 12; ++step) {
-    trainer->step(mlp_batch(static_cast<uint64_t>(step)));
-    EXPECT_EQ(trainer->hyper_parameters().get(0, "lr"), curve.at(step, 1e-2)) << step;
   }
 }
 
@@ -148,17 +137,6 @@ TEST_P(TrainerStep, TrainClosesAnOpenLoopFirst) {
   EXPECT_THAT(calls, ElementsAre("after_train", "after_run", "before_run", "before_train"));
 }
 
-TEST_P(TrainerStep, TheDestructorRunsNoHook) {
-  Names calls;
-  {
-    const auto trainer = trainer_for(mode(), {});
-    trainer->add_hook(recorder(calls));
-    trainer->step(mlp_batch(1));
-    calls.clear();
-  }
-  EXPECT_THAT(calls, ElementsAre());
-}
-
 TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
   const auto trainer = trainer_for(mode(), {});
   Names calls;
@@ -181,20 +159,6 @@ TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
   EXPECT_EQ(trainer->progress().step, 2);
 }
 
-TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
-  const auto trainer = trainer_for(mode(), {});
-  Names calls;
-  trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext&) {
-    if (point == "after_train") throw DataError("boom");
-  }));
-  trainer->add_hook(recorder(calls));
-  trainer->step(mlp_batch(1));
-  calls.clear();
-  expect_error<DataError>([&] { trainer->finish(); }, {"boom", "'bad'"});
-  EXPECT_THAT(calls, ElementsAre("after_train", "after_run"));
-  EXPECT_NO_THROW(trainer->finish());
-}
-
 TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
   const auto trainer = trainer_for(mode(), {.max_steps = 5});
   trainer->add_hook(std::make_unique<EveryPointHook>("stop", [](const std::string& point, TrainContext& context) {
@@ -208,12 +172,6 @@ TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
   trainer->step(mlp_batch(1));
   while (!trainer->finished()) trainer->step(mlp_batch(1));
   EXPECT_EQ(trainer->progress().step, 5);
-}
-
-TEST_P(TrainerStep, AScheduleThatNeedsTheRunsLengthSaysSo) {
-  const auto trainer = trainer_for(mode(), {}, "AdamW", "", {Cosine{}});
-  expect_error<ConfigError>([&] { trainer->step(mlp_batch(1)); }, {"Cosine", "unknown length", "max_steps"});
-  EXPECT_EQ(trainer->progress().step, 0);
 }
 
 TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
@@ -231,8 +189,7 @@ TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
   EXPECT_TRUE(loaded->result().log.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerStep, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(TrainerStep);
 
 }  // namespace
 }  // namespace duet

@@ -1,16 +1,15 @@
 #include <cstdlib>
 #include <limits>
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include "base/detail/machine_load.h"
 #include "base/error.h"
 #include "data/data_loader.h"
 #include "data/dataset.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
 
 // The loop, in both modes: which hooks run when, where it ends, what an error does.
@@ -20,7 +19,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::EveryPointHook;
-using ::testing::HasSubstr;
 using testing::loader;
 using testing::make_trainer;
 using testing::Names;
@@ -40,25 +38,7 @@ Names pass_of(const std::string& what, int64_t batches) {
   return names + Names{"after_" + what + "_epoch", "after_" + what};
 }
 
-class Trainer : public ::testing::TestWithParam<std::string> {
- protected:
-  std::string mode() const { return GetParam(); }
-};
-
-// In a process of its own: it is said once in the life of one.
-TEST_P(Trainer, SaysOnceThatOpsUseMoreThreadsThanCores) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto train_twice = [this] {
-    at::set_num_threads(static_cast<int>(read_machine_load().cores) + 1);
-    ::testing::internal::CaptureStderr();
-    for (int i = 0; i < 2; ++i) trainer_for(mode(), {.max_steps = 2})->train(*loader(4));
-    const std::string said = ::testing::internal::GetCapturedStderr();
-    const std::size_t first = said.find("OMP_NUM_THREADS=");
-    const bool once = first != std::string::npos && said.find("OMP_NUM_THREADS=", first + 1) == std::string::npos;
-    std::_Exit(once ? 0 : 1);
-  };
-  EXPECT_EXIT(train_twice(), ::testing::ExitedWithCode(0), "");
-}
+class Trainer : public testing::InBothModes {};
 
 TEST_P(Trainer, HooksRunInOneOrder) {
   for (const int64_t accumulate : {1, 3}) {
@@ -88,40 +68,6 @@ TEST_P(Trainer, HooksRunInOneOrder) {
       EXPECT_EQ(trainer->progress().epoch, 2);
     }
   }
-}
-
-TEST_P(Trainer, TheSmallestRunInFull) {
-  const auto trainer = trainer_for(mode(), {.max_steps = 1});
-  Names calls;
-  trainer->add_hook(recorder(calls));
-  trainer->train(*loader(2), loader(2).get());
-  EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter",
-                                 "after_backward", "before_optimizer_step", "after_optimizer_step", "after_train_iter",
-                                 "after_train_epoch", "before_val", "before_val_epoch", "before_val_iter",
-                                 "after_val_iter", "after_val_epoch", "after_val", "after_train", "after_run"));
-}
-
-TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
-  const auto trainer = trainer_for(mode(), {});
-  Names calls;
-  trainer->add_hook(recorder(calls));
-  EXPECT_EQ(trainer->test(*loader(6)).count("loss"), 1U);
-  EXPECT_EQ(calls, Names{"before_run"} + pass_of("test", 3) + Names{"after_run"});
-  calls.clear();
-  int64_t samples = 0;
-  trainer->predict(*loader(6), [&samples](const Batch& batch, const NamedTensors& outputs) {
-    samples += batch.size();
-    EXPECT_EQ(outputs.at(0).first, "prediction");
-    EXPECT_EQ(outputs.at(0).second.size(0), batch.size());
-  });
-  EXPECT_EQ(samples, 6);
-  EXPECT_EQ(calls, Names{"before_run"} + pass_of("predict", 3) + Names{"after_run"});
-  calls.clear();
-  for (uint64_t n = 0; n < 5; ++n) trainer->step(testing::mlp_task().batch(4, n));
-  trainer->step(std::vector<Batch>{testing::mlp_task().batch(4, 5), testing::mlp_task().batch(2, 6)});
-  const Names begin = {"before_run", "before_train"};
-  EXPECT_EQ(calls, begin + kStep + kStep + kStep + kStep + kStep + kStep);
-  EXPECT_EQ(trainer->progress().step, 6);
 }
 
 TEST_P(Trainer, AHookSeesTheStepThatIsMeant) {
@@ -174,41 +120,6 @@ TEST_P(Trainer, StopsAtTheFirstLimit) {
     trainer->train(*data);  // nothing left to do
     EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "after_train", "after_run"));
     EXPECT_EQ(trainer->progress().step, limit.steps);
-  }
-}
-
-TEST_P(Trainer, AfterTrainReachesEveryHookWhoeverFails) {
-  Names points;
-  {
-    const auto trainer = trainer_for(mode(), {.max_epochs = 2});
-    trainer->add_hook(recorder(points));
-    trainer->train(*loader(6), loader(2).get());
-    std::sort(points.begin(), points.end());
-    points.erase(std::unique(points.begin(), points.end()), points.end());
-  }
-  ASSERT_EQ(points.size(), 17U);
-  for (const std::string& bad : points) {
-    SCOPED_TRACE(bad);
-    const auto trainer = trainer_for(mode(), {.max_epochs = 2});
-    Names first, last;
-    std::string seen_error;
-    trainer->add_hook(recorder(first, "first"));
-    int visits = 0;
-    trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
-      if (point == "on_exception") seen_error = context.control.error;
-      const bool once = bad == "before_run" || bad == "before_train" || bad == "after_train" || bad == "after_run";
-      if (point == bad && ++visits == (once ? 1 : 2)) throw DataError("boom");
-    }));
-    trainer->add_hook(recorder(last, "last"));
-    expect_error<DataError>([&] { trainer->train(*loader(6), loader(2).get()); }, {"boom", "'bad'", bad});
-    const bool ends = bad == "after_train" || bad == "after_run";
-    for (const Names* calls : {&first, &last}) {
-      EXPECT_EQ(std::count(calls->begin(), calls->end(), "after_train"), 1);
-      EXPECT_EQ(std::count(calls->begin(), calls->end(), "after_run"), 1);
-      EXPECT_EQ(calls->back(), "after_run");
-      EXPECT_EQ(std::count(calls->begin(), calls->end(), "on_exception"), ends ? 0 : 1);
-    }
-    EXPECT_THAT(seen_error, ends ? ::testing::IsEmpty() : ::testing::Matcher<std::string>(HasSubstr("boom")));
   }
 }
 
@@ -281,10 +192,7 @@ TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
 
 TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {
   expect_error<ConfigError>([&] { trainer_for(mode(), {})->train(*loader(4)); }, {"max_steps", "max_epochs"});
-  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_steps = -1}); }, {"max_steps is -1"});
-  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_epochs = -1}); }, {"max_epochs is -1"});
   expect_error<ConfigError>([&] { trainer_for(mode(), {.accumulate = 0}); }, {"accumulate is 0"});
-  expect_error<ConfigError>([&] { trainer_for(mode(), {.val_interval = -2}); }, {"val_interval is -2"});
   expect_error<ConfigError>([&] { trainer_for(mode(), {})->add_metric(nullptr); }, {"metric"});
   expect_error<ConfigError>([&] { make_trainer(mode(), nullptr); }, {"task"});
 
@@ -341,24 +249,7 @@ TEST_P(Trainer, AResumeMakesUpForAValidationThatWasDue) {
   EXPECT_EQ(validated[1], validated[0]);
 }
 
-TEST_P(Trainer, AStepAfterAnEvaluationTrains) {
-  StateDict states[2];
-  for (const bool evaluates : {false, true}) {
-    const auto trainer = trainer_for(mode(), {});
-    for (uint64_t n = 0; n < 6; ++n) {
-      trainer->step(testing::mlp_task().batch(4, n));
-      if (!evaluates) continue;
-      trainer->validate(*loader(6));
-      trainer->test(*loader(6));
-      trainer->predict(*loader(6), [](const Batch&, const NamedTensors&) {});
-    }
-    states[evaluates] = trainer->state_dict();
-  }
-  expect_same_state(states[0], states[1]);
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, Trainer, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(Trainer);
 
 }  // namespace
 }  // namespace duet

@@ -69,18 +69,6 @@ TEST_F(CsvDatasetTest, GivesTheWeightsOfRows) {
   expect_error<DataError>([&] { CsvDataset({.path = texts, .weight = "w"}); }, {"texts.csv:2", "'w'", "much"});
 }
 
-TEST_F(CsvDatasetTest, ConstantColumnsStayConstant) {
-  std::string text = "x,y\n";
-  for (int i = 0; i < 100; ++i) text += i % 2 == 0 ? "0.1,0\n" : "0.1,1\n";
-  EXPECT_EQ(CsvDataset({.path = table(text), .target = {"y"}}).get({0, 1})["input"].abs().max().item<double>(), 0);
-}
-
-TEST_F(CsvDatasetTest, SortsClassesThatAreNumbers) {
-  const CsvDataset data({.path = table("x,y\n1,10\n2,9\n"), .target = {"y"}, .task = "classification"});
-  EXPECT_EQ(data.classes(), (std::vector<std::string>{"9", "10"}));
-  EXPECT_EQ(data.get({0})["target"].item<int64_t>(), 1);
-}
-
 TEST_F(CsvDatasetTest, RefusesTextsAmongNumbersAndIds) {
   const auto data = [&](const std::string& text, std::vector<std::string> features = {}) {
     CsvDataset({.path = table(text), .target = {"y"}, .features = std::move(features)});
@@ -93,11 +81,6 @@ TEST_F(CsvDatasetTest, RefusesTextsAmongNumbersAndIds) {
   expect_error<ConfigError>([&] { data("x,y\n1,0\n", {"x", "x"}); }, {"'x' twice"});
   expect_error<ConfigError>([&] { data("x,y\n1,0\n", {"x", "y"}); }, {"the target 'y'"});
   EXPECT_EQ(CsvDataset({.path = table("x\ty\n1\t2\n"), .target = {"y"}, .separator = "\\t"}).size(), 1);
-}
-
-TEST_F(CsvDatasetTest, AFieldCannotForgeALine) {
-  const std::string path = table("\"a\nb\",y\n1,0\n\"x\ny\",1\n3,0\n4,1\n");
-  expect_error<DataError>([&] { CsvDataset({.path = path, .target = {"y"}}); }, {"column 'a\\x0ab': found 'x\\x0ay'"});
 }
 
 TEST_F(CsvDatasetTest, NumbersOfAnotherSpellingAreNoCategories) {
@@ -264,15 +247,6 @@ TEST_F(CsvDatasetTest, TakesNumbersForCategoriesWhereItIsTold) {
   std::string ids = "x,y\n";
   for (int i = 0; i < 30; ++i) ids += "id" + std::to_string(i) + ",0.5\n";
   EXPECT_EQ(CsvDataset({.path = table(ids), .target = {"y"}, .categorical = {"x"}}).values(), 30);
-}
-
-TEST_F(CsvDatasetTest, NamesItsClasses) {
-  const auto names = [&](const std::string& values) {
-    return CsvDataset({.path = table("x,y\n" + values), .target = {"y"}}).class_names();
-  };
-  EXPECT_EQ(names("1,b\n2,a\n"), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(names("1,1\n2,0\n"), (std::vector<std::string>{"0", "1"}));
-  EXPECT_TRUE(names("1,1.5\n2,0\n").empty());
 }
 
 TEST_F(CsvDatasetTest, NamesLineAndColumnOfABadValue) {

@@ -135,15 +135,5 @@ TEST(SampleWeights, FollowTheClassesWeights) {
   expect_error<ConfigError>([] { EpochSampler({1e308, 1e308}, 5, 0); }, {"sum is not finite"});
 }
 
-TEST(SampleWeights, AreFollowedAfterAResume) {
-  const std::vector<double> weights = {1, 2, 3, 4};
-  EpochSampler sampler(weights, 20, 9), resumed(weights, 20, 1);
-  sampler.start_epoch(2);
-  sampler.next(7);
-  resumed.load_state_dict(sampler.state_dict());
-  resumed.start_epoch(2);
-  EXPECT_EQ(resumed.next(20), sampler.next(20));
-}
-
 }  // namespace
 }  // namespace duet

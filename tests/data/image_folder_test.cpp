@@ -46,14 +46,6 @@ TEST_F(ImageFolderTest, GivesPicturesAndTheNumbersOfTheirFolders) {
               1e-3);
 }
 
-TEST_F(ImageFolderTest, SaysThatAClassHasNoPicture) {
-  std::filesystem::create_directories(dir_ / "set/cats");
-  ::testing::internal::CaptureStderr();
-  const ImageFolder data({.root = dir_ / "set"});
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("set/cats' holds no .png"), std::string::npos);
-  EXPECT_EQ(data.classes(), (std::vector<std::string>{"ants", "bees", "cats"}));
-}
-
 TEST_F(ImageFolderTest, SplitsShareNoPictureAndHaveAll) {
   const auto paths = [&](const std::string& split) {
     const ImageFolder data({.root = dir_ / "set", .split = split, .val_fraction = 0.4, .split_seed = 3});
@@ -119,18 +111,6 @@ TEST_F(ImageFolderTest, GivesPicturesWithoutTargetsToPredict) {
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "none"}, use); }, {"none", "found no .png"});
 }
 
-TEST_F(ImageFolderTest, ALimitTakesAllClassesAlike) {
-  const auto names = [&](int64_t limit) {
-    const ImageFolder data({.root = dir_ / "set", .limit = limit});
-    std::vector<std::string> all;
-    for (int64_t i = 0; i < data.size(); ++i) all.push_back(data.sample_name(i));
-    return all;
-  };
-  EXPECT_EQ(names(2), (std::vector<std::string>{"ants/10.png", "bees/100.png"}));
-  EXPECT_EQ(names(3), (std::vector<std::string>{"ants/10.png", "ants/20.png", "bees/100.png"}));
-  EXPECT_EQ(names(9).size(), 5U);
-}
-
 TEST_F(ImageFolderTest, ReadsMasksBesideThePictures) {
   std::filesystem::create_directories(dir_ / "pictures");
   std::filesystem::create_directories(dir_ / "masks");
@@ -172,14 +152,6 @@ TEST_F(ImageFolderTest, SaysHowManyFilesItLeavesOut) {
   EXPECT_THAT(warning({.root = dir_ / "set"}), ::testing::Not(::testing::HasSubstr("left out")));
 }
 
-TEST_F(ImageFolderTest, AManifestMayNameWholePaths) {
-  const std::string list =
-      dir_.write("list.csv", "image,target\n" + (dir_ / "set/ants/10.png") + ",a\nbees/100.png,b\n");
-  const ImageFolder data({.root = dir_ / "set", .manifest = list});
-  EXPECT_EQ(data.sample_name(0), "ants/10.png");
-  EXPECT_EQ(data.get({0, 1})["target"].size(0), 2);
-}
-
 TEST_F(ImageFolderTest, ReadsAManifest) {
   dir_.write("list.csv", "image,target\nants/10.png,crawls\nbees/100.png,flies\nbees/110.png,flies\n");
   const ImageFolder data({.root = dir_ / "set", .manifest = dir_ / "list.csv"});
@@ -199,19 +171,6 @@ TEST_F(ImageFolderTest, WarnsOfPicturesThatBothPartsOfAListMayHold) {
   };
   EXPECT_THAT(warning("train"), ::testing::HasSubstr("found 1 picture again (line 4 'ants/10.png' of line 2)"));
   EXPECT_EQ(warning("all"), "");
-}
-
-TEST_F(ImageFolderTest, ANameCannotForgeALine) {
-  const auto refused = [&](const std::string& rows) {
-    const std::string list = dir_.write("list.csv", "image,target\n" + rows);
-    expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list, .classes = {"a"}}); },
-                            {"list.csv:2", "x\\x0ay"});
-  };
-  refused("\"x\ny\",a\n");
-  refused("ants/10.png,\"x\ny\"\n");
-  dir_.write("set/ants/x\ny.png", "torn");
-  const ImageFolder data({.root = dir_ / "set"});
-  expect_error<DataError>([&] { data.get({2}); }, {"neither PNG nor JPEG", "ants/x\\x0ay.png"});
 }
 
 TEST_F(ImageFolderTest, SortsNumbersOfAManifestAndRefusesEmptyTargets) {
@@ -238,15 +197,6 @@ TEST_F(ImageFolderTest, TakesNumbersOfAManifestForThePredictionOfNumbers) {
   dir_.write("list.csv", "image,target\nants/10.png,-0.5\nants/20.png,red\n");
   expect_error<DataError>([&] { ImageFolder{options}; }, {"list.csv:3", "'target'", "'red'", "a number"});
   expect_error<ConfigError>([&] { ImageFolder({.root = dir_ / "set", .task = "regression"}); }, {"set manifest"});
-}
-
-TEST_F(ImageFolderTest, RefusesAManifestOfMasksAndClasses) {
-  const std::string list = dir_.write("list.csv", "image,target\nants/10.png,ants/20.png\nants/20.png,cat\n");
-  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list}); },
-                          {"list.csv:3", "'cat'", "expected a mask's path"});
-  dir_.write("list.csv", "file,label\nants/10.png,cat\n");
-  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list}); },
-                          {"no column 'image' but file, label", "expected image and target"});
 }
 
 TEST_F(ImageFolderTest, SaysHowAnEmptyPartGetsSamples) {

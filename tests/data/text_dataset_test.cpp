@@ -79,20 +79,6 @@ TEST_F(TextDatasetTest, NumbersAreThoseOfTheTrainingDataOrTheCheckpoint) {
                             {"byte 100", "the checkpoint was trained on", "load_from"});
 }
 
-TEST_F(TextDatasetTest, LastWindowEndsWithinTheText) {
-  for (int64_t length = 5; length < 20; ++length) {
-    for (int64_t stride = 1; stride < 6; ++stride) {
-      TextDatasetOptions given = options(std::string(static_cast<size_t>(length), 'a'), "all", 4);
-      given.stride = stride;
-      const TextDataset data(given);
-      int64_t expected = 0;  // windows of 4 characters and one more
-      for (int64_t start = 0; start + 5 <= length; start += stride) ++expected;
-      EXPECT_EQ(data.size(), expected) << length << " " << stride;
-      data.get({data.size() - 1});
-    }
-  }
-}
-
 TEST_F(TextDatasetTest, RefusesWhatItCannotRead) {
   expect_error<DataError>([&] { TextDataset({.path = dir_ / "none"}); }, {dir_ / "none"});
   expect_error<DataError>([&] { TextDataset({.path = dir_.path().string()}); }, {"no readable file"});
@@ -111,8 +97,6 @@ TEST_F(TextDatasetTest, RefusesWhatItCannotRead) {
 TEST_F(TextDatasetTest, RefusesOptionsOutOfRange) {
   expect_error<ConfigError>([&] { TextDataset(options("abc", "test", 1)); }, {"split is 'test'"});
   expect_error<ConfigError>([&] { TextDataset(options("abc", "all", 0)); }, {"context is 0"});
-  expect_error<ConfigError>([&] { TextDataset({.val_fraction = 1.0}); }, {"val_fraction is 1"});
-  expect_error<ConfigError>([&] { TextDataset({.stride = -1}); }, {"stride is -1"});
 }
 
 }  // namespace

@@ -84,16 +84,6 @@ TEST_P(AnyTorchWorkers, ResumeAfterEveryBatchAlsoWhenShuffled) {
   }
 }
 
-TEST_P(AnyTorchWorkers, StartAnEpochAgainInItsMiddle) {
-  const auto source = make_source(static_cast<size_t>(GetParam()), true);
-  source->start_epoch(0);
-  const Values all = drain(*source);
-  source->start_epoch(0);
-  drain(*source, 2);
-  source->start_epoch(0);
-  EXPECT_EQ(drain(*source), all);
-}
-
 TEST(TorchDataSource, LeavesTheDefaultGeneratorToTheModel) {
   const auto source = make_source(0, true);
   seed_all(3);
@@ -111,16 +101,6 @@ TEST(TorchDataSource, RefusesAStateThatDoesNotFit) {
   small->load_state_dict(large->state_dict());
   expect_error<CheckpointError>([&] { small->start_epoch(0); }, {"found 2 batches", "6"});
   expect_error<CheckpointError>([&] { small->load_state_dict(StateDict()); });
-}
-
-TEST(TorchDataSource, TakesAConversionOfTheUsersOwn) {
-  auto loader = data::make_data_loader<data::samplers::SequentialSampler>(Numbers(3), data::DataLoaderOptions(3));
-  const auto source = make_torch_data_source(std::move(loader), [](const std::vector<data::Example<>>& examples) {
-    std::vector<at::Tensor> rows;
-    for (const data::Example<>& example : examples) rows.push_back(example.target);
-    return Batch{{"rows", at::stack(rows)}};
-  });
-  EXPECT_TRUE(at::equal((*source->next())["rows"], at::tensor({0, 2, 4}, at::kLong)));
 }
 
 }  // namespace

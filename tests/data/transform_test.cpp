@@ -53,23 +53,6 @@ TEST(SampleRandom, DrawsOtherNumbersForEachOccurrence) {
   EXPECT_EQ(seen.size(), 900U);
 }
 
-TEST(SampleRandom, IsUniform) {
-  SampleRandom random({7, 0}, 0);
-  double sum = 0, squares = 0;
-  std::array<int, 5> counts{};
-  constexpr int kDraws = 20000;
-  for (int i = 0; i < kDraws; ++i) {
-    const double x = random.uniform();
-    ASSERT_TRUE(x >= 0 && x < 1);
-    sum += x, squares += x * x;
-    ++counts.at(static_cast<std::size_t>(random.below(5)));
-  }
-  // Six standard deviations of the means.
-  EXPECT_NEAR(sum / kDraws, 0.5, 6 * std::sqrt(1.0 / 12 / kDraws));
-  EXPECT_NEAR(squares / kDraws, 1.0 / 3, 6 * std::sqrt(4.0 / 45 / kDraws));
-  for (const int count : counts) EXPECT_NEAR(count, kDraws / 5, 6 * std::sqrt(kDraws * 0.16));
-}
-
 TEST(Transforms, ResizeKeepsLabelsAndMeans) {
   const Batch batch = through(make_resize({{3, 4}})).get({0, 1});
   EXPECT_EQ(batch["image"].sizes(), at::IntArrayRef({2, 3, 3, 4}));
@@ -94,15 +77,6 @@ TEST(Transforms, PictureAndMaskMoveTogether) {
     EXPECT_TRUE(at::equal(numbers.masked_select(inside), batch["mask"].masked_select(inside)));
     EXPECT_EQ(numbers.masked_select(inside.logical_not()).abs().sum().item<int64_t>(), 0) << "padding is black";
   }
-}
-
-TEST(Transforms, RotationMovesPictureAndMaskTogetherAndIgnoresWhatComesIn) {
-  const Batch batch = through(make_random_rotation({180})).draw({0, 1, 2, 3}, of_all(4, 1, 0));
-  EXPECT_TRUE((batch["mask"] == 255).any().item<bool>());
-  EXPECT_TRUE(((batch["mask"] >= 0) & ((batch["mask"] < 48) | (batch["mask"] == 255))).all().item<bool>());
-  const Batch still = through(make_random_rotation({0})).get({0});
-  EXPECT_TRUE(at::equal(still["mask"], pictures(1)->get({0})["mask"]));
-  EXPECT_TRUE(at::allclose(still["image"], pictures(1)->get({0})["image"], 1e-5, 1e-5));
 }
 
 TEST(Transforms, NormalizeIsByChannelAndTakesBytes) {
@@ -204,22 +178,6 @@ TEST(Transforms, MixupMixesPicturesAndTargetsByOneShare) {
   EXPECT_TRUE(at::equal(one_hot, at::eye(4)));
 }
 
-TEST(Transforms, MixupMixesBytesToo) {
-  std::vector<std::unique_ptr<const Transform>> one;
-  one.push_back(make_mixup({1.0, 2}));
-  const at::Tensor bytes = at::tensor({0, 255}, at::kByte).view({2, 1, 1, 1});
-  const TransformedDataset data(
-      std::make_shared<TensorDataset>(NamedTensors{{"image", bytes}, {"target", at::arange(2, at::kLong)}}),
-      std::move(one));
-  const Batch batch = data.get({0, 1});
-  EXPECT_TRUE(at::allclose(batch["image"].flatten(), batch["target"].select(1, 1)));
-}
-
-TEST(Transforms, MasksMoveAsPicturesDoWhenResized) {
-  const Batch batch = through(make_resize({{2, 2}})).get({0});
-  EXPECT_TRUE(at::equal(batch["mask"].flatten(), at::tensor({10, 14, 34, 38}, at::kLong)));
-}
-
 // Adds a random number.
 class Noise : public Transform {
  public:
@@ -310,24 +268,6 @@ TEST(Transforms, NeedDrawsThatFitTheSamplersIndices) {
   expect_error<ConfigError>([&] { loader.next(); }, {"[Sampler]", "2 draws()", "1 indices"});
 }
 
-TEST(Transforms, AreTheSameWhateverWorkersAndBatches) {
-  const auto epoch = [](int workers, int64_t batch_size, int64_t number) {
-    std::vector<std::unique_ptr<const Transform>> moves;
-    moves.push_back(make_crop({{4, 4}, 2, true}));
-    moves.push_back(make_random_flip({}));
-    auto data = std::make_shared<TransformedDataset>(pictures(20), std::move(moves));
-    DataLoader loader(data, {.batch_size = batch_size, .seed = 4, .num_workers = workers});
-    std::vector<at::Tensor> images;
-    loader.start_epoch(number);
-    while (const auto batch = loader.next()) images.push_back((*batch)["image"]);
-    return at::cat(images);
-  };
-  const at::Tensor expected = epoch(0, 20, 0);
-  EXPECT_TRUE(at::equal(epoch(0, 3, 0), expected));
-  EXPECT_TRUE(at::equal(epoch(2, 7, 0), expected));
-  EXPECT_FALSE(at::equal(epoch(0, 20, 1), expected)) << "another epoch draws anew";
-}
-
 TEST(Transforms, NameWhatDoesNotFit) {
   expect_error<DataError>([] { through(make_crop({{9, 9}})).get({0}); }, {"[Crop]", "6 x 8", "9 x 9"});
   expect_error<ConfigError>([] { through(make_normalize({{1, 2}, {1}})).get({0}); }, {"2 means", "3 channels"});
@@ -345,6 +285,17 @@ TEST(Transforms, NameWhatDoesNotFit) {
   const TransformedDataset table(std::make_shared<TensorDataset>(NamedTensors{{"input", at::ones({2, 3})}}),
                                  std::move(one));
   expect_error<ConfigError>([&] { table.get({0}); }, {"no picture"});
+}
+
+TEST(Transforms, MixupMixesBytesToo) {
+  std::vector<std::unique_ptr<const Transform>> one;
+  one.push_back(make_mixup({1.0, 2}));
+  const at::Tensor bytes = at::tensor({0, 255}, at::kByte).view({2, 1, 1, 1});
+  const TransformedDataset data(
+      std::make_shared<TensorDataset>(NamedTensors{{"image", bytes}, {"target", at::arange(2, at::kLong)}}),
+      std::move(one));
+  const Batch batch = data.get({0, 1});
+  EXPECT_TRUE(at::allclose(batch["image"].flatten(), batch["target"].select(1, 1)));
 }
 
 }  // namespace

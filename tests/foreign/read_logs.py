@@ -185,7 +185,7 @@ def run_files(folder):
 
 
 def check_wandb(root):
-    for name in ("wandb", "wandb_random", "wandb_blocks"):
+    for name in ("wandb", "wandb_random"):
         # A second run of the same second has a longer name, not always a later one.
         runs = sorted(map(read_run, run_files(root / name)), key=lambda run: run["start"])
         expected = expected_in(root / name)["runs"]

@@ -3,13 +3,14 @@
 #include "core/hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 
 namespace duet {
 namespace {
 
 using testing::loader;
 
-class DistSamplerSeed : public ::testing::TestWithParam<const char*> {
+class DistSamplerSeed : public testing::InBothModes {
  protected:
   using Order = std::vector<float>;  // one number of each sample
 
@@ -60,7 +61,7 @@ TEST_P(DistSamplerSeed, WarnsOnceIfTheOrderStays) {
   EXPECT_EQ(log_of(true).find("[DistSamplerSeedHook]"), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, DistSamplerSeed, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(DistSamplerSeed);
 
 }  // namespace
 }  // namespace duet

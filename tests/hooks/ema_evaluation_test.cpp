@@ -1,10 +1,7 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "checkpoint/checkpoint.h"
-#include "hooks/checkpoint_hook.h"
 #include "hooks/ema_hook.h"
 #include "tests/hooks/ema_runs.h"
-#include "tests/support/temp_dir.h"
 
 // What evaluation sees of an average, and that the weights come back.
 
@@ -60,15 +57,6 @@ TEST_P(EMAEvaluation, ValidationLeavesTrainingAsItIs) {
   }
 }
 
-TEST_P(EMAEvaluation, EvaluatesTheWeightsIfAsked) {
-  const auto trainer = make(mode(), {.ema = {.average = {.momentum = 0.2}, .evaluate_on_ema = false}});
-  StateDict seen;
-  trainer->add_hook(noting(seen, "before_val_iter"));
-  steps(*trainer, 0, 5);
-  trainer->validate(*loader(2));
-  expect_same_bits(seen, trainer->weights());
-}
-
 // Throws after its first batch.
 class BrokenData : public DataSource {
  public:
@@ -112,21 +100,6 @@ TEST_P(EMAEvaluation, GivesTheWeightsBackToTheModelThatOutlivesTheTrainer) {
   expect_same_bits(weights, before);
 }
 
-TEST_P(EMAEvaluation, GivesTheWeightsBackWhenTrainingFailsInValidation) {
-  EMASetting setup;
-  setup.options.loop = {.max_steps = 6, .val_interval = 3};
-  const auto trainer = make(mode(), setup);
-  StateDict at_end, before;
-  trainer->add_hook(noting(at_end, "after_train"));
-  trainer->add_hook(std::make_unique<EveryPointHook>("before", [&](const std::string& point, TrainContext& context) {
-    if (point != "after_train_iter") return;
-    for (const auto& [name, tensor] : context.task.named_parameters()) before.set(name, tensor.detach().clone());
-  }));
-  BrokenData broken;
-  EXPECT_THROW(trainer->train(*loader(20), &broken), DataError);
-  expect_same_bits(at_end, before);
-}
-
 TEST_P(EMAEvaluation, AStateTakenInTheMiddleOfAPassHoldsTheWeights) {
   const auto trainer = make(mode());
   StateDict taken;
@@ -148,28 +121,7 @@ TEST_P(EMAEvaluation, AStateTakenInTheMiddleOfAPassHoldsTheWeights) {
   for (const StateDict& state : seen) expect_same_bits(state, average);
 }
 
-TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
-  const TempDir folder;
-  EMASetting setup;
-  setup.options.loop = {.max_steps = 6, .val_interval = 3};
-  setup.options.work_dir = folder.path().string();
-  const auto trainer = make(mode(), setup);
-  trainer->add_hook(std::make_unique<CheckpointHook>(
-      CheckpointHookOptions{.interval = 0, .save_best = {"loss"}, .save_last = false}));
-  std::map<int64_t, StateDict> weights;
-  trainer->add_hook(std::make_unique<EveryPointHook>("before", [&](const std::string& point, TrainContext& context) {
-    if (point == "before_val") weights[context.progress.step] = copy_of(trainer->weights());
-  }));
-  trainer->train(*loader(20), loader(4).get());
-  const auto best = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_best();
-  ASSERT_TRUE(best.has_value());
-  const StateDict saved = CheckpointStore::load(*best);
-  expect_same_bits(saved.part("model"), weights.at(saved.integer("trainer.step")));
-  EXPECT_FALSE(equal(saved.part("hooks.ema.weights"), saved.part("model")));
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, EMAEvaluation, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return std::string(info.param); });
+DUET_IN_BOTH_MODES(EMAEvaluation);
 
 }  // namespace
 }  // namespace duet

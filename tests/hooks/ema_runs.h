@@ -4,6 +4,7 @@
 #include <string>
 #include "hooks/ema_hook.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 
 // Runs of toy models with an EMAHook, for its tests.
 
@@ -52,9 +53,6 @@ inline bool equal(const StateDict& a, const StateDict& b) {
   return a.tensors().size() == b.tensors().size();
 }
 
-class EMA : public ::testing::TestWithParam<const char*> {
- protected:
-  std::string mode() const { return GetParam(); }
-};
+class EMA : public InBothModes {};
 
 }  // namespace duet::testing

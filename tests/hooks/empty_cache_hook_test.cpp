@@ -1,10 +1,10 @@
 #include "hooks/empty_cache_hook.h"
 #include <c10/core/CachingDeviceAllocator.h>
-#include <gmock/gmock.h>
 #include "base/device.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 
 namespace duet {
 namespace {
@@ -12,17 +12,6 @@ namespace {
 using testing::loader;
 using testing::Names;
 using testing::trainer_for;
-
-TEST(EmptyCacheHook, UsesOnlyThePointsAskedFor) {
-  const EmptyCacheHook usual;
-  EXPECT_TRUE(usual.uses(HookPoint::kAfterTrainEpoch));
-  EXPECT_TRUE(usual.uses(HookPoint::kAfterValEpoch));
-  EXPECT_FALSE(usual.uses(HookPoint::kBeforeTrainEpoch));
-  EXPECT_FALSE(usual.uses(HookPoint::kAfterTrainIter));
-  const EmptyCacheHook eager({.before_epoch = false, .after_epoch = false, .after_iter = true});
-  EXPECT_FALSE(eager.uses(HookPoint::kAfterTrainEpoch));
-  EXPECT_TRUE(eager.uses(HookPoint::kAfterPredictIter));
-}
 
 TEST(EmptyCacheHook, RefusesToDoNothing) {
   expect_error<ConfigError>([] { EmptyCacheHook hook({.after_epoch = false}); }, {"[EmptyCacheHook]", "after_iter"});
@@ -39,7 +28,7 @@ TEST(EmptyCacheHook, SaysOnceThatTheCpuHasNoCache) {
   EXPECT_EQ(log.find("nothing to free"), log.rfind("nothing to free")) << log;
 }
 
-class EmptyCache : public ::testing::TestWithParam<const char*> {
+class EmptyCache : public testing::InBothModes {
  protected:
   // Points between the emptyings of two epochs of three steps, each validated with two batches; a test and a
   // prediction.
@@ -67,22 +56,6 @@ TEST_P(EmptyCache, FreesAfterEveryEpoch) {
                             "after_test_epoch", "after_predict_epoch"}));
 }
 
-TEST_P(EmptyCache, FreesBeforeEpochsAndAfterIters) {
-  const Names val = {"before_val_epoch", "after_val_iter", "after_val_iter"};
-  Names expected;
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    for (const char* point : {"before_train_epoch", "after_train_iter", "after_train_iter", "after_train_iter"}) {
-      expected.emplace_back(point);
-    }
-    expected.insert(expected.end(), val.begin(), val.end());
-  }
-  for (const char* pass : {"test", "predict"}) {
-    expected.push_back(std::string("before_") + pass + "_epoch");
-    for (int i = 0; i < 2; ++i) expected.push_back(std::string("after_") + pass + "_iter");
-  }
-  EXPECT_EQ(run({.before_epoch = true, .after_epoch = false, .after_iter = true}), expected);
-}
-
 TEST_P(EmptyCache, FreesOnlyWhatNobodyUses) {
   if (!cuda_available()) GTEST_SKIP() << "no CUDA device";
   const auto weights = [](bool with_hook) {
@@ -90,7 +63,7 @@ TEST_P(EmptyCache, FreesOnlyWhatNobodyUses) {
     options.device = "cuda";
     seed_all(3);
     std::unique_ptr<BaseTrainer> trainer;
-    if (std::string(GetParam()) == "eager") {
+    if (GetParam() == "eager") {
       trainer = std::make_unique<EagerTrainer>(testing::cnn_task().make(), options);
     } else {
       trainer = std::make_unique<GraphTrainer>(testing::cnn_task().make(), options);
@@ -115,7 +88,7 @@ TEST_P(EmptyCache, FreesOnlyWhatNobodyUses) {
   testing::expect_same_bits(weights(true), weights(false));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, EmptyCache, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(EmptyCache);
 
 }  // namespace
 }  // namespace duet

@@ -1,20 +1,16 @@
 #include "hooks/histogram_hook.h"
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <numeric>
-#include <set>
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
 #include "base/device.h"
 #include "base/error.h"
 #include "core/task.h"
 #include "hooks/detail/histogram.h"
-#include "hooks/logger_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
-#include "tests/support/temp_dir.h"
+#include "tests/support/modes.h"
 
 namespace duet {
 namespace {
@@ -48,7 +44,7 @@ TEST(HistogramOf, TakesTensorsOfAllKindsAndFiniteValuesAlone) {
   EXPECT_THAT(histogram_of(at::tensor({8.0, 16.0}).to(at::kHalf), 1).value().edges, ElementsAre(8, 16));
 }
 
-class HistogramHookTest : public ::testing::TestWithParam<const char*> {
+class HistogramHookTest : public testing::InBothModes {
  protected:
   // Seven steps. What was logged, by step, and the weights in the end.
   struct Seen {
@@ -56,7 +52,7 @@ class HistogramHookTest : public ::testing::TestWithParam<const char*> {
     std::vector<at::Tensor> weights;
     NamedTensors last_gradients;
   };
-  static Seen run(const char* mode, std::optional<HistogramHookOptions> options, bool listens = true) {
+  static Seen run(const std::string& mode, std::optional<HistogramHookOptions> options) {
     Seen seen;
     LoopOptions loop;
     loop.max_steps = 7;
@@ -65,7 +61,6 @@ class HistogramHookTest : public ::testing::TestWithParam<const char*> {
     if (options) trainer->add_hook(std::make_unique<HistogramHook>(*options));
     RunLog::Listening listening;
     trainer->on(HookPoint::kBeforeRun, [&](TrainContext& run) {
-      if (!listens) return;
       listening = run.log.listen(nullptr, nullptr, [&](const NamedHistograms& made) {
         EXPECT_TRUE(seen.made.emplace(run.progress.step, made).second);
       });
@@ -136,48 +131,15 @@ TEST_P(HistogramHookTest, GradientsAreThoseThatTheOptimizerWasGiven) {
   }
 }
 
-TEST_P(HistogramHookTest, KeepsToItsPatterns) {
-  const Seen seen = run(GetParam(), HistogramHookOptions{.interval = 7, .patterns = {"*.bias"}, .gradients = false});
-  std::set<std::string> names;
-  for (const auto& [name, made] : seen.made.at(7)) names.insert(name);
-  ASSERT_FALSE(names.empty());
-  for (const std::string& name : names) EXPECT_THAT(name, ::testing::MatchesRegex("weights/.*\\.bias"));
-  EXPECT_LT(names.size(), seen.weights.size());
+TEST_P(HistogramHookTest, APatternOfNothingIsRefused) {
   expect_error<ConfigError>([] { run(GetParam(), HistogramHookOptions{.patterns = {"nowhere.*"}}); },
                             {"[HistogramHook]", "'nowhere.*'", "known:"});
 }
 
-// Nobody who listens, no wait for the device.
-TEST_P(HistogramHookTest, MakesNoneThatNobodyWants) {
-  EXPECT_TRUE(run(GetParam(), HistogramHookOptions{.interval = 1}, /*listens=*/false).made.empty());
-}
-
-TEST_P(HistogramHookTest, IsInTheJsonLogForTheReport) {
-  const TempDir dir;
-  LoopOptions loop;
-  loop.max_steps = 4;
-  const auto trainer = trainer_for(GetParam(), loop, "AdamW", dir.path().string());
-  trainer->add_hook(std::make_unique<HistogramHook>(HistogramHookOptions{.interval = 2, .bins = 5}));
-  trainer->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.progress = false}));
-  trainer->train(*loader(6));
-  std::ifstream file(dir / "log.jsonl");
-  std::vector<int64_t> steps;
-  for (std::string text; std::getline(file, text);) {
-    const auto line = nlohmann::json::parse(text);
-    if (line["kind"] != "histogram") continue;
-    steps.push_back(line["step"]);
-    const std::string name = "gradients/" + trainer->task().named_parameters().front().first;
-    EXPECT_EQ(line[name]["counts"].size(), 5U) << text;
-    EXPECT_EQ(line[name]["edges"].size(), 6U);
-  }
-  EXPECT_THAT(steps, ElementsAre(2, 4));
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, HistogramHookTest, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(HistogramHookTest);
 
 TEST(HistogramHook, RefusesOptionsWithoutAMeaning) {
-  expect_error<ConfigError>([] { HistogramHook({.interval = 0}); }, {"[HistogramHook] interval is 0"});
-  expect_error<ConfigError>([] { HistogramHook({.bins = 0}); }, {"bins is 0"});
+  expect_error<ConfigError>([] { HistogramHook({.bins = 0}); }, {"[HistogramHook] bins is 0"});
   expect_error<ConfigError>([] { HistogramHook({.weights = false, .gradients = false}); }, {"weights and gradients"});
 }
 

@@ -83,21 +83,5 @@ TEST_F(IterTimer, PublishesWhenTheRunWillEnd) {
   EXPECT_EQ(run.context.log.gauges().count("eta"), 0U);
 }
 
-TEST_F(IterTimer, WorksInALoopOfTheUsersOwn) {
-  hook.before_val(run.context);
-  hook.after_val(run.context);
-  step(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.step.seconds, 3);
-}
-
-TEST(IterTimerHook, UsesARealClockByDefault) {
-  IterTimerHook hook;
-  FakeRun run;
-  hook.before_train(run.context);
-  for (int i = 0; i < 3; ++i) run.step(hook);
-  EXPECT_GT(run.context.step.seconds, 0);
-  EXPECT_LT(run.context.step.seconds, 60);
-}
-
 }  // namespace
 }  // namespace duet

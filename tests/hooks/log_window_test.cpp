@@ -1,6 +1,5 @@
 #include "hooks/detail/log_window.h"
 #include <cmath>
-#include <map>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
@@ -36,14 +35,6 @@ TEST(LogWindow, SmoothsLossesTimesAndNormsAndLogsOtherNumbersAsTheyAre) {
   EXPECT_EQ(
       window.read(),
       (Values{{"loss", mean}, {"decode.loss_ce", mean}, {"grad_norm", mean}, {"loss_scale", 25}, {"accuracy", 25}}));
-}
-
-TEST(LogWindow, LooksBackBeyondTheLastLine) {
-  LogWindow window({.window_size = 4});
-  for (const double value : {1.0, 2.0}) add(window, "loss", value);
-  EXPECT_EQ(read_one(window, "loss"), 1.5);
-  for (const double value : {3.0, 4.0, 5.0}) add(window, "loss", value);
-  EXPECT_EQ(read_one(window, "loss"), 3.5);  // of 2 3 4 5
 }
 
 TEST(LogWindow, MakesEveryStatisticOfCustomCfg) {
@@ -153,13 +144,11 @@ TEST(LogWindow, RefusesBadOptions) {
   const auto refused = [](const LogWindowOptions& options, const std::vector<std::string>& parts) {
     expect_error<ConfigError>([&] { check_options(LoggerHookOptions{.window = options}); }, parts);
   };
-  refused({.window_size = 0}, {"window_size is 0", ">= 1"});
   refused({.mean_pattern = "("}, {"mean_pattern has '('"});
   refused({.mean_pattern = std::string(400'000, '(')},
           {"mean_pattern has a pattern of 400000 characters", "at most 1000"});
   refused({.custom_cfg = {{.data_src = ""}}}, {"data_src"});
   refused({.custom_cfg = {{"loss", "meen"}}}, {"method_name is 'meen'", "median", "'loss'"});
-  refused({.custom_cfg = {{"loss", "mean", -2}}}, {"window_size is -2"});
   refused({.custom_cfg = {{"loss"}, {"accuracy", "mean", 2, "loss"}}}, {"two numbers as 'loss'"});
 }
 

@@ -128,14 +128,6 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
   EXPECT_EQ(lines[3].at("reason"), "done");
 }
 
-TEST_F(Logger, MeasuresTimeItselfWhenNobodyElseDoes) {
-  LoggerHook hook({.interval = 2});
-  hook.before_train(run.context);
-  for (int i = 0; i < 2; ++i) run.step(hook);
-  hook.flush();
-  EXPECT_GT(lines_of(log_file).back().at("time").get<double>(), 0);
-}
-
 TEST_F(Logger, WritesNumbersThatJsonDoesNotHave) {
   LoggerHook hook({.interval = 1});
   const std::string text = stderr_of([&] {
@@ -167,17 +159,6 @@ TEST_F(Logger, WritesResultsOfEvaluations) {
   hook.after_test_epoch(run.context);
   hook.flush();
   EXPECT_EQ(lines_of(log_file).back().at("kind"), "test");
-}
-
-TEST_F(Logger, PutsResultsAtTheirEpochIfAsked) {
-  for (const bool by_epoch : {false, true}) {
-    LoggerHook hook({.log_metric_by_epoch = by_epoch});
-    run.context.progress.step = 20;
-    run.context.progress.epoch = 1;
-    run.validation(hook, {{"accuracy", 0.5}});
-    hook.flush();
-    EXPECT_EQ(lines_of(log_file).back().at("step"), by_epoch ? 1 : 20);
-  }
 }
 
 TEST_F(Logger, CountsFromTheBeginningOfEachEpochIfAsked) {
@@ -240,31 +221,6 @@ TEST_F(Logger, GivesTextsAndPicturesToItsSinks) {
   EXPECT_FALSE(run.context.log.wants_images());  // so nobody paints any
 }
 
-TEST_F(Logger, IsSilentWhenItIsNotEnabled) {
-  LoggerHook hook({.interval = 1, .enabled = false});
-  const std::string text = stderr_of([&] {
-    hook.before_run(run.context);
-    hook.before_train(run.context);
-    run.step(hook, at::empty({}, at::device(at::kMeta).dtype(at::kFloat)));
-    run.validation(hook, {{"accuracy", 1}});
-    hook.after_train(run.context);
-  });
-  EXPECT_EQ(text, "");
-  EXPECT_FALSE(std::filesystem::exists(run.context.work_dir));
-}
-
-TEST_F(Logger, LogsTheStepThatALaterHookStoppedAt) {
-  LoggerHook hook({.interval = 10});
-  hook.before_train(run.context);
-  for (int i = 1; i <= 4; ++i) run.step(hook, i);
-  run.context.control.request_stop("no improvement");
-  hook.after_train(run.context);
-  const std::vector<Json> train = kind_of(lines_of(log_file), "train");
-  ASSERT_EQ(train.size(), 1U);
-  EXPECT_EQ(train[0].at("step"), 4);
-  EXPECT_EQ(train[0].at("loss"), 2.5);
-}
-
 TEST_F(Logger, TrainsOnWhenTheDiskIsFullAndSaysSoOnce) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   LoggerHook hook({.interval = 1, .file = "/dev/full"});
@@ -323,26 +279,6 @@ TEST_F(Logger, WritesNoFileWithoutWorkDirAndTheOneThatIsNamed) {
   expect_error<ConfigError>([] { LoggerHook({.interval = 0}); }, {"interval is 0", ">= 1"});
   expect_error<ConfigError>([] { LoggerHook({.sinks = {{"terminl"}}}); }, {"'terminl'", "tensorboard"});
   expect_error<ConfigError>([] { LoggerHook({.sinks = {{.type = "wandb", .project = "a/b"}}}); }, {"project", "a/b"});
-}
-
-TEST_F(Logger, WorksInALoopOfTheUsersOwn) {
-  LoggerHook hook({.interval = 2});
-  const std::string text = stderr_of([&] {
-    run.step(hook);
-    run.step(hook, 0.5);
-    hook.flush();
-  });
-  EXPECT_NE(text.find("step 2/25"), std::string::npos) << text;
-}
-
-TEST_F(Logger, DrawsNoProgressIntoAPipe) {
-  LoggerHook hook({.interval = 10});
-  const std::string text = stderr_of([&] {
-    hook.before_train(run.context);
-    for (int i = 0; i < 25; ++i) run.step(hook);
-    hook.after_train(run.context);
-  });
-  EXPECT_EQ(text.find_first_of("\r\x1b"), std::string::npos) << text;
 }
 
 // What a run of three steps shows on a terminal, and how long it took.

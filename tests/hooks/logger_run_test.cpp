@@ -1,22 +1,18 @@
 #include <atomic>
-#include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
-#include <thread>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "core/detail/param_scheduler_hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/logger_hook.h"
-#include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/temp_dir.h"
 
 // LoggerHook in whole runs, in both modes.
@@ -32,7 +28,7 @@ using testing::lines_of;
 using testing::loader;
 using testing::trainer_for;
 
-class LoggerRun : public ::testing::TestWithParam<const char*> {
+class LoggerRun : public testing::InBothModes {
  protected:
   TempDir folder;
   const std::string mode = GetParam();
@@ -75,19 +71,6 @@ TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
   }
 }
 
-TEST_P(LoggerRun, WritesTheTimeOfEachEpoch) {
-  auto run = trainer_for(mode, {.max_epochs = 3}, "AdamW", folder / "run");
-  run->add_hook(std::make_unique<IterTimerHook>());
-  run->add_hook(std::make_unique<LoggerHook>());
-  run->train(*loader(8));
-  const std::vector<Json> lines = kind_of(lines_of(folder / "run/log.jsonl"), "epoch");
-  ASSERT_EQ(lines.size(), 3U);
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(lasting(lines[i]), Json({{"kind", "epoch"}, {"mode", mode}, {"step", 4 * (i + 1)}, {"epoch", i + 1}}));
-    EXPECT_GT(lines[i].at("epoch_time").get<double>(), 0);
-  }
-}
-
 TEST_P(LoggerRun, WritesWhatHooksLogWhenAnEpochEnds) {
   auto run = trainer_for(mode, {.max_epochs = 2}, "AdamW", folder / "run");
   run->on(HookPoint::kAfterTrainEpoch,
@@ -118,24 +101,6 @@ TEST_P(LoggerRun, AnEvaluationOnItsOwnBeginsAndEndsNoRun) {
   EXPECT_EQ(lines[0].at("kind"), "test");
   EXPECT_EQ(lines[1].at("kind"), "text");
   EXPECT_NE(lines[1].at("test_error").get<std::string>().find("boom"), std::string::npos);
-}
-
-// Whoever writes to the log beside it.
-TEST_P(LoggerRun, WritesItsLinesInTheOrderOfWhatHappens) {
-  const std::string text = testing::stderr_of([this] {
-    const auto run = trainer(mode, 3);
-    run->add_hook(
-        after_each([](TrainContext& context) { log_info("seen: " + std::to_string(context.progress.step)); }));
-    run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1}));
-    const auto data = loader(16);
-    run->train(*data);
-  });
-  std::size_t place = 0;
-  for (const char* next : {" on LibTorch ", "training in mode ", "model: ", "seen: 1", "step 1/3", "seen: 2",
-                           "step 2/3", "seen: 3", "step 3/3"}) {
-    place = text.find(next, place);
-    ASSERT_NE(place, std::string::npos) << "'" << next << "' is missing or too early in:\n" << text;
-  }
 }
 
 // What a host that reads a tensor calls, on any device.
@@ -215,20 +180,6 @@ TEST_P(LoggerRun, WritesTheSameLinesAfterAResumeInTheOtherMode) {
   EXPECT_EQ(parts.front().at("kind"), "start");  // whatever other hooks have to say: sinks go by the first record
 }
 
-TEST_P(LoggerRun, HasWrittenAllWhenTrainingFails) {
-  const auto run = trainer(mode, 40);
-  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
-  run->add_hook(after_each([](TrainContext& context) {
-    if (context.progress.step == 7) throw std::runtime_error("out of patience");
-  }));
-  const auto data = loader(16);
-  expect_error<std::runtime_error>([&] { run->train(*data); }, {"out of patience"});
-  const std::vector<Json> lines = lines_of(folder / "run/log.jsonl");
-  EXPECT_EQ(train_lines().size(), 3U);
-  ASSERT_EQ(lines.back().at("kind"), "error");
-  EXPECT_NE(lines.back().at("error").get<std::string>().find("out of patience"), std::string::npos);
-}
-
 // Whichever hook finds it, before the logger's turn or after it, and whether others are told at once.
 TEST_P(LoggerRun, EndsOnceWithWhatTheRunHasComeTo) {
   const auto told = [](TrainContext& context) {
@@ -258,34 +209,7 @@ TEST_P(LoggerRun, EndsOnceWithWhatTheRunHasComeTo) {
   }
 }
 
-TEST_P(LoggerRun, TellsOfAnEvaluationThatFailsAtItsEnd) {
-  for (const HookPoint point : {HookPoint::kBeforeTest, HookPoint::kAfterTestIter, HookPoint::kAfterTest}) {
-    const TempDir place;
-    const auto run = trainer_for(mode, {}, "AdamW", place / "run");
-    run->add_hook(std::make_unique<LoggerHook>());
-    run->on(point, [](TrainContext&) { throw std::runtime_error("no space left"); });
-    const auto data = loader(4);
-    expect_error<std::runtime_error>([&] { run->test(*data); }, {"no space left"});
-    const std::vector<Json> texts = kind_of(lines_of(place / "run/log.jsonl"), "text");
-    ASSERT_EQ(texts.size(), 1U) << to_string(point);
-    EXPECT_NE(texts[0].at("test_error").get<std::string>().find("no space left"), std::string::npos);
-  }
-}
-
-TEST_P(LoggerRun, GoesOnInASecondTrainingOfTheSameTrainer) {
-  const auto run = trainer(mode, 0);
-  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
-  const Batch batch = testing::mlp_task().batch(2, 1);
-  for (int i = 0; i < 2; ++i) run->step(batch);
-  run->finish();
-  EXPECT_EQ(train_lines().size(), 1U);
-  for (int i = 0; i < 3; ++i) run->step(batch);
-  run->finish();
-  EXPECT_EQ(train_lines().size(), 3U);  // 2, 4 and the last one, 5
-  EXPECT_EQ(train_lines().back().at("step"), 5);
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, LoggerRun, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(LoggerRun);
 
 TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
   const TempDir folder;
@@ -309,89 +233,6 @@ TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
   nowhere.add_hook(std::make_unique<LoggerHook>(options));
   FakeData again(5);
   nowhere.train(again);  // no work_dir, nothing to open
-}
-
-TEST(LoggerSinks, GiveWandbWhatTheRunWasConfiguredWith) {
-  const TempDir folder;
-  FakeTrainer run({.max_steps = 2}, folder / "run");
-  auto logger = std::make_unique<LoggerHook>(LoggerHookOptions{.sinks = {{"wandb"}}});
-  logger->set_config(R"({"optimizer":{"lr":0.125},"seed":7})");
-  run.add_hook(std::move(logger));
-  FakeData data(3);
-  run.train(data);
-  std::string bytes;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "run/wandb")) {
-    if (!entry.is_regular_file()) continue;
-    std::ifstream file(entry.path(), std::ios::binary);
-    bytes.append(std::istreambuf_iterator<char>(file), {});
-  }
-  EXPECT_NE(bytes.find("optimizer"), std::string::npos);
-  EXPECT_NE(bytes.find(R"({"lr":0.125})"), std::string::npos);
-}
-
-class SecondLogger : public LoggerHook {
- public:
-  using LoggerHook::LoggerHook;
-  std::string name() const override { return "second_logger"; }
-};
-
-TEST(LoggerSinks, OfTwoLoggersHearTheSame) {
-  FakeRun run;
-  const auto with_sink = [](const std::shared_ptr<std::vector<LogRecord>>& records) {
-    std::vector<std::unique_ptr<LogSink>> sinks;
-    sinks.push_back(std::make_unique<testing::MemorySink>(records));
-    return sinks;
-  };
-  const auto first = std::make_shared<std::vector<LogRecord>>(), second = std::make_shared<std::vector<LogRecord>>();
-  {
-    HookList hooks;
-    hooks.add(std::make_unique<LoggerHook>(LoggerHookOptions{.sinks = {}}, with_sink(first)));
-    hooks.add(std::make_unique<SecondLogger>(LoggerHookOptions{.sinks = {}}, with_sink(second)));
-    hooks.call(HookPoint::kBeforeRun, run.context);
-    run.context.log.text("note", "hello");
-    run.context.log.image("val/a", at::full({2, 3, 3}, 7, at::kByte));
-    EXPECT_TRUE(run.context.log.wants_images());
-  }
-  EXPECT_FALSE(run.context.log.wants_images());
-  for (const auto& records : {first, second}) {
-    ASSERT_EQ(records->size(), 3U);
-    EXPECT_EQ(std::get<std::string>(records->at(1).values.at(0).second), "hello");
-    EXPECT_EQ(records->at(2).images.at(0).name, "val/a");
-  }
-}
-
-class SlowSink : public testing::MemorySink {
- public:
-  explicit SlowSink(std::string file) : MemorySink(nullptr), file_(std::move(file)) {}
-  void write(const LogRecord& record) override {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    std::ofstream(file_, std::ios::app) << Json({{"kind", record.kind}, {"step", record.step}}).dump() << '\n';
-  }
-
- private:
-  std::string file_;
-};
-
-// So named, it runs before a profiler leaves a thread whose absence ends a forked process.
-TEST(LoggerSinksDeathTest, WriteAllWhenAHookEndsTheProgram) {
-  const TempDir folder;
-  const std::string file = folder / "slow.jsonl";
-  EXPECT_EXIT(
-      {
-        FakeTrainer run({.max_steps = 40});
-        std::vector<std::unique_ptr<LogSink>> sinks;
-        sinks.push_back(std::make_unique<SlowSink>(file));
-        run.add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1, .sinks = {}}, std::move(sinks)));
-        run.add_hook(std::make_unique<EveryPointHook>("quitter", [](const std::string& point, TrainContext& context) {
-          if (point == "before_train_iter" && context.progress.step == 20) std::exit(5);
-        }));
-        FakeData data(50);
-        run.train(data);
-      },
-      ::testing::ExitedWithCode(5), "");
-  const std::vector<Json> train = kind_of(lines_of(file), "train");
-  ASSERT_EQ(train.size(), 20U);
-  EXPECT_EQ(train.back().at("step"), 20);
 }
 
 }  // namespace

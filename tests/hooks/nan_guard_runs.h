@@ -11,12 +11,13 @@
 #include "checkpoint/checkpoint.h"
 #include "hooks/nan_guard_hook.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
 
 // Runs with a NaNGuardHook, in both modes.
-class NaNGuard : public ::testing::TestWithParam<const char*> {
+class NaNGuard : public testing::InBothModes {
  protected:
   static constexpr double kInf = std::numeric_limits<double>::infinity();
   static constexpr int64_t kBad = 6;  // the step whose batch is not finite

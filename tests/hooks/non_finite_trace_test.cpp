@@ -5,6 +5,7 @@
 #include "hooks/nan_guard_hook.h"
 #include "io/safetensors.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/modes.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/trainer_runs.h"
 
@@ -53,7 +54,7 @@ Batch batch_of(int64_t step, double planted) {
 
 at::Tensor loss_of(Net& net, const Batch& batch) { return net.forward(batch).square().mean(); }
 
-class NonFiniteTrace : public ::testing::TestWithParam<const char*> {
+class NonFiniteTrace : public testing::InBothModes {
  protected:
   std::unique_ptr<BaseTrainer> make(TrainerOptions options, bool guarded = true, const std::string& action = "raise") {
     seed_all(5);
@@ -159,8 +160,7 @@ TEST_P(NonFiniteTrace, SaysNothingOfALossScaleThatIsTooHigh) {
   EXPECT_THAT(log, Not(HasSubstr("NaNGuardHook")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, NonFiniteTrace, ::testing::Values("eager", "graph"),
-                         [](const auto& test) { return std::string(test.param); });
+DUET_IN_BOTH_MODES(NonFiniteTrace);
 
 }  // namespace
 }  // namespace duet

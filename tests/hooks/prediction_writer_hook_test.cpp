@@ -8,6 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -32,7 +33,7 @@ Names files(const std::string& folder) {
   return names;
 }
 
-class PredictionWriter : public ::testing::TestWithParam<const char*> {
+class PredictionWriter : public testing::InBothModes {
  protected:
   static std::unique_ptr<BaseTrainer> trainer(const PredictionWriterHookOptions& options, const std::string& work_dir) {
     auto trainer = testing::trainer_for(GetParam(), {}, "AdamW", work_dir);
@@ -119,7 +120,7 @@ TEST_P(PredictionWriter, LeavesNoHalfFileBehindAFailure) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, PredictionWriter, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(PredictionWriter);
 
 // Batches with given outputs, without a trainer.
 class Outputs : public ::testing::Test {
@@ -216,38 +217,35 @@ TEST_F(Lines, NameSamplesAndClasses) {
   EXPECT_EQ(found[1].at("class_name"), "ant");
 }
 
-TEST_F(Lines, OfOneLogitAreThoseOfTwoClasses) {
-  const Batch samples{{"input", at::zeros({2, 1})}, {"target", at::zeros({2}, at::kLong)}};
-  const auto found = lines(at::tensor({-2.0, 3.0}).view({2, 1}), samples, nullptr);
-  EXPECT_EQ(found[0].at("class"), 0);
-  EXPECT_EQ(found[1].at("class"), 1);
-  EXPECT_NEAR(found[0].at("probability").get<double>(), 1 / (1 + std::exp(-2.0)), 1e-12);
-  EXPECT_NEAR(found[1].at("probability").get<double>(), 1 / (1 + std::exp(-3.0)), 1e-12);
-}
-
-TEST_F(Lines, OfARegressionHaveItsValue) {
-  const Batch samples{{"input", at::zeros({2, 1})}, {"target", at::zeros({2})}};
-  const auto found = lines(at::tensor({-2.0, 3.0}).view({2, 1}), samples, nullptr);
-  EXPECT_EQ(found[0].at("value"), -2);
-  EXPECT_FALSE(found[0].contains("class"));
-}
-
-TEST_F(Lines, HaveTheNumbersWhereTheLargestIsNoClass) {
-  const Batch labels{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2}, at::kLong)}};
-  const Batch numbers{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2})}};
-  const Batch unknown{{"input", at::zeros({2, 1})}};
-  for (const Batch& samples : {labels, numbers, unknown}) {
-    const auto found = lines(scores_, samples, nullptr);
-    EXPECT_EQ(found[0].at("values"), nlohmann::json({1.0, 3.0}));
-    EXPECT_FALSE(found[0].contains("class") || found[0].contains("score") || found[0].contains("probability"));
+// By the targets beside them: what of the first sample's line is written, and what its probability is.
+TEST_F(Lines, SayWhatTheOutputsMean) {
+  const at::Tensor input = at::zeros({2, 1}), classes = at::zeros({2}, at::kLong);
+  const at::Tensor pair = at::tensor({-2.0, 3.0}).view({2, 1}),
+                   shares = at::tensor({0.25, 0.75, 0.5, 0.5}).view({2, 2});
+  struct Case {
+    Batch samples;
+    at::Tensor scores;
+    nlohmann::json line;
+    double probability = -1;  // of the second sample
+  };
+  const std::vector<Case> cases = {
+      {{{"input", input}, {"target", classes}}, pair, {{"class", 0}}, 1 / (1 + std::exp(-3.0))},  // one logit
+      {{{"input", input}, {"target", classes}}, scores_, {{"class", 1}}, 1 / (1 + std::exp(-2.0))},
+      {{{"input", input}, {"target", classes}}, shares, {{"probability", 0.75}}, 0.5},  // they are that already
+      {{{"input", input}, {"target", at::zeros({2})}}, pair, {{"value", -2.0}}},
+      {{{"input", input}, {"target", at::zeros({2, 2}, at::kLong)}}, scores_, {{"values", {1.0, 3.0}}}},
+      {{{"input", input}, {"target", at::zeros({2, 2})}}, scores_, {{"values", {1.0, 3.0}}}},
+      {{{"input", input}}, scores_, {{"values", {1.0, 3.0}}}}};
+  for (const Case& one : cases) {
+    const auto found = lines(one.scores, one.samples, nullptr);
+    SCOPED_TRACE(found[0].dump());
+    for (const auto& [key, value] : one.line.items()) EXPECT_EQ(found[0].at(key), value);
+    const bool is_class = one.probability >= 0;
+    for (const char* key : {"class", "score", "probability"}) EXPECT_EQ(found[0].contains(key), is_class) << key;
+    if (is_class) {
+      EXPECT_NEAR(found[1].at("probability").get<double>(), one.probability, 1e-12);
+    }
   }
-}
-
-TEST_F(Lines, HaveProbabilitiesOfClasses) {
-  const Batch classes{{"input", at::zeros({2, 1})}, {"target", at::zeros({2}, at::kLong)}};
-  EXPECT_TRUE(lines(scores_, classes, nullptr)[0].contains("probability"));
-  const at::Tensor shares = at::tensor({0.25, 0.75, 0.5, 0.5}).view({2, 2});
-  EXPECT_EQ(lines(shares, classes, nullptr)[0].at("probability"), 0.75) << "they are probabilities already";
 }
 
 TEST_F(Outputs, NeedAPlaceToGo) {

@@ -1,10 +1,8 @@
 #include "hooks/profiler_hook.h"
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -16,13 +14,13 @@
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::mlp_task;
 using testing::Names;
 
@@ -32,7 +30,7 @@ struct Fault : std::runtime_error {
   Fault() : std::runtime_error("planned") {}
 };
 
-class Profiler : public ::testing::TestWithParam<const char*> {
+class Profiler : public testing::InBothModes {
  protected:
   std::unique_ptr<BaseTrainer> make(const ProfilerHookOptions& options) {
     TrainerOptions trainer_options;
@@ -100,7 +98,7 @@ TEST_P(Profiler, TracesReplaysWithoutTheChecksBesideThem) {
   EXPECT_EQ(checked(), before);
   EXPECT_EQ(spans("step-5-8.json")["aten::addmm"], 8) << "two layers in four steps";
   steps(*trainer, 4);
-  if (GetParam() == std::string("graph")) {
+  if (mode() == "graph") {
     EXPECT_GT(checked(), before) << "what was put off comes afterwards";
   }
   trainer->finish();
@@ -116,49 +114,6 @@ TEST_P(Profiler, DoesNotPutOffTheFirstCheck) {
   trainer->finish();
 }
 
-// Readers stack the spans of a thread; one that lies across another's end is cut or dropped.
-TEST_P(Profiler, SpansOfAThreadLieWithinOrBesideEachOther) {
-  const auto trainer = make({.wait = 0, .warmup = 1, .active = 3});
-  steps(*trainer, 5);
-  struct Span {
-    int64_t begin, end;  // in ns
-    std::string name;
-  };
-  std::map<std::string, std::vector<Span>> threads;
-  constexpr int64_t kRounded = 2;  // ns; a double holds no more of a time of years
-  int steps_seen = 0, points_in_steps = 0;
-  for (const auto& event : trace("step-2-4.json")) {
-    const std::string kind = event.value("cat", "");
-    if (event.at("ph") != "X" || (kind != "user_annotation" && kind != "cpu_op")) continue;
-    const auto begin = std::llround(event.at("ts").get<double>() * 1e3);
-    threads[event.at("tid").dump()].push_back(
-        {begin, begin + std::llround(event.at("dur").get<double>() * 1e3), event.at("name")});
-  }
-  for (auto& [thread, spans] : threads) {
-    std::sort(spans.begin(), spans.end(),
-              [](const Span& a, const Span& b) { return a.begin < b.begin || (a.begin == b.begin && a.end > b.end); });
-    std::vector<Span> open;
-    for (const Span& span : spans) {
-      while (!open.empty() && open.back().end <= span.begin + kRounded) open.pop_back();
-      if (!open.empty()) {
-        EXPECT_LE(span.end, open.back().end + kRounded) << span.name << " lies across the end of " << open.back().name;
-      }
-      if (span.name.rfind("ProfilerStep#", 0) == 0) ++steps_seen;
-      if (span.name == "hook:profiler:after_train_iter" && open.size() == 1) ++points_in_steps;
-      open.push_back(span);
-    }
-  }
-  EXPECT_EQ(steps_seen, 3);
-  EXPECT_EQ(points_in_steps, 3) << "each ends within its step";
-}
-
-TEST_P(Profiler, CanFollowOneCycleUponAnother) {
-  const auto trainer = make({.wait = 0, .warmup = 0, .active = 2, .repeat = 0});
-  steps(*trainer, 5);
-  trainer->finish();
-  EXPECT_THAT(files(), ElementsAre("step-1-2.json", "step-3-4.json", "step-5-5.json"));
-}
-
 TEST_P(Profiler, CountsTheStepsOfTheRunAndNamesThoseOfTraining) {
   const auto first = make({.repeat = 1}), second = make({.wait = 0, .warmup = 1, .active = 1});
   steps(*first, 2);
@@ -167,19 +122,6 @@ TEST_P(Profiler, CountsTheStepsOfTheRunAndNamesThoseOfTraining) {
   second->load_state_dict(first->state_dict());
   steps(*second, 3);
   EXPECT_THAT(files(), ElementsAre("step-4-4.json"));
-}
-
-TEST_P(Profiler, RecordsShapesAndMemoryIfAsked) {
-  const auto trainer = make({.wait = 0, .warmup = 1, .active = 1, .record_shapes = true, .profile_memory = true});
-  steps(*trainer, 3);
-  bool shapes = false, memory = false;
-  for (const auto& event : trace("step-2-2.json")) {
-    shapes =
-        shapes || (event.contains("args") && event["args"].contains("Input Dims") && event["name"] == "aten::addmm");
-    memory = memory || event.at("name") == "[memory]";
-  }
-  EXPECT_TRUE(shapes);
-  EXPECT_TRUE(memory);
 }
 
 TEST_P(Profiler, EndsWithAnException) {
@@ -263,20 +205,7 @@ TEST_P(Profiler, MakesNvtxRangesOfHookPointsAndSteps) {
   EXPECT_TRUE(nvtx.open.empty());
 }
 
-TEST_P(Profiler, ClosesNvtxRangesAfterAnException) {
-  const FakeNvtx nvtx;
-  const auto trainer = make({.nvtx = true});
-  auto fault = std::make_unique<CallbackHook>("fault");
-  fault->on(HookPoint::kAfterOptimizerStep, [](TrainContext& context) {
-    if (context.progress.step == 2) throw Fault();
-  });
-  trainer->add_hook(std::move(fault));
-  expect_error<std::runtime_error>([&] { steps(*trainer, 9); }, {"planned"});
-  EXPECT_TRUE(nvtx.open.empty());
-  EXPECT_THAT(nvtx.ranges, ::testing::Contains("step 3 > hook:profiler:after_train"));
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, Profiler, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(Profiler);
 
 TEST(ProfilerHook, TracesKernelsOnAGpu) {
   if (!cuda_available()) GTEST_SKIP() << "no CUDA device";
@@ -304,11 +233,7 @@ TEST(ProfilerHook, RefusesWhatCannotWork) {
   const auto refuse = [](const ProfilerHookOptions& options, const char* part) {
     expect_error<ConfigError>([&] { ProfilerHook hook(options); }, {"[ProfilerHook]", part});
   };
-  refuse({.skip_first = -1}, "skip_first is -1");
-  refuse({.wait = -1}, "wait is -1");
-  refuse({.warmup = -1}, "warmup is -1");
   refuse({.active = 0}, "active is 0");
-  refuse({.repeat = -1}, "repeat is -1");
 
   FakeRun run;
   ProfilerHook nowhere;

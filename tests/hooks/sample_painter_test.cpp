@@ -71,13 +71,6 @@ TEST(SamplePainter, MixesImageAndColours) {
   EXPECT_EQ(colour_at(picture, 2, 18), colour_at(picture, 3, 18));
 }
 
-TEST(SamplePainter, SmallImagesAreEnlarged) {
-  EXPECT_EQ(sample_painter()(scene(), scores(), 0).pixels.size(0), 128);
-  const Batch large = {{"image", at::rand({1, 3, 200, 150})}};
-  const at::Tensor picture = sample_painter()(large, {{"prediction", at::rand({1, 5, 200, 150})}}, 0).pixels;
-  EXPECT_EQ(picture.sizes(), (std::vector<int64_t>{200, 304, 3}));  // without a target: image and prediction
-}
-
 TEST(SamplePainter, TakesClassNumbersAndTwoClassScores) {
   const auto paint = sample_painter({.alpha = 1, .zoom = 1});
   const at::Tensor numbers = at::tensor({0, 1, 2, 3}, at::kLong).view({1, 2, 2});
@@ -100,17 +93,6 @@ TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
   EXPECT_LT(colour_at(wrong, 0, 0)[1], 50);
   EXPECT_EQ(colour_at(wrong, 4 + 8, 4), (Colour{0, 128, 0}));  // the truth, 2
   EXPECT_EQ(colour_at(wrong, 4 + 8, 4 + 7), kBlack);           // the prediction, 0
-}
-
-TEST(SamplePainter, SaysWhatIsWhere) {
-  const auto paint = sample_painter();
-  EXPECT_EQ(paint(scene(), scores(), 0).legend, "Left to right: image, target, prediction.");
-  const Batch alone = {{"image", at::rand({1, 3, 2, 2})}};
-  EXPECT_EQ(paint(alone, scores(), 0).legend, "Left to right: image, prediction.");
-  const NamedTensors classes = {{"prediction", at::rand({1, 3})}};
-  const Batch known = {{"image", at::rand({1, 3, 2, 2})}, {"target", at::zeros({1}, at::kLong)}};
-  EXPECT_NE(paint(known, classes, 0).legend.find("green if the class is right"), std::string::npos);
-  EXPECT_EQ(paint(alone, classes, 0).legend.find("green"), std::string::npos);
 }
 
 // Of Pascal VOC's colours a thousand classes have one each.
@@ -144,11 +126,9 @@ TEST(SamplePainter, RefusesWhatItCannotPaint) {
   expect_error<ConfigError>([&] { paint({{"input", at::rand({2, 4})}}, scores(), 0); }, {"no 'image'"});
   expect_error<DataError>([&] { sample_painter({.palette = {"#ffffff"}})(scene(), scores(), 0); },
                           {"class 1", "palette"});
-  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.alpha = 1.5}}); }, {"alpha is 1.5"});
   expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.palette = {"#fff"}}}); }, {"#fff"});
   expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.palette = {"#gg0000"}}}); },
                             {"#gg0000"});
-  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.zoom = -1}}); }, {"zoom is -1"});
 }
 
 }  // namespace

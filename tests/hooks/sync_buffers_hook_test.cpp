@@ -1,47 +1,16 @@
 #include "hooks/sync_buffers_hook.h"
-#include <barrier>
-#include <thread>
+#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 
 namespace duet {
 namespace {
 
 constexpr int64_t kRanks = 3;
-
-// Where three threads meet.
-struct Meeting {
-  std::barrier<> barrier{kRanks};
-  std::vector<at::Tensor> values{kRanks};
-};
-
-// One of them, as a rank of a group.
-class Rank : public testing::FakeCommunicator {
- public:
-  Rank(Meeting& meeting, int64_t rank)
-      : FakeCommunicator(
-            rank, kRanks,
-            [&meeting, rank](const at::Tensor& values) {
-              exchange(meeting, rank, values);
-              values.copy_(meeting.values[0] + meeting.values[1] + meeting.values[2]);
-              meeting.barrier.arrive_and_wait();
-            },
-            [&meeting, rank](const at::Tensor& values, int64_t root) {
-              exchange(meeting, rank, values);
-              values.copy_(meeting.values[root]);
-              meeting.barrier.arrive_and_wait();
-            }) {}
-
- private:
-  static void exchange(Meeting& meeting, int64_t rank, const at::Tensor& values) {
-    EXPECT_TRUE(values.is_contiguous());
-    meeting.values[rank] = values.clone();
-    meeting.barrier.arrive_and_wait();
-  }
-};
 
 class BufferTask : public FakeTask {
  public:
@@ -52,55 +21,14 @@ class BufferTask : public FakeTask {
   NamedTensors buffers_;
 };
 
-NamedTensors buffers_of(int64_t rank) {
-  const double r = static_cast<double>(rank);
-  return {{"mean", at::tensor({1.0 + r, 2.0 * r}, at::kFloat)},
-          {"wide", at::full({2, 2}, 10 * r, at::kDouble).t()},
-          {"half", at::full({2}, 60000.0, at::kHalf)},  // whose sum is infinite in 16 bits
-          {"count", at::scalar_tensor(7 + rank, at::kLong)},
-          {"mask", at::full({2}, rank == 0, at::kBool)},
-          {"more", at::full({3}, -r, at::kFloat)},
-          {"phase", at::full({2}, c10::complex<double>(r, 2), at::kComplexDouble)}};
-}
-
-TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
-  Meeting meeting;
-  std::vector<NamedTensors> buffers;
-  std::vector<const void*> places;
-  std::vector<std::shared_ptr<Rank>> ranks;
-  for (int64_t rank = 0; rank < kRanks; ++rank) {
-    buffers.push_back(buffers_of(rank));
-    ranks.push_back(std::make_shared<Rank>(meeting, rank));
-    for (const auto& entry : buffers.back()) places.push_back(entry.second.const_data_ptr());
-  }
-  std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      BufferTask task(buffers[rank]);
-      FakeRun run;
-      TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
-      context.communicator = ranks[rank].get();
-      SyncBuffersHook hook;
-      hook.before_train(context);
-      hook.after_train_epoch(context);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-
-  std::size_t place = 0;
-  for (int64_t rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks[rank]->calls, 6);  // one message for each of the six types
-    for (const auto& entry : buffers[rank])
-      EXPECT_EQ(entry.second.const_data_ptr(), places[place++]) << entry.first << " moved";
-    const auto value = [&](std::size_t i) { return buffers[rank][i].second; };
-    EXPECT_TRUE(at::equal(value(0), at::tensor({2.0, 2.0}, at::kFloat)));
-    EXPECT_TRUE(at::equal(value(1), at::full({2, 2}, 10.0, at::kDouble)));
-    EXPECT_TRUE(at::equal(value(2), at::full({2}, 60000.0, at::kHalf)));
-    EXPECT_EQ(value(3).item<int64_t>(), 7);
-    EXPECT_TRUE(at::equal(value(4), at::full({2}, true, at::kBool)));
-    EXPECT_TRUE(at::equal(value(5), at::full({3}, -1.0, at::kFloat)));
-    EXPECT_TRUE(at::equal(value(6), at::full({2}, c10::complex<double>(1, 2), at::kComplexDouble)));
-  }
+NamedTensors buffers() {
+  return {{"mean", at::tensor({1.0, 2.0}, at::kFloat)},
+          {"wide", at::arange(4, at::kDouble).view({2, 2}).t()},
+          {"half", at::full({2}, 60000.0, at::kHalf)},
+          {"count", at::scalar_tensor(7, at::kLong)},
+          {"mask", at::arange(2).to(at::kBool)},
+          {"more", at::full({3}, -1, at::kFloat)},
+          {"phase", at::full({2}, c10::complex<double>(1, 2), at::kComplexDouble)}};
 }
 
 // A group of three whose other two have values that are larger by 1.5.
@@ -112,8 +40,12 @@ class Others : public testing::FakeCommunicator {
             [](const at::Tensor& /*values*/, int64_t root) { EXPECT_EQ(root, 0); }) {}
 };
 
-TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
-  BufferTask task(buffers_of(0));
+// tests/distributed/hooks_test.cpp does it over real ranks.
+TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirstOncePerStep) {
+  BufferTask task(buffers());
+  std::vector<const void*> places;
+  const NamedTensors watched = task.named_buffers();
+  for (const auto& entry : watched) places.push_back(entry.second.const_data_ptr());
   FakeRun run;
   TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
   Others group;
@@ -122,26 +54,24 @@ TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
   hook.before_train(context);
   context.progress.step = 3;
   hook.before_val(context);
-  const int once = group.sums;
-  EXPECT_EQ(once, 4);  // float, double, half, complex
+  EXPECT_EQ(group.calls, 6);  // one message for each of the six types
+  EXPECT_EQ(group.sums, 4);   // float, double, half, complex
+  const NamedTensors before = buffers();
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    const auto& [name, buffer] = watched[i];
+    EXPECT_EQ(buffer.const_data_ptr(), places[i]) << name << " moved";
+    const bool is_mean = at::isFloatingType(buffer.scalar_type()) || buffer.is_complex();
+    // Both parts of a complex number. 60001 is none of 16 bits, and the sum of three is infinite there.
+    const at::Scalar more = buffer.is_complex() ? at::Scalar(c10::complex<double>(1, 1)) : at::Scalar(1);
+    const at::Tensor expected = is_mean && name != "half" ? before[i].second + more : before[i].second;
+    EXPECT_TRUE(at::equal(buffer, expected)) << name;
+  }
   hook.before_val(context);
-  EXPECT_EQ(group.sums, once);
+  EXPECT_EQ(group.sums, 4);
   context.progress.step = 4;
   hook.after_train_epoch(context);
   hook.before_val(context);
-  EXPECT_EQ(group.sums, 2 * once);
-}
-
-TEST(SyncBuffersHook, DoesNothingAlone) {
-  BufferTask task(buffers_of(1));
-  FakeRun run;
-  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
-  SyncBuffersHook hook;
-  ::testing::internal::CaptureStderr();
-  hook.before_train(context);
-  hook.after_train_epoch(context);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("[SyncBuffersHook] there is one process"), std::string::npos);
-  EXPECT_TRUE(at::equal(task.named_buffers()[0].second, buffers_of(1)[0].second));
+  EXPECT_EQ(group.sums, 8);
 }
 
 // The hook in a run that is in fact one process.
@@ -157,7 +87,7 @@ class SyncedHook : public SyncBuffersHook {
   Others others_;
 };
 
-class SyncBuffers : public ::testing::TestWithParam<const char*> {};
+class SyncBuffers : public testing::InBothModes {};
 
 // BatchNorm's statistics after four epochs of two steps each. Its step is recursive: r <- 0.9 r + 0.1 x, then + 1.
 TEST_P(SyncBuffers, ChangesBuffersWhereACapturedStepFindsThem) {
@@ -188,7 +118,7 @@ TEST_P(SyncBuffers, ChangesBuffersWhereACapturedStepFindsThem) {
       << synced - alone;
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SyncBuffers, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(SyncBuffers);
 
 }  // namespace
 }  // namespace duet

@@ -90,16 +90,6 @@ TEST_F(VisualizationHookTest, DrawsAsManyPicturesOnSeveralRanksAsInOneProcess) {
   EXPECT_EQ(files().size(), 7U) << "the others draw none";
 }
 
-TEST_F(VisualizationHookTest, DoesNothingUnlessAskedTo) {
-  VisualizationHook off({.draw = false, .interval = 1});
-  pass(off, 2);
-  VisualizationHook rare({.draw = true});  // the 50th batch
-  pass(rare, 49);
-  EXPECT_EQ(files(), std::vector<std::string>{});
-  pass(rare, 50);
-  EXPECT_EQ(files(), (std::vector<std::string>{"val_98_700.png", "val_99_700.png"}));
-}
-
 TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
   std::vector<std::pair<std::string, at::Tensor>> heard;
   auto listening = run_.context.log.listen(
@@ -126,24 +116,6 @@ TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
                               }});
   pass(counting, 2);
   EXPECT_EQ(painted, 0);
-}
-
-TEST_F(VisualizationHookTest, TakesAPainterOfTheUser) {
-  VisualizationHook hook(
-      {.draw = true, .interval = 2, .painter = [](const Batch& batch, const NamedTensors& outputs, int64_t sample) {
-         EXPECT_EQ(batch.size(), 2);
-         EXPECT_EQ(outputs.front().first, "prediction");
-         return at::full({5, 6, 3}, 40 + sample, at::kByte);
-       }});
-  pass(hook, 2);
-  EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_3_700.png"), at::full({5, 6, 3}, 41, at::kByte)));
-}
-
-TEST_F(VisualizationHookTest, FilesSayWhatIsWhere) {
-  VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1});
-  pass(hook, 1);
-  const std::string bytes = file_io::read_text(dir_ / "vis_data/val_0_700.png", 1 << 20);
-  EXPECT_EQ(png_description(bytes), "Left to right: image, target, prediction.");
 }
 
 // A picture is not worth a run, nor are those of other samples lost with it.
@@ -208,41 +180,8 @@ TEST_F(VisualizationHookTest, OpensEachFileWithTheViewerOfTheDesktop) {
   EXPECT_EQ(opened, (std::set<std::string>{dir_ / "vis_data/val_0_700.png", dir_ / "vis_data/val_2_700.png"}));
 }
 
-TEST_F(VisualizationHookTest, SaysOnceWhyNothingIsShown) {
-  const ScopedVariable display("DISPLAY", ""), wayland("WAYLAND_DISPLAY", "");
-  ::testing::internal::CaptureStderr();
-  VisualizationHook hook({.draw = true, .interval = 1, .show = true, .wait_time = 3600});
-  pass(hook, 2);
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("there is no display"), std::string::npos) << said;
-  EXPECT_EQ(said.find("there is no display"), said.rfind("there is no display")) << said;
-  EXPECT_EQ(files().size(), 4U);
-
-  std::filesystem::create_directories(dir_ / "empty");
-  const ScopedVariable search("PATH", dir_ / "empty"), screen("DISPLAY", ":99");
-  ::testing::internal::CaptureStderr();
-  VisualizationHook without_viewer({.draw = true, .interval = 1, .show = true, .wait_time = 3600});
-  pass(without_viewer, 1);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("there is no xdg-open"), std::string::npos);
-}
-
-TEST_F(VisualizationHookTest, SaysOnceThatPassesAreTooShort) {
-  VisualizationHook hook({.draw = true, .interval = 3});
-  ::testing::internal::CaptureStderr();
-  for (const int64_t batches : {3, 2, 2}) {
-    pass(hook, batches);
-    hook.after_val_epoch(run_.context);
-  }
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("a pass of 2 batches, as interval is 3; set interval to at most 2"), std::string::npos) << said;
-  EXPECT_EQ(said.find("nothing is drawn"), said.rfind("nothing is drawn")) << said;
-}
-
 TEST_F(VisualizationHookTest, RefusesOptionsWithoutAMeaning) {
   expect_error<ConfigError>([] { VisualizationHook({.show = true}); }, {"show is true", "draw: true"});
-  expect_error<ConfigError>([] { VisualizationHook({.draw = true, .wait_time = -1}); }, {"wait_time is -1"});
-  expect_error<ConfigError>([] { VisualizationHook({.interval = 0}); }, {"interval is 0"});
-  expect_error<ConfigError>([] { VisualizationHook({.max_samples = -1}); }, {"max_samples is -1"});
   expect_error<ConfigError>([] { VisualizationHook({.paint = {.alpha = -1}}); }, {"alpha is -1"});
 }
 

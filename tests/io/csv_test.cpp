@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

@@ -1,6 +1,4 @@
 #include "io/idx.h"
-#include <fstream>
-#include <iterator>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
@@ -28,34 +26,6 @@ TEST(ReadIdx, ReadsEveryTypeAsThisMachineHasIt) {
                     at::tensor({1.0, -2.0}, at::kDouble)));
 }
 
-TEST(ReadIdx, ReadsPlainAndGzipUnderEitherName) {
-  const TempDir dir;
-  std::string payload;
-  for (int i = 0; i < 24; ++i) payload.push_back(static_cast<char>(i));
-  const std::string bytes = idx_bytes(0x08, {2, 3, 4}, payload);
-  dir.write("plain", bytes);
-  write_gz(dir / "packed.gz", bytes);
-  const at::Tensor expected = at::arange(24, at::kByte).view({2, 3, 4});
-  for (const char* name : {"plain", "plain.gz", "packed", "packed.gz"}) {
-    EXPECT_TRUE(at::equal(read_idx(dir / name), expected)) << name;
-  }
-}
-
-TEST(ReadIdx, ReadsAnEmptySet) {
-  const TempDir dir;
-  EXPECT_EQ(read_idx(dir.write("empty", idx_bytes(0x08, {0, 28, 28}, ""))).sizes(), at::IntArrayRef({0, 28, 28}));
-}
-
-TEST(ReadIdx, ReadsAFileLargerThanItsSteps) {
-  const TempDir dir;
-  std::string payload(5'000'001, 'a');
-  payload.back() = 'z';
-  write_gz(dir / "large.gz", idx_bytes(0x08, {5'000'001}, payload));
-  const at::Tensor values = read_idx(dir / "large.gz");
-  EXPECT_EQ(values[-1].item<int>(), 'z');
-  EXPECT_EQ(values.eq('a').sum().item<int64_t>(), 5'000'000);
-}
-
 TEST(ReadIdx, NamesAMissingFileAndItsTwin) {
   const TempDir dir;
   expect_error<DataError>([&] { read_idx(dir / "none"); }, {dir / "none", dir / "none.gz", "expected"});
@@ -70,15 +40,6 @@ TEST(ReadIdx, RefusesEveryTruncation) {
                             {dir / "cut", "found " + std::to_string(size) + " bytes", "expected"});
   }
   expect_error<DataError>([&] { read_idx(dir.write("cut", whole + "x")); }, {"found 21 bytes", "expected 20"});
-}
-
-TEST(ReadIdx, RefusesEveryTruncationOfAGzipFile) {
-  const TempDir dir;
-  write_gz(dir / "whole.gz", idx_bytes(0x0B, {2, 2}, "abcdefgh"));
-  const std::string whole = read_bytes(dir / "whole.gz");
-  for (size_t size = 0; size < whole.size(); ++size) {
-    expect_error<DataError>([&] { read_idx(dir.write("cut.gz", whole.substr(0, size))); }, {dir / "cut.gz"});
-  }
 }
 
 // Any changed byte is an error or, in gzip's own unchecked header fields, harmless.
@@ -103,12 +64,6 @@ TEST(ReadIdx, NeverReadsOtherValuesFromACorruptGzipFile) {
   EXPECT_GE(errors, static_cast<int>(whole.size()) - 8);
 }
 
-TEST(ReadIdx, RefusesTrailingBytesInAGzipFile) {
-  const TempDir dir;
-  write_gz(dir / "long.gz", idx_bytes(0x08, {2}, "abc"));
-  expect_error<DataError>([&] { read_idx(dir / "long.gz"); }, {"more bytes", "expected 10"});
-}
-
 TEST(ReadIdx, RefusesABadHeader) {
   const TempDir dir;
   const auto expect = [&](const std::string& bytes, const std::string& part) {
@@ -129,6 +84,19 @@ TEST(ReadIdx, TakesNoMemoryForDimensionsThatTheFileCannotHold) {
     write_gz(dir / "bad.gz", bytes);
     expect_error<DataError>([&] { read_idx(dir.write("bad", bytes)); }, {dir / "bad"});
     expect_error<DataError>([&] { read_idx(dir / "bad.gz"); }, {dir / "bad.gz"});
+  }
+}
+
+TEST(ReadIdx, ReadsPlainAndGzipUnderEitherName) {
+  const TempDir dir;
+  std::string payload;
+  for (int i = 0; i < 24; ++i) payload.push_back(static_cast<char>(i));
+  const std::string bytes = idx_bytes(0x08, {2, 3, 4}, payload);
+  dir.write("plain", bytes);
+  write_gz(dir / "packed.gz", bytes);
+  const at::Tensor expected = at::arange(24, at::kByte).view({2, 3, 4});
+  for (const char* name : {"plain", "plain.gz", "packed", "packed.gz"}) {
+    EXPECT_TRUE(at::equal(read_idx(dir / name), expected)) << name;
   }
 }
 

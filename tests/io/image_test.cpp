@@ -1,6 +1,5 @@
 #include "io/image.h"
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -11,7 +10,6 @@
 #include "base/error.h"
 #include "io/png.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/scoped_variable.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -126,14 +124,6 @@ TEST(Image, RefusesJpegFilesThatHaveLostPixels) {
     SCOPED_TRACE(what);
     expect_error<DataError>([&] { read_image(dir.write("lost.jpg", bytes)); }, {"lost.jpg", "no usable JPEG"});
   }
-}
-
-TEST(Image, RefusesAPictureFarLargerThanItsFile) {
-  const TempDir dir;
-  const std::string path = dir.write("a.jpg", jpeg_bytes(at::zeros({2000, 2000, 3}, at::kByte)));
-  EXPECT_EQ(read_image(path).size(0), 2000);
-  const ScopedVariable floor("DUET_FILE_MEMORY", "1MiB");
-  expect_error<DataError>([&] { read_image(path); }, {"a.jpg", "2000 x 2000", "DUET_FILE_MEMORY"});
 }
 
 TEST(Image, TellsFilesApartByTheirBytes) {

@@ -1,5 +1,4 @@
 #include "io/png.h"
-#include <fstream>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
@@ -18,12 +17,6 @@ TEST(Png, KeepsEveryPixel) {
     const at::Tensor pixels = noise(height, width);
     EXPECT_TRUE(decode_png(encode_png(pixels)).equal(pixels)) << height << " x " << width;
   }
-}
-
-TEST(Png, TakesPicturesOfAnyLayout) {
-  const at::Tensor planes = at::randint(256, {3, 6, 8}, at::kByte);
-  const at::Tensor pixels = planes.permute({1, 2, 0}).slice(0, 1, 6, 2);
-  EXPECT_TRUE(decode_png(encode_png(pixels)).equal(pixels));
 }
 
 TEST(Png, RefusesWhatIsNoPicture) {
@@ -70,14 +63,6 @@ TEST(Png, NeverReadsADamagedPictureAsAnother) {
   for (size_t size = 0; size + 13 < good.size(); ++size) {
     EXPECT_THROW(decode_png(good.substr(0, size)), DataError) << "first " << size << " bytes";
   }
-}
-
-TEST(Png, RefusesAPictureThatIsTooLarge) {
-  std::string bytes = encode_png(noise(2, 2));
-  // Width and height of the header, whose sum then is wrong; either is a reason.
-  bytes[16] = 0x7f;
-  EXPECT_THROW(decode_png(bytes), DataError);
-  expect_error<DataError>([] { encode_png(at::zeros({1, 1, 3}, at::kByte).expand({20'000, 20'000, 3})); }, {"20000"});
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ std::vector<std::string> healthy_files(const TempDir& folder) {
 }
 
 TEST(PtFile, DamagedFilesAreRefusedOrGiveTheRightTensors) {
-  constexpr int kFiles = 10'000;
+  constexpr int kFiles = 2000;
   const TempDir folder;
   const std::vector<std::string> files = healthy_files(folder);
   Damage damage(1);
@@ -156,7 +156,7 @@ class PickleExchange {
 };
 
 TEST(PtFile, DamagedPicklesAreRefusedOrRead) {
-  constexpr int kPickles = 10'000;
+  constexpr int kPickles = 2000;
   const TempDir folder;
   Damage damage(2);
   std::vector<PickleExchange> exchanges;

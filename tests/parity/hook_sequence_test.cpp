@@ -1,14 +1,12 @@
+#include <algorithm>
 #include <csignal>
-#include <optional>
 #include <gmock/gmock.h>
 #include "base/error.h"
-#include "core/detail/param_scheduler_hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/ema_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include "metrics/class_metric.h"
 #include "tests/support/loop_runs.h"
-#include "tests/support/temp_dir.h"
 
 // A hook sees the same points with the same counters in both modes, however a run ends.
 
@@ -158,35 +156,21 @@ TEST_P(ErrorAtPoint, IsReportedAlikeInBothModes) {
     EXPECT_THAT(text(), ::testing::HasSubstr("threw [HookList] hook 'actor' failed at " + point)) << text();
     const bool in_training = point.find("test") == std::string::npos && point.find("predict") == std::string::npos;
     EXPECT_EQ(calls.back(), in_training ? "ended failed" : "ended finished");
-    // The recorder comes after the hook that failed and hears of the end nevertheless.
-    EXPECT_THAT(text(), ::testing::HasSubstr("after_train u"));
-    EXPECT_THAT(text(), ::testing::HasSubstr("after_run u"));
+    // The recorder comes after the hook that failed and hears of each end nevertheless, once.
+    const auto ends = [&](const std::string& end) {
+      return std::count_if(calls.begin(), calls.end(), [&](const std::string& call) { return call.starts_with(end); });
+    };
+    EXPECT_EQ(ends("after_train u"), 1);
+    const int runs_before = point.find("predict") != std::string::npos ? 2 : in_training ? 0 : 1;
+    EXPECT_EQ(ends("after_run u"), runs_before + 1);
+    const bool ends_run =
+        point == "after_train" || point == "after_test" || point == "after_predict" || point == "after_run";
+    EXPECT_EQ(ends("on_exception u"), ends_run ? 0 : 1);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(run_points()),
                          [](const auto& info) { return info.param; });
-
-// The order of points, written out once: two steps with a validation after the second, one epoch of two.
-TEST(HookOrder, OfASmallRunIsThis) {
-  for (const std::string mode : {"eager", "graph"}) {
-    Names calls;
-    const auto trainer = trainer_for(mode, limits(0, 1));
-    trainer->add_hook(testing::recorder(calls));
-    const auto training = loader(4), validation = loader(2, 5, false);
-    trainer->train(*training, validation.get());
-    const Names iter = {"before_train_iter", "after_backward", "before_optimizer_step", "after_optimizer_step",
-                        "after_train_iter"};
-    Names expected = {"before_run", "before_train", "before_train_epoch"};
-    expected.insert(expected.end(), iter.begin(), iter.end());
-    expected.insert(expected.end(), iter.begin(), iter.end());
-    for (const char* point : {"after_train_epoch", "before_val", "before_val_epoch", "before_val_iter",
-                              "after_val_iter", "after_val_epoch", "after_val", "after_train", "after_run"}) {
-      expected.emplace_back(point);
-    }
-    EXPECT_EQ(calls, expected) << mode;
-  }
-}
 
 // Counts its calls, and its base's beside its own.
 class Base : public Hook {

@@ -60,13 +60,6 @@ StateDict trained(const std::string& mode, const OptimizerOptions& optimizer, co
   return trainer->weights();
 }
 
-TEST(OwnOptimizer, StepsAsTheBuiltInOneWithTheSameKernel) {
-  const OptimizerOptions lion = Lion{.lr = 2e-3, .weight_decay = 0.1, .betas = std::array{0.9, 0.99}};
-  for (const char* mode : {"eager", "graph"}) {
-    expect_same_bits(trained(mode, lion, {}, 1), trained(mode, own_options(), {}, 1));
-  }
-}
-
 TEST(OwnOptimizer, GraphGivesTheBitsOfEager) {
   for (const int64_t accumulate : {1, 4}) {
     for (const std::optional<at::ScalarType> amp : {std::optional<at::ScalarType>(), {at::kBFloat16}, {at::kHalf}}) {

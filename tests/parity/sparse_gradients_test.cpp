@@ -59,15 +59,6 @@ TEST(SparseGradients, TrainInBothModesAlike) {
   testing::expect_same_bits(states[0], states[1]);
 }
 
-TEST(SparseGradients, AreRefusedByNameInStrictMode) {
-  const auto trainer = table_trainer("graph", with_sparse_adam(), {.fallback = Fallback::kStrict});
-  expect_error<GraphError>(
-      [&] {
-        for (int64_t n = 0; n < 3; ++n) trainer->step(words(0));
-      },
-      {"parse"});
-}
-
 TEST(SparseGradients, AreRefusedWithTheWayOutWhereDenseOnesAreNeeded) {
   TrainerOptions clipped = with_sparse_adam();
   clipped.clip_grad = ClipNorm{};

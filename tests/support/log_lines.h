@@ -41,7 +41,12 @@ inline Json lasting(Json line) {
 // Everything that `body` writes to stderr.
 inline std::string stderr_of(const std::function<void()>& body) {
   ::testing::internal::CaptureStderr();
-  body();
+  try {
+    body();
+  } catch (...) {
+    ::testing::internal::GetCapturedStderr();  // or nobody could capture any more
+    throw;
+  }
   return ::testing::internal::GetCapturedStderr();
 }
 

@@ -9,7 +9,7 @@ namespace duet::testing {
 
 class InBothModes : public ::testing::TestWithParam<std::string> {
  protected:
-  static std::string mode() { return GetParam(); }
+  std::string mode() const { return GetParam(); }
 };
 
 }  // namespace duet::testing

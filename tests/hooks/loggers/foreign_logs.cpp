@@ -226,33 +226,5 @@ TEST_F(ForeignLogs, WandbRandomRecords) {
   expect_in(folder);
 }
 
-// Records that end so many bytes before the end of a block that padding, an empty piece or a short one must follow.
-TEST_F(ForeignLogs, WandbRecordsThatEndWithABlock) {
-  constexpr int64_t kBlock = 32768;
-  const std::string folder = fresh("wandb_blocks");
-  const auto sink = wandb_sink({.folder = folder, .id = "blocks"});
-  Json& run = expected["runs"][0];
-  run = {{"id", "blocks"}, {"start", 0}, {"exit_code", nullptr}, {"rows", Json::array()}, {"lines", Json::array()}};
-  const auto line = [&](int64_t length) {
-    const LogRecord record{.kind = "text", .line = std::string(static_cast<size_t>(length), 'b')};
-    sink->write(record);
-    run["lines"].push_back(record.line + "\n");
-  };
-  line(1);
-  const fs::path file = fs::directory_iterator(folder)->path() / "run-blocks.wandb";
-  const auto room = [&] { return kBlock - static_cast<int64_t>(fs::file_size(file)) % kBlock; };
-  for (int i = 0; i < 130; ++i) line(1);  // so that the number of every record below takes two bytes
-  const int64_t before = room();
-  line(5000);
-  const int64_t around = before - room() - 5000;
-  for (int64_t gap = 0; gap < 12; ++gap) {
-    while (room() > 9000 || room() < 1000) line(5000);
-    line(room() - around - gap);
-    EXPECT_EQ(room() % kBlock, gap);
-    line(200);
-  }
-  expect_in(folder);
-}
-
 }  // namespace
 }  // namespace duet

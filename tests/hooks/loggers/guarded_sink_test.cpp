@@ -9,9 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/error.h"
 #include "hooks/loggers/sinks.h"
-#include "tests/support/expect_error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/temp_dir.h"
@@ -77,17 +75,6 @@ TEST_F(GuardedSinkTest, WritesInOrderWhatCameWhileThePlaceWasFull) {
   EXPECT_THAT(text, HasSubstr("written again, none is lost"));
 }
 
-TEST_F(GuardedSinkTest, ComesBackWithoutBeingFlushed) {
-  stderr_of([&] {
-    place.is_full = true;
-    write(1, 5);
-    place.is_full = false;
-    write(6, 100);
-  });
-  ASSERT_EQ(place.steps.size(), 100U);
-  EXPECT_EQ(place.steps.back(), 100);
-}
-
 TEST_F(GuardedSinkTest, TriesSeldomWhereThePlaceStaysFull) {
   stderr_of([&] {
     place.is_full = true;
@@ -95,13 +82,6 @@ TEST_F(GuardedSinkTest, TriesSeldomWhereThePlaceStaysFull) {
   });
   EXPECT_LT(place.tries, 1000);
   EXPECT_GT(place.tries, 50);
-}
-
-TEST_F(GuardedSinkTest, LosesARecordAloneThatCanNeverBeWritten) {
-  place.refused = {3};
-  const std::string text = stderr_of([&] { write(1, 6); });
-  EXPECT_THAT(place.steps, ElementsAre(1, 2, 4, 5, 6));
-  EXPECT_THAT(text, HasSubstr("lost are 1 record (step 3): not that one"));
 }
 
 TEST_F(GuardedSinkTest, LosesSeveralInARowThatCanNeverBeWritten) {
@@ -194,19 +174,6 @@ TEST_P(FullDiskOf, LeavesTheFileAsIfItHadNeverBeenFull) {
   if (GetParam().name != std::string("tensorboard")) {  // its header has the time
     EXPECT_EQ(found, expected);
   }
-}
-
-TEST(JsonlSink, DoesNotWaitForWhoeverReadsAPipe) {
-  const TempDir folder;
-  const std::string pipe = folder / "pipe";
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  expect_error<ConfigError>([&] { jsonl_sink(pipe); }, {pipe, "cannot be written", "work_dir"});
-  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
-  jsonl_sink(pipe)->write({.kind = "train", .step = 3});
-  char text[15] = {};
-  EXPECT_EQ(::read(reader, text, sizeof text - 1), static_cast<ssize_t>(sizeof text - 1));
-  ::close(reader);
-  EXPECT_STREQ(text, "{\"kind\":\"train");
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,12 +1,10 @@
 // What the files say is checked by foreign/read_logs.py with wandb's own reader.
 #include <filesystem>
 #include <regex>
-#include <set>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "hooks/loggers/sinks.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/full_disk.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -58,13 +56,17 @@ TEST(WandbSink, RefusesOptionsThatCannotBe) {
   expect_error<ConfigError>([&] { wandb_sink({.folder = file + "/logs"}); }, {"[WandbSink]", file});
 }
 
-TEST(WandbSink, SaysThatTheDiskIsFullAndEndsQuietly) {
+TEST(WandbSink, KeepsTheIdOfARunThatGoesOn) {
   const TempDir dir;
-  const auto sink = wandb_sink({.folder = dir.path().string()});
-  sink->write({.kind = "start"});
-  const FullDisk disk(4096);
-  const LogRecord record{.kind = "text", .line = std::string(5000, 'x')};
-  expect_error<Error>([&] { sink->write(record); }, {"[WandbSink]", "cannot write", ".wandb", "File too large"});
+  const LogSinkOptions options{.folder = dir.path().string()};
+  run_once(options, 0);
+  const std::string first = *runs_in(dir.path()).begin();
+  run_once(options, 10);
+  run_once(options, 20);
+  EXPECT_EQ(runs_in(dir.path()).count(first), 3U);
+  run_once(options, 0);
+  EXPECT_EQ(runs_in(dir.path()).count(first), 3U) << "a run from the start is another run";
+  EXPECT_EQ(runs_in(dir.path()).size(), 4U);
 }
 
 }  // namespace

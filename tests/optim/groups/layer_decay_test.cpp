@@ -30,16 +30,6 @@ DescribedTask vit(const std::string& type, const std::string& prefix) {
   return task;
 }
 
-TEST(LayerDecay, ViTByItsClosedForm) {
-  const DescribedTask task = vit("ViTImpl", "backbone.");
-  const ParamGroups groups = layer_decay_groups(task, adamw(), {.num_layers = 2, .decay_rate = 0.5});
-  EXPECT_EQ(rate_of(groups, "layer_0_no_decay"), 0.125);
-  EXPECT_EQ(rate_of(groups, "layer_1_decay"), 0.25);
-  EXPECT_EQ(rate_of(groups, "layer_2_decay"), 0.5);
-  EXPECT_EQ(rate_of(groups, "layer_3_no_decay"), 1.0);
-  EXPECT_EQ(rate_of(groups, "layer_3_decay"), 1.0);
-}
-
 TEST(LayerDecay, TokensAreNotDecayedUnderAPrefixUnlessStrict) {
   const auto decay_of = [](bool strict, const std::string& prefix) {
     const DescribedTask task = vit("MAE", prefix);
@@ -108,30 +98,6 @@ TEST(LayerDecay, RefusesOptionsThatCannotBe) {
   refuses({.num_layers = 2, .decay_rate = 0.5, .decay_type = "block_wise"},
           "'block_wise', expected layer_wise or stage_wise");
   refuses({.num_layers = 2, .decay_rate = 0.5, .decay_type = "stage_wise"}, "which has no stages");
-}
-
-TEST(LayerDepth, OfConvNeXt) {
-  const auto layer = [](const std::string& name) { return convnext_layer_depth(name, 12).id; };
-  EXPECT_EQ(layer("cls_token"), 0);
-  for (int64_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(layer("downsample_layers." + std::to_string(i) + ".0.weight"), (std::vector<int64_t>{0, 2, 3, 12}[i]));
-  }
-  EXPECT_EQ(layer("stages.0.2.gamma"), 1);
-  EXPECT_EQ(layer("stages.1.2.gamma"), 2);
-  EXPECT_EQ(layer("stages.2.26.gamma"), 11);
-  EXPECT_EQ(layer("stages.3.0.gamma"), 12);
-  EXPECT_EQ(layer("norm3.weight"), 13);
-  EXPECT_EQ(layer(""), 13);
-  EXPECT_EQ(convnext_layer_depth("", 12).count, 14);
-  // 0.9 and 12: the table of 1e, 0.9 ^ 13 at the stem to 1 at the head.
-  const auto rate = [](const std::string& name) {
-    const LayerDepth depth = convnext_stage_depth(name, 12);
-    return std::pow(0.9, static_cast<double>(depth.count - depth.id - 1));
-  };
-  EXPECT_NEAR(rate("downsample_layers.3.0.weight"), 0.254, 5e-4);
-  EXPECT_NEAR(rate("stages.0.0.gamma"), 0.282, 5e-4);
-  EXPECT_NEAR(rate("stages.3.0.gamma"), 0.387, 5e-4);
-  EXPECT_EQ(rate("norm3.weight"), 1.0);
 }
 
 TEST(LayerDepth, RefusesNamesBeyondTheBackbone) {

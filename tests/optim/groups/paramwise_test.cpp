@@ -52,13 +52,6 @@ std::string log_of(const Call& call) {
 
 using Numbers = std::map<std::string, double>;
 
-TEST(Paramwise, WithoutOptionsIsOneGroupOfTheOptimizersOwnNumbers) {
-  const ParamGroups groups = paramwise_groups(segmentor(), sgd(), {});
-  ASSERT_EQ(groups.size(), 1U);
-  EXPECT_EQ(groups[0].parameters.size(), 5U);
-  EXPECT_TRUE(groups[0].numbers.empty());
-}
-
 TEST(Paramwise, EqualOptionsShareAGroupWhateverRuleGaveThem) {
   ParamwiseOptions options;
   options.norm_decay_mult = 0.0;

@@ -10,6 +10,7 @@
 #include "optim/optimizers/optimizer_kind.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
+#include "tests/support/modes.h"
 #include "tests/support/toy_tasks.h"
 
 // Which kernels step on a device, over a stand-in for its runtime: kernels do nothing there, their calls are real.
@@ -38,7 +39,7 @@ constexpr int64_t kReplays = kSteps - 4;  // three eager steps and a recorded on
 
 using Change = std::function<void(HyperParameters& numbers)>;
 
-class DeviceOptimizer : public ::testing::TestWithParam<std::string> {
+class DeviceOptimizer : public testing::InBothModes {
  protected:
   void SetUp() override {
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
@@ -73,8 +74,7 @@ class DeviceOptimizer : public ::testing::TestWithParam<std::string> {
   at::CallbackHandle handle_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Modes, DeviceOptimizer, ::testing::Values("eager", "graph"),
-                         [](const auto& info) { return info.param; });
+DUET_IN_BOTH_MODES(DeviceOptimizer);
 
 double falling(std::size_t, int64_t applied) { return 0.5 / static_cast<double>(applied + 1); }
 

@@ -2,7 +2,7 @@
 
 import random
 
-CASES_OF_EACH = 2
+CASES_OF_EACH = 4
 
 # From where a number is drawn.
 RANGES = {

@@ -83,18 +83,8 @@ def references():
                     yield f"{case}.{count}", torch.tensor(state[count])
 
 
-def cpp(value):
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-FIELDS = "lr max_iter max_eval tolerance_grad tolerance_change history_size line_search_fn".split()
-
-
-def cases_text():
-    """lbfgs_cases.inc: function, case, options."""
-    lines = ["// Written by make_references.py --cases: function, case, options.\n"]
-    for function, cases in FUNCTIONS.items():
-        for name in cases:
-            fields = ", ".join(f".{field} = {cpp(CASES[name][field])}" for field in FIELDS if field in CASES[name])
-            lines.append(f'{{"{function}", "{name}", LBFGS{{{fields}}}}},\n')
-    return "".join(lines)
+def cases():
+    """Function, case, options."""
+    for function, names in FUNCTIONS.items():
+        for name in names:
+            yield {"function": function, "case": name, "type": "LBFGS", "options": CASES[name]}

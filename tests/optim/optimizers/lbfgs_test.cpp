@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "optim/optimizers/detail/optimizer.h"
+#include "tests/optim/optimizers/described_cases.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/torch_reference.h"
@@ -15,20 +16,16 @@ namespace {
 struct LbfgsCase {
   std::string function, case_name;
   OptimizerOptions options;
-  bool wide = true;  // float64
+  bool wide;  // float64
 
   std::string name() const { return function + "_" + case_name + (wide ? "_float64" : "_float32"); }
 };
 
 std::vector<LbfgsCase> lbfgs_cases() {
-  const std::vector<LbfgsCase> described = {
-#include "tests/optim/optimizers/lbfgs_cases.inc"
-  };
   std::vector<LbfgsCase> all;
-  for (LbfgsCase one : described) {
-    all.push_back(one);
-    one.wide = false;
-    all.push_back(one);
+  for (const auto& one : described_cases(reference_path("optim/lbfgs.json"))) {
+    for (const bool wide : {true, false})
+      all.push_back({one.at("function"), one.at("case"), described_options(one), wide});
   }
   return all;
 }
@@ -105,7 +102,6 @@ class LbfgsTrajectory : public ::testing::TestWithParam<LbfgsCase> {};
 TEST_P(LbfgsTrajectory, IsThatOfTorchOptim) {
   const LbfgsCase& golden = GetParam();
   const StateDict reference = torch_reference(kLbfgsPath).part(golden.name());
-  if (reference.tensors().empty()) GTEST_SKIP() << no_reference(kLbfgsPath, "make_references.py");
   const at::Tensor steps = reference.tensor("steps");
   const Problem problem(golden.function, golden.wide ? at::kDouble : at::kFloat);
   const auto optimizer = Optimizer::create(golden.options, problem.parameters);
@@ -151,6 +147,12 @@ TEST_P(LbfgsTrajectory, GoesOnFromItsState) {
   expect_same_state(uninterrupted->state_dict(), after->state_dict());
 }
 
+TEST(LbfgsCases, AreThere) {
+  if (lbfgs_cases().empty()) GTEST_SKIP() << no_reference(kLbfgsPath, "make_references.py");
+  EXPECT_EQ(lbfgs_cases().size(), 24U);
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LbfgsTrajectory);
 INSTANTIATE_TEST_SUITE_P(Torch, LbfgsTrajectory, ::testing::ValuesIn(lbfgs_cases()),
                          [](const auto& info) { return info.param.name(); });
 

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,6 +1,4 @@
 #include "optim/optimizers/detail/optimizer.h"
-#include <cmath>
-#include <functional>
 #include <limits>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -28,28 +26,6 @@ std::vector<float> state_values(const Optimizer& optimizer) {
   return values;
 }
 
-TEST_P(EveryOptimizer, ASkippedStepChangesNothing) {
-  const NamedTensors parameters = initial_parameters();
-  const auto optimizer =
-      Optimizer::create(options_of(GetParam()), ParamGroups{{"", parameters, {}}}, /*may_skip=*/true);
-  const auto step = [&](int64_t number, double found_inf) {
-    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, number);
-    if (found_inf == 1) parameters[0].second.mutable_grad().fill_(std::numeric_limits<float>::infinity());
-    optimizer->begin();
-    optimizer->step({}, at::full({1}, found_inf, at::kFloat));
-    optimizer->end();
-  };
-  for (const int64_t before : {0, 3}) {  // as the first step, too
-    for (int64_t number = 0; number < before; ++number) step(number, 0);
-    const std::vector<float> weights = values_of(parameters);
-    const std::vector<float> state = state_values(*optimizer);
-    step(9, 1);
-    expect_bits(weights, values_of(parameters), "weights");
-    expect_bits(state, state_values(*optimizer), "state");
-    EXPECT_EQ(optimizer->applied(), before);
-  }
-}
-
 // Nor is it the first one: the next is.
 TEST_P(EveryOptimizer, StepsThatFollowASkippedOneAreAsIfItHadNotBeen) {
   std::vector<float> results[2];
@@ -59,15 +35,18 @@ TEST_P(EveryOptimizer, StepsThatFollowASkippedOneAreAsIfItHadNotBeen) {
         Optimizer::create(options_of(GetParam()), ParamGroups{{"", parameters, {}}}, /*may_skip=*/true);
     const auto step = [&](int64_t number, double found_inf) {
       for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, number);
+      if (found_inf == 1) parameters[0].second.mutable_grad().fill_(std::numeric_limits<float>::infinity());
       optimizer->begin();
       optimizer->step({}, at::full({1}, found_inf, at::kFloat));
       optimizer->end();
     };
     for (int64_t number = 0; number < 4; ++number) {
-      if (with_skipped && number % 2 == 0) step(number + 9, 1);
+      if (with_skipped && number != 1) step(number + 9, 1);  // as the first step, too
       step(number, 0);
     }
+    EXPECT_EQ(optimizer->applied(), 4);
     results[with_skipped] = values_of(parameters);
+    for (const float value : state_values(*optimizer)) results[with_skipped].push_back(value);
   }
   expect_bits(results[0], results[1], GetParam());
 }
@@ -185,16 +164,6 @@ TEST_P(EveryOptimizer, NarrowParametersAreSteppedAsFloat32UpToTheirRounding) {
   EXPECT_LE(((stepped(at::kHalf) - expected).abs() - expected.abs() / 1024).max().item<float>(), 0);
 }
 
-TEST(Optimizer, AParameterThatSkipsStepsCountsItsOwnSteps) {
-  const NamedTensors parameters = initial_parameters();
-  const auto optimizer = Optimizer::create(AdamW{}, parameters);
-  for (int64_t step = 0; step < 10; ++step) golden_step(*optimizer, parameters, 0.1, step);
-  const StateDict state = optimizer->state_dict();
-  EXPECT_EQ(state.tensor("state.p0.step").item<float>(), 10);
-  EXPECT_EQ(state.tensor("state.p1.step").item<float>(), 7);
-  EXPECT_EQ(state.tensor("state.p2.step").item<float>(), 6);
-}
-
 TEST(Optimizer, NumbersAreReadAndWrittenByName) {
   const auto adam = Optimizer::create(AdamW{.lr = 0.5}, initial_parameters());
   EXPECT_EQ(adam->group_count(), 1U);
@@ -221,19 +190,6 @@ TEST(Optimizer, TheFirstRateIsThatOfTheFirstStep) {
   }
 }
 
-TEST(Optimizer, AdafactorKeepsANumberPerRowAndPerColumn) {
-  const auto adafactor = Optimizer::create(
-      Adafactor{}, {{"kernel", at::ones({2, 3, 4, 5})}, {"matrix", at::ones({4, 6})}, {"bias", at::ones({3})}});
-  const StateDict state = adafactor->state_dict();
-  EXPECT_EQ(state.tensor("state.kernel.row_var").sizes(), (std::vector<int64_t>{2, 3, 4, 1}));
-  EXPECT_EQ(state.tensor("state.kernel.col_var").sizes(), (std::vector<int64_t>{2, 3, 1, 5}));
-  EXPECT_EQ(state.tensor("state.matrix.row_var").sizes(), (std::vector<int64_t>{4, 1}));
-  EXPECT_EQ(state.tensor("state.matrix.col_var").sizes(), (std::vector<int64_t>{1, 6}));
-  EXPECT_FALSE(state.has("state.matrix.variance"));
-  EXPECT_TRUE(state.has("state.bias.variance"));
-  EXPECT_FALSE(state.has("state.bias.row_var"));
-}
-
 // Without a buffer it could not take effect.
 TEST(Optimizer, MomentumCannotComeLater) {
   const auto sgd = Optimizer::create(SGD{}, initial_parameters());
@@ -242,25 +198,6 @@ TEST(Optimizer, MomentumCannotComeLater) {
   expect_error<ConfigError>([&] { Optimizer::create(SGD{}, groups); }, {"momentum = 0.5", "SGD::momentum"});
   const auto rmsprop = Optimizer::create(RMSprop{}, initial_parameters());
   expect_error<ConfigError>([&] { rmsprop->set(0, "momentum", 0.5); }, {"'momentum'"});
-}
-
-// As torch.optim.SGD: the buffer rests meanwhile.
-TEST(Optimizer, SgdsMomentumMayBecomeZero) {
-  const at::Tensor weight = at::ones({3}), gradient = at::full({3}, 0.5);
-  const auto sgd = Optimizer::create(SGD{.lr = 0.25, .momentum = 0.5}, {{"w", weight}});
-  const auto step = [&] {
-    weight.mutable_grad() = gradient;
-    sgd->begin();
-    sgd->step();
-    sgd->end();
-  };
-  step();  // buffer 0.5
-  sgd->set(0, "momentum", 0);
-  step();
-  EXPECT_TRUE(weight.equal(at::full({3}, 1 - 2 * 0.125)));
-  sgd->set(0, "momentum", 0.5);
-  step();  // buffer 0.75
-  EXPECT_TRUE(weight.equal(at::full({3}, 1 - 2 * 0.125 - 0.1875)));
 }
 
 TEST(Optimizer, MuonStepsMatricesItselfAndTheRestByAdamW) {
@@ -275,20 +212,6 @@ TEST(Optimizer, MuonStepsMatricesItselfAndTheRestByAdamW) {
     EXPECT_TRUE(state.has(std::string("state.") + other + ".exp_avg_sq"));
   }
   expect_error<ConfigError>([] { Optimizer::create(Muon{}, {{"bias", at::ones({3})}}); }, {"[Muon]", "AdamW"});
-}
-
-// Its direction: singular values near 1, whatever those of the gradient are.
-TEST(Optimizer, MuonsStepIsNearlyOrthogonal) {
-  for (const auto& sizes : {std::vector<int64_t>{6, 9}, std::vector<int64_t>{9, 6}}) {
-    const Tensor weight = at::zeros(sizes).requires_grad_(true);
-    const auto optimizer = Optimizer::create(Muon{.lr = 1, .weight_decay = 0.0, .ns_steps = 10}, {{"weight", weight}});
-    weight.mutable_grad() = formula(sizes, 97, 0, 251, 128);
-    step_optimizer(*optimizer);
-    const double ratio = std::sqrt(std::max(1.0, static_cast<double>(sizes[0]) / static_cast<double>(sizes[1])));
-    const Tensor values = at::linalg_svdvals(weight.detach()) / ratio;
-    EXPECT_GT(values.min().item<double>(), 0.6);
-    EXPECT_LT(values.max().item<double>(), 1.4);
-  }
 }
 
 TEST(Optimizer, ParametersItCannotTrainAreNamed) {

@@ -1,3 +1,4 @@
+#include <map>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <gtest/gtest.h>

@@ -112,17 +112,6 @@ TEST(ScheduleCurve, NamesTheSchedulesThatARunEndsBefore) {
   EXPECT_TRUE(schedule_gaps({Step{.step_size = 5, .begin = 2000}}, {}).empty());  // a run without a known end
 }
 
-TEST(ScheduleCurve, NamesTheDecaysThatARunEndsBefore) {
-  const auto gaps = [](const Schedule& schedule) { return schedule_gaps({schedule}, {1000, 50}); };
-  const auto found = gaps(MultiStep{.milestones = {990, 2000}, .begin = 10});
-  ASSERT_EQ(found.size(), 1U);
-  expect_contains(found[0],
-                  {"MultiStep from step 10 of lr", "no effect", "ends at step 1000", "first decay at step 1000"});
-  EXPECT_EQ(gaps(Step{.step_size = 20, .by_epoch = true}).size(), 1U);
-  EXPECT_TRUE(gaps(MultiStep{.milestones = {999, 2000}}).empty());
-  EXPECT_TRUE(gaps(Step{.step_size = 19, .by_epoch = true}).empty());
-}
-
 TEST(ScheduleCurve, NamesAnAnnealingThatEndsBeforeTheRun) {
   const auto gaps = [](const Schedules& schedules) { return schedule_gaps(schedules, {1000, 50}); };
   const auto found = gaps({Linear{.end = 100}, Cosine{.begin = 100, .end = 400}});

@@ -1,6 +1,5 @@
 #include "optim/schedules/schedule.h"
 #include <cmath>
-#include <limits>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "optim/schedules/detail/schedule_rules.h"
@@ -85,79 +84,28 @@ TEST(Schedule, IsDefinedForAnIntervalOfOneStep) {
   }
 }
 
-TEST(Schedule, DecaysByGammaPerEpochWhenConverted) {
-  Exponential exponential = Exponential{.gamma = 0.5, .begin = 2, .by_epoch = true};
-  const ScheduleRun run = {1000, 30};
-  const ScheduleCurve stepped({exponential}, "lr", run);
-  exponential.convert_to_iter_based = true;
-  const ScheduleCurve smooth({exponential}, "lr", run);
-  for (int64_t epoch = 0; epoch < 20; ++epoch) {
-    const double expected = epoch < 2 ? 1.0 : std::pow(0.5, static_cast<double>(epoch - 2));
-    EXPECT_NEAR(stepped.at(epoch * 30, 1), expected, 1e-15);
-    EXPECT_NEAR(smooth.at(epoch * 30, 1), expected, 1e-15);
-    EXPECT_EQ(stepped.at(epoch * 30 + 29, 1), stepped.at(epoch * 30, 1));
-  }
-  EXPECT_LT(smooth.at(75, 1), stepped.at(75, 1));
-}
-
-TEST(Schedule, NamesFieldAndRangeOfABadValue) {
+TEST(Schedule, NamesWhatCannotBe) {
   const auto bad = [](const Schedule& options, const std::vector<std::string>& parts) {
     expect_error<ConfigError>([&] { check_schedule(options); }, parts);
   };
-  const double nan = std::numeric_limits<double>::quiet_NaN();
   bad(CustomSchedule{.type = "Cosin"}, {"type 'Cosin'", "Cosine", "WSD"});
   bad(Constant{.param_name = ""}, {"param_name"});
   bad(Constant{.begin = -1}, {"begin is -1", ">= 0"});
   bad(Constant{.begin = 5, .end = 5}, {"end 5", "after begin"});
-  bad(Constant{.end = -2}, {"end is -2", "-1"});
   bad(Constant{.factor = -0.5}, {"factor is -0.5", ">= 0"});
-  bad(Linear{.start_factor = nan}, {"start_factor is nan"});
-  bad(Linear{.end_factor = -1}, {"end_factor is -1"});
-  bad(Step{}, {"step_size is 0", "at least 1"});
-  bad(Step{.step_size = 1, .gamma = 0}, {"gamma is 0", "> 0"});
   bad(MultiStep{}, {"milestones ()", "ascending"});
   bad(MultiStep{.milestones = {3, 2}}, {"milestones (3, 2)", "ascending"});
-  bad(MultiStep{.milestones = {0, 2}}, {"milestones", ">= 1"});
-  bad(Exponential{.gamma = -0.9}, {"gamma is -0.9", "> 0"});
-  bad(Cosine{.T_max = -3}, {"T_max is -3", ">= 0"});
-  bad(Cosine{.eta_min = -1}, {"eta_min is -1"});
-  bad(Cosine{.eta_min_ratio = 1.5}, {"eta_min_ratio is 1.5", "[0, 1]"});
   bad(Cosine{.eta_min = 0.1, .eta_min_ratio = 0.5}, {"eta_min 0.1", "not both"});
-  bad(Polynomial{.power = 0}, {"power is 0", "> 0"});
   bad(CosineRestart{}, {"periods ()", "at least 1"});
   bad(CosineRestart{.periods = {5, 0}}, {"periods (5, 0)", "at least 1"});
   bad(CosineRestart{.periods = {5, 5}, .restart_weights = {1}}, {"restart_weights (1)", "each of periods"});
-  bad(CosineRestart{.periods = {5}, .restart_weights = {-1}}, {"restart_weights[0] is -1", "> 0"});
-}
-
-TEST(Schedule, NamesFieldAndRangeOfABadCycleDecayOrPlateau) {
-  const auto bad = [](const Schedule& schedule, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>([&] { check_schedule(schedule); }, parts);
-  };
-  bad(OneCycle{.eta_max = -1}, {"eta_max is -1", ">= 0"});
-  bad(OneCycle{.total_steps = -1}, {"total_steps is -1", ">= 0"});
-  bad(OneCycle{.pct_start = 1.5}, {"pct_start is 1.5", "[0, 1]"});
   bad(OneCycle{.anneal_strategy = "sin"}, {"anneal_strategy is 'sin'", "cos, linear"});
-  bad(OneCycle{.div_factor = 0}, {"div_factor is 0", "> 0"});
-  bad(OneCycle{.final_div_factor = -2}, {"final_div_factor is -2", "> 0"});
-  bad(OneCycle{.max_momentum = 1}, {"max_momentum is 1", "[0, 1)"});
-
   bad(WSD{}, {"decay_steps 0", "decay_ratio"});
   bad(WSD{.decay_steps = 5, .decay_ratio = 0.1}, {"decay_steps 5", "either"});
   bad(WSD{.warmup_steps = 5, .warmup_ratio = 0.1, .decay_steps = 1}, {"warmup_ratio 0.1", "not both"});
   bad(WSD{.warmup_ratio = 0.6, .decay_ratio = 0.6}, {"warmup_ratio + decay_ratio 1.2", "at most 1"});
-  bad(WSD{.decay_ratio = -0.1}, {"decay_ratio is -0.1", "[0, 1]"});
-  bad(WSD{.decay_steps = 5, .decay_type = "exp"}, {"decay_type is 'exp'", "linear, sqrt, cosine"});
-
   bad(ReduceOnPlateau{.monitor = ""}, {"monitor"});
-  bad(ReduceOnPlateau{.rule = "min"}, {"rule is 'min'", "less, greater"});
   bad(ReduceOnPlateau{.factor = 1}, {"factor is 1", "(0, 1)"});
-  bad(ReduceOnPlateau{.patience = -1}, {"patience is -1", ">= 0"});
-  bad(ReduceOnPlateau{.threshold = -1}, {"threshold is -1", ">= 0"});
-  bad(ReduceOnPlateau{.threshold_rule = "relative"}, {"threshold_rule is 'relative'", "rel, abs"});
-  bad(ReduceOnPlateau{.cooldown = -1}, {"cooldown is -1", ">= 0"});
-  bad(ReduceOnPlateau{.min_value = -1}, {"min_value is -1", ">= 0"});
-  bad(ReduceOnPlateau{.eps = -1}, {"eps is -1", ">= 0"});
 }
 
 }  // namespace
