@@ -203,7 +203,7 @@ def check_parts_and_samplers(program):
         name = "runs/" + sampler.split(",")[0]
         program.run("compare", "arrays.yaml", "--steps", "10", train, limit, "work_dir=runs/c")
         text = program.run("train", "arrays.yaml", "mode=graph", f"work_dir={name}", train, limit, "freeze=conv1")
-        assert f"finished after {steps} steps" in text and "freeze: 1 of" in text, text
+        assert f"finished after {steps} steps" in text and "36  frozen" in text, text
     for code, expected, *overrides in (
             (2, "did you mean 'conv1'", "freeze=conf1"),
             (2, "class_weights", "data.train.sampler=weighted"),
