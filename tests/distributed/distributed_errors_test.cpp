@@ -121,28 +121,6 @@ TEST_P(DistributedErrors, AnUnusedParameterCountsAsZeroOnRequest) {
   EXPECT_NEAR(results[0].at("b").item<float>(), 1 - 4 * 0.1 * 1, 1e-6);  // (2 + 0) / 2
 }
 
-TEST_P(DistributedErrors, AParameterIsFrozenOnOneRank) {
-  expect_told(run_ranks(2,
-                        [&](const Ranks& ranks) {
-                          Training run{.mode = GetParam()};
-                          run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t) {
-                            return StepOutput{(mean * model.a + mean * model.b).sum(), {}};
-                          };
-                          run.options.distributed.communicator = ranks;
-                          run.options.optimizer = SGD{.lr = 0.1};
-                          auto model = std::make_shared<TwoWeights>();
-                          const auto trainer = make_trainer(
-                              run.mode,
-                              make_task(model, [&](TwoWeights& net,
-                                                   const Batch& batch) { return run.loss(net, batch["x"].mean(), 0); }),
-                              run.options);
-                          if (ranks->rank() == 1) model->b.requires_grad_(false);
-                          trainer->step(batch_of(2.0));
-                          return NamedTensors();
-                        }),
-              2, "rank 1 trains other parameters than rank 0 (b: frozen; on rank 0 b: trains)");
-}
-
 TEST_P(DistributedErrors, AGradientIsSparse) {
   expect_told(run_ranks(2,
                         [&](const Ranks& ranks) {
@@ -196,19 +174,6 @@ TEST(DistributedErrorsLater, TheModelsDiffer) {
     return torch::nn::Linear(4, 3);
   });
   expect_same_on_all(values);
-}
-
-TEST_P(DistributedErrors, NaNOnOneRankSkipsTheStepOnAll) {
-  const auto results = run_ranks(2, [&](const Ranks& ranks) {
-    Training run{.mode = GetParam(), .steps = 5};
-    run.options.non_finite = NonFinite::kSkip;
-    run.value = [&](int64_t step) {
-      return step == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::quiet_NaN() : 2.0;
-    };
-    return train(run, ranks);
-  });
-  expect_same_on_all(results);
-  EXPECT_NEAR(results[0].at("a").item<float>(), 1 - 4 * 0.1 * 2, 1e-6);
 }
 
 TEST_P(DistributedErrors, NaNOnOneRankEndsTheRunOnAll) {

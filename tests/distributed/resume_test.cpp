@@ -205,31 +205,6 @@ TEST(DistributedResume, StartsFromTheBuffersOfRankZeroAtAnotherWorldSize) {
   }
 }
 
-TEST(DistributedResume, ReadsEverySampleOnceAtAnotherWorldSize) {
-  const ToyTask task = testing::partial_task();  // without dropout
-  const auto unbroken = run(2, task, {});
-  testing::expect_no_error(unbroken);
-  const TempDir folder;
-  const auto before = run(2, task, {.save = folder / "c", .until = kSavedAt});
-  testing::expect_no_error(before);
-  for (const int64_t world : {1, 2, 4}) {
-    for (const std::string mode : {"eager", "graph"}) {
-      const auto after = run(world, task, {.mode = mode, .load = folder / "c"});
-      testing::expect_no_error(after);
-      if (HasFailure()) return;
-      std::vector<int64_t> seen;
-      add_seen(before, seen);
-      EXPECT_EQ(seen.size(), 2U * kAccumulate * kGlobalBatch);
-      add_seen(after, seen);
-      std::sort(seen.begin(), seen.end());
-      ASSERT_EQ(seen.size(), static_cast<std::size_t>(kSamples)) << world << " ranks, " << mode;
-      for (int64_t i = 0; i < kSamples; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
-      EXPECT_LE(testing::largest_difference(unbroken.front(), after.front(), "seen"), 1e-6)
-          << world << " ranks, " << mode;
-    }
-  }
-}
-
 // From 2 ranks to 4, to 1, to 3, each time within the second epoch of nine steps.
 TEST(DistributedResume, GoesThroughSeveralWorldSizes) {
   const ToyTask task = testing::partial_task();
