@@ -106,10 +106,6 @@ class Browser:
         self.mouse("mouseMoved", *end, button="left", buttons=1)
         self.mouse("mouseReleased", *end, button="left", clickCount=1)
 
-    def screenshot(self, path):
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
-
     def problems(self):
         """What the page has done wrong since open()."""
         bad = {"Runtime.exceptionThrown", "Page.javascriptDialogOpening"}

@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 
-import bad_input_cases as cases
+import small_data
 from program import Program
 
 # All hooks, with files wherever one may be named.
@@ -47,52 +47,29 @@ class CleanProgram(Program):
 
 
 def check_dry_run(program):
-    for mode in ("eager", "graph"):
-        for arguments, steps in ((["--dry-run"], 1), (["--dry-run", "3"], 3), (["--dry-run=2"], 2), (["trainer.fast_dev_run=2"], 2),
-                                   (["--dry-run", "50"], 4)):  # an epoch has four
-            text = program.run("train", "all.yaml", "--mode", mode, *arguments)
-            assert text.endswith("dry run: all parts work\n") or "dry run: all parts work\n" in text, text
-            assert f"step {steps}/" in text and f"step {steps + 1}/" not in text, text
-            for part in ("val  step", "test  step", "best checkpoint so far", "trace written to"):
-                assert part in text, (part, text)
-    program.run("train", "all.yaml", "--dry-run", "3", "--json", "result.json")
-    assert json.loads((program.folder / "result.json").read_text())["steps"] == 3
-    # The number may stand before the config.
-    assert "all parts work" in program.run("train", "--dry-run", "2", "all.yaml")
-    assert "all parts work" in program.run("train", "--dry-run", "all.yaml", "trainer.max_steps=1")
-    # Schedules are those of the whole run.
-    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_epochs: 30}",
-                                           "param_scheduler=[{type: Linear, end: 50}, {type: Cosine, begin: 50}]")
-    # A fixed step of the run's own counts.
-    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_steps: 8, accumulate: 2}")
+    for mode, arguments, steps in (("eager", ["--dry-run", "3"], 3), ("graph", ["--dry-run"], 1), ("graph", ["--dry-run", "50"], 4)):
+        text = program.run("train", "all.yaml", "--mode", mode, *arguments, "--json", "result.json")  # an epoch has four steps
+        assert "dry run: all parts work\n" in text, text
+        assert json.loads((program.folder / "result.json").read_text())["steps"] == steps
+        for part in ("val  step", "test  step", "best checkpoint so far", "trace written to"):
+            assert part in text, (part, text)
+    # The number may stand before the config. A fixed step of the run's own counts, and schedules are those of the whole run.
+    for arguments in (["--dry-run", "2", "all.yaml"], ["all.yaml", "--dry-run", "trainer={max_steps: 8, accumulate: 2}"],
+                      ["all.yaml", "--dry-run", "trainer={max_epochs: 30}", "param_scheduler=[{type: Linear, end: 50}, {type: Cosine, begin: 50}]"]):
+        assert "all parts work" in program.run("train", *arguments)
 
 
 def check_small_parts(program):
     """Shares count on the whole data, as in a real run; pictures and predictions are tried too."""
     # 64 samples are 2 batches of val and test: a half is one.
     assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_steps: 8, limit_val_batches: 0.5}")
-    for limit in ("limit_val_batches: 0.4", "limit_test_batches: 0.4", "limit_train_batches: 0.2"):
-        text = program.run("train", "all.yaml", "--dry-run", "trainer={max_steps: 8, %s}" % limit, code=2)
-        assert "of 2 batches, which is not one" in text or "of 4 batches, which is not one" in text, text
+    text = program.run("train", "all.yaml", "--dry-run", "trainer={max_steps: 8, limit_test_batches: 0.4}", code=2)
+    assert "of 2 batches, which is not one" in text, text
     # The second batch of the interval would never come: every one is drawn.
-    text = program.run("train", "base.yaml", "--dry-run", "default_hooks={visualization: {draw: true, interval: 50, image: nowhere}}")
-    assert "warning [SamplePainter] found no 'nowhere'" in text and "get no picture" in text, text
     predict = "data.predict={type: FashionMnist, images: data/images, labels: data/labels, batch_size: 32}"
-    text = program.run("train", "base.yaml", "--dry-run", predict)
-    assert "predictions of 1 batches" in text, text
-    text = program.run("train", "base.yaml", "--dry-run", predict, "trainer={max_steps: 8, limit_predict_batches: 0.4}", code=2)
-    assert "limit_predict_batches" in text, text
-
-
-def check_mistakes(program):
-    for arguments, code, part in ((["trainer.fast_dev_run=no"], 2, "fast_dev_run is 'no'"), (["--dry-run=0"], 2, "at least 1"),
-                                  (["--dry-run=-3"], 2, "fast_dev_run is -3"), (["--dry-run", "--resume", "auto"], 2, "excludes"),
-                                  (["--dry-run", "data.test.labels=data/label_10"], 3, "label 10"),
-                                  (["--dry-run", "model.image_size=30"], 2, "set model"),
-                                  (["--dry-run", "test_evaluator=[{type: F1, num_classes: 3}]"], 2, "set num_classes"),
-                                  (["--dry-run", "custom_hooks=[{type: EarlyStoppingHook, monitor: los}]"], 2, "'los'")):
-        text = program.run("train", "all.yaml", *arguments, code=code)
-        assert part in text and "all parts work" not in text, (arguments, text)
+    text = program.run("train", "base.yaml", "--dry-run", predict,
+                       "default_hooks={visualization: {draw: true, interval: 50, image: nowhere}}")
+    assert "warning [SamplePainter] found no 'nowhere'" in text and "predictions of 1 batches" in text, text
 
 
 def check_compare(program):
@@ -121,14 +98,13 @@ def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        cases.write_data(folder / "data")
-        base = cases.BASE.replace("default_hooks: {checkpoint: {interval: 2}}\n", "")
+        small_data.write_data(folder / "data")
+        base = small_data.BASE.replace("default_hooks: {checkpoint: {interval: 2}}\n", "")
         (folder / "base.yaml").write_text(base, encoding="utf-8")
         (folder / "all.yaml").write_text("_base_: base.yaml\n" + HOOKS, encoding="utf-8")
         program = CleanProgram(sys.argv[1], folder)
         check_dry_run(program)
         check_small_parts(program)
-        check_mistakes(program)
         check_compare(program)
     print("dry run: all checks passed")
 

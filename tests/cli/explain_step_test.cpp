@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,17 +9,18 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include "cli/registry.h"
-#include "cli/run_cli.h"
 #include "core/task.h"
 #include "data/dataset.h"
+#include "tests/cli/program_call.h"
 #include "tests/support/temp_dir.h"
 
-// What the program says of the first step of a config in graph mode: `duet explain` and `duet train --dry-run`.
+// What the program says of a config: its groups, schedules and hooks, and in graph mode of its first step.
 
 namespace duet {
 namespace {
 
 using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
 
 // One weight; its loss is read to the host, and then its sign decides, in as many places as it is told.
 class HostReader : public Task {
@@ -52,40 +54,34 @@ void register_host_reader() {
   static_cast<void>(done);
 }
 
-struct Ran {
+struct Explained {
   int code = 0;
-  std::string output;
-  nlohmann::json graph{};
+  std::string output{};
+  nlohmann::json json{}, graph{};
 };
 
-Ran run(const std::vector<std::string>& command, const std::vector<std::string>& overrides) {
+// `config`: of HostReader in graph mode if it is empty.
+Explained run(const Words& command, const Words& overrides, std::string config = "") {
   register_host_reader();
   const TempDir folder;
   const std::string json = folder / "out.json";
-  const std::string config =
-      folder.write("c.yaml",
-                   "model: {type: HostReader}\ntrainer: {max_steps: 3}\nmode: graph\ndevice: cpu\n"
-                   "data: {train: {type: Threes, batch_size: 2}}\nwork_dir: " +
-                       (folder / "run") + "\n");
-  std::vector<std::string> words = {"duet"};
-  words.insert(words.end(), command.begin(), command.end());
-  words.push_back(config);
+  if (config.empty()) {
+    config =
+        "model: {type: HostReader}\ntrainer: {max_steps: 3}\nmode: graph\ndevice: cpu\n"
+        "data: {train: {type: Threes, batch_size: 2}}\n";
+  }
+  Words words = command;
+  words.push_back(folder.write("c.yaml", config + "work_dir: " + (folder / "run") + "\n"));
   words.insert(words.end(), overrides.begin(), overrides.end());
   words.insert(words.end(), {"--json", json});
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::testing::internal::CaptureStdout();
-  Ran ran;
-  ran.code = run_cli(static_cast<int>(words.size()), arguments.data());
-  ran.output = ::testing::internal::GetCapturedStdout();
-  const auto written = nlohmann::json::parse(read_bytes(json), nullptr, /*allow_exceptions=*/false);
-  if (written.is_object() && written.contains("graph")) ran.graph = written["graph"];
-  return ran;
+  const testing::Ran ran = testing::run_program(words);
+  Explained explained{ran.code, ran.text, nlohmann::json::parse(read_bytes(json), nullptr, /*allow_exceptions=*/false)};
+  if (explained.json.is_object() && explained.json.contains("graph")) explained.graph = explained.json["graph"];
+  return explained;
 }
 
 TEST(ExplainCommand, ListsEveryObstacleAndIsNoFailure) {
-  const Ran ran = run({"explain"}, {"model.reads=2"});
+  const Explained ran = run({"explain"}, {"model.reads=2"});
   EXPECT_EQ(ran.code, 0);
   EXPECT_FALSE(ran.graph["captured"]);
   ASSERT_EQ(ran.graph["obstacles"].size(), 2U) << ran.graph;
@@ -101,14 +97,14 @@ TEST(ExplainCommand, ListsEveryObstacleAndIsNoFailure) {
 }
 
 TEST(ExplainCommand, WithStrictAnObstacleIsAFailure) {
-  const Ran ran = run({"explain"}, {"model.reads=1", "graph.fallback=strict"});
+  const Explained ran = run({"explain"}, {"model.reads=1", "graph.fallback=strict"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_EQ(ran.graph["obstacles"].size(), 1U) << "the list is written all the same";
   EXPECT_EQ(run({"explain"}, {"graph.fallback=strict"}).code, 0);
 }
 
 TEST(ExplainCommand, ShowsWhatACapturedStepIsMadeOf) {
-  const Ran ran = run({"explain"}, {"trainer.accumulate=2"});
+  const Explained ran = run({"explain"}, {"trainer.accumulate=2"});
   EXPECT_EQ(ran.code, 0);
   EXPECT_TRUE(ran.graph["captured"]) << ran.graph;
   EXPECT_EQ(ran.graph["reason"], "");
@@ -120,13 +116,86 @@ TEST(ExplainCommand, ShowsWhatACapturedStepIsMadeOf) {
 }
 
 TEST(ExplainCommand, InEagerModeNothingIsTried) {
-  const Ran ran = run({"explain"}, {"mode=eager", "model.reads=1"});
+  const Explained ran = run({"explain"}, {"mode=eager", "model.reads=1"});
   EXPECT_EQ(ran.code, 0);
   EXPECT_FALSE(ran.graph.contains("captured"));
+  const Explained without_data = run({"explain"}, {"data=null"});
+  EXPECT_EQ(without_data.code, 0);
+  EXPECT_THAT(without_data.graph["reason"].get<std::string>(), HasSubstr("no batch"));
+}
+
+constexpr const char* kModel = "model: {type: SmallCnn, channels: [4, 8], num_classes: 3, image_size: 8}\n";
+
+TEST(ExplainCommand, ListsGroupsAndSchedules) {
+  const std::string config = kModel + std::string(R"(trainer: {max_steps: 40}
+optim_wrapper:
+  optimizer: {type: AdamW, lr: 0.5, weight_decay: 0.25}
+  paramwise_cfg: {norm_decay_mult: 0.0, bias_decay_mult: 0.0, custom_keys: {head: {lr_mult: 2.0}, hed: {lr_mult: 3.0}}}
+param_scheduler: [{type: Linear, start_factor: 0.5, end: 5}]
+)");
+  const Explained ran = run({"explain"}, {}, config);
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  std::map<std::string, nlohmann::json> group_of;
+  std::size_t head = 0, names = 0;
+  for (std::size_t i = 0; i < ran.json["param_groups"].size(); ++i) {
+    const nlohmann::json& group = ran.json["param_groups"][i];
+    names += group["params"].size();
+    for (const auto& name : group["params"]) group_of[name] = group;
+    if (group["lr"] == 1.0) head = i;  // without the warm-up
+  }
+  EXPECT_EQ(group_of.size(), names) << "a parameter is in two groups";
+  EXPECT_EQ(group_of["head.weight"]["lr"], 1.0);
+  EXPECT_EQ(group_of["conv1.weight"]["lr"], 0.5);
+  EXPECT_EQ(group_of["conv1.weight"]["weight_decay"], 0.25);
+  EXPECT_EQ(group_of["norm1.bias"]["weight_decay"], 0.0);
+  EXPECT_THAT(ran.output, HasSubstr("hed"));  // which fits no parameter
+  const nlohmann::json& rates = ran.json["schedule"]["lr"];
+  ASSERT_EQ(rates.size(), 40U);
+  EXPECT_EQ(rates[0][head], 0.5);
+  EXPECT_EQ(rates[4][head], 1.0);
+  EXPECT_EQ(rates[39][head], 1.0);
+  EXPECT_TRUE(ran.json["schedule_problems"].empty());
+
+  EXPECT_EQ(run({"explain"}, {"param_scheduler=null", "trainer.max_steps=3000"}, config).json["schedule"]["lr"].size(),
+            2000U);
+  // beta1 is 0.9 * (1 + 0.5 * s / 20), which reaches 1 at s = 4.4.
+  const Explained wrong =
+      run({"explain"}, {"param_scheduler=[{type: LinearMomentum, start_factor: 1, end_factor: 1.5, end: 21}]"}, config);
+  EXPECT_THAT(wrong.json["schedule_problems"][0].get<std::string>(),
+              HasSubstr("leaves the range of beta1 at step 5 in group 0"));
+  // Data that are not there cost only what counts their epochs.
+  EXPECT_THAT(
+      run({"explain"},
+          {"data={train: {type: Text, path: nowhere}}", "param_scheduler=[{type: Step, step_size: 1, by_epoch: true}]"},
+          config)
+          .output,
+      HasSubstr("schedules are left out"));
+}
+
+TEST(ExplainCommand, ListsHooksByPointWithReasons) {
+  const std::string config = kModel + std::string(R"(trainer: {max_steps: 40}
+default_hooks: {timer: null, sampler_seed: null, visualization: null, logger: {priority: 55}}
+custom_hooks: [{type: EMAHook}, {type: EmptyCacheHook, priority: NORMAL}, {type: EarlyStoppingHook, monitor: loss}]
+)");
+  const Explained ran = run({"explain"}, {}, config);
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("before_run\n    runtime_info     priority VERY_HIGH (10)\n"
+                                    "    stop_signal      priority VERY_HIGH (10); added after runtime_info\n"
+                                    "    logger           priority 55 instead of its own BELOW_NORMAL (60)\n"));
+  const nlohmann::json &order = ran.json["hook_order"], &reasons = ran.json["hook_reasons"];
+  EXPECT_EQ(order.size(), 33U);
+  EXPECT_EQ(order["after_val_epoch"], Words({"ema", "empty_cache", "logger", "param_scheduler", "early_stopping"}));
+  EXPECT_EQ(order["after_train_iter"], Words({"nan_guard", "logger", "checkpoint"}));
+  EXPECT_EQ(order["in_step"], Words({"nan_guard", "ema"}));
+  EXPECT_EQ(ran.graph["captured_hooks"], Words({"nan_guard", "ema"}));
+  EXPECT_EQ(reasons["after_val_epoch"]["empty_cache"], "priority NORMAL (50); added after ema");
+  EXPECT_EQ(run({"explain"}, {"default_hooks.logger.priority=HIGHEST", "custom_hooks.0.priority=95"}, config)
+                .json["hook_order"]["after_val_epoch"],
+            Words({"logger", "empty_cache", "param_scheduler", "ema", "early_stopping"}));
 }
 
 TEST(ExplainCommand, ADryRunSaysItBeforeTheFirstStep) {
-  const Ran ran = run({"train", "--dry-run", "1"}, {"model.reads=2"});
+  const Explained ran = run({"train", "--dry-run", "1"}, {"model.reads=2"});
   EXPECT_EQ(ran.code, 0);
   EXPECT_THAT(ran.output, HasSubstr("obstacles: 2"));
   EXPECT_THAT(ran.output, HasSubstr("dry run: all parts work"));

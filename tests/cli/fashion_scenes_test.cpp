@@ -6,7 +6,6 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "data/data_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/idx_file.h"
 #include "tests/support/temp_dir.h"
@@ -154,40 +153,6 @@ TEST_F(FashionScenesTest, ASceneIsTheSameWheneverItIsAskedFor) {
   }
   options.seed = 1;
   EXPECT_FALSE(at::equal(FashionScenes(options).get({5})["image"][0], batch["image"][0]));
-}
-
-TEST_F(FashionScenesTest, WorkersGiveTheSameBatches) {
-  const auto scenes = std::make_shared<FashionScenes>(plain(3));
-  const auto read = [&](int workers) {
-    DataLoader loader(scenes, std::make_unique<EpochSampler>(scenes->size(), true, 3),
-                      {.batch_size = 16, .num_workers = workers});
-    loader.start_epoch(0);
-    std::vector<at::Tensor> images;
-    while (const std::optional<Batch> batch = loader.next()) images.push_back((*batch)["image"]);
-    return at::cat(images);
-  };
-  EXPECT_TRUE(at::equal(read(0), read(3)));
-}
-
-TEST_F(FashionScenesTest, FlipsAndScalesAreDrawn) {
-  FashionScenesOptions options = plain(1);
-  options.flip = true;
-  options.min_scale = 0.5;
-  options.max_scale = 2;
-  const Batch batch = FashionScenes(options).get({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
-  int left = 0, right = 0;
-  std::vector<int64_t> counts(16, 0);
-  for_each_pixel(batch, [&](int64_t i, int64_t y, int64_t x) {
-    if (label_at(batch, i, y, x) == 0) return;
-    ++counts[static_cast<size_t>(i)];
-    // Three pixels in a row, so that none of them is one that a border blends.
-    if (label_at(batch, i, y, x - 1) == 0 || label_at(batch, i, y, x + 1) == 0) return;
-    if (grey_at(batch, i, y, x - 1) > grey_at(batch, i, y, x) + 0.01F) ++left;
-    if (grey_at(batch, i, y, x + 1) > grey_at(batch, i, y, x) + 0.01F) ++right;
-  });
-  EXPECT_GT(left, 0);
-  EXPECT_GT(right, 0);
-  EXPECT_GT(*std::max_element(counts.begin(), counts.end()), 2 * *std::min_element(counts.begin(), counts.end()));
 }
 
 TEST_F(FashionScenesTest, GreyLevelsAreNormalised) {

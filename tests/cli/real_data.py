@@ -10,7 +10,8 @@ import pathlib
 import sys
 import tempfile
 
-from own_data import png, write
+from file_bytes import picture
+from own_data import write
 from program import Program
 
 DIGITS = """
@@ -66,7 +67,7 @@ def write_digits(folder, data):
     for part, rows in zip(("train", "test"), split(data)):
         for row in rows:
             pixels = bytes(int(level * 15) for level in data.data[row])
-            write(folder, f"digits/{part}/{data.target[row]}/{row:04}.png", png(8, 8, pixels, 0))
+            write(folder, f"digits/{part}/{data.target[row]}/{row:04}.png", picture(8, 8, pixels, 0))
     write(folder, "digits.yaml", DIGITS)
 
 

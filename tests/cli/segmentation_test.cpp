@@ -4,16 +4,10 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "cli/registry.h"
 #include "cli/zoo/encoder_decoder.h"
-#include "cli/zoo/fashion_scenes.h"
-#include "core/hook.h"
 #include "core/task.h"
-#include "data/dataset.h"
 #include "optim/groups/param_group.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/idx_file.h"
-#include "tests/support/temp_dir.h"
 #include "tests/support/trainer_runs.h"
 
 namespace duet {
@@ -161,54 +155,6 @@ TEST(EncoderDecoder, RefusesOptionsAndImagesThatDoNotFit) {
   expect_error<ConfigError>([&] { task->predict({{"image", at::randn({1, 1, 16, 20})}}); },
                             {"[1, 1, 16, 20]", "multiples of 8"});
   expect_error<ConfigError>([&] { task->predict({{"image", at::randn({1, 3, 16, 16})}}); }, {"[N, 1, H, W]"});
-}
-
-class SegmentationTypes : public ::testing::Test {
- protected:
-  SegmentationTypes() {
-    dir_.write("train-images-idx3-ubyte", idx_bytes(0x08, {2, 4, 4}, std::string(32, '\x50')));
-    dir_.write("train-labels-idx1-ubyte", idx_bytes(0x08, {2}, std::string("\0\4", 2)));
-  }
-  ConfigNode node(const std::string& text) const { return ConfigNode::parse_text(text, "test.yaml"); }
-  std::shared_ptr<const Dataset> data(const std::string& more = "") const {
-    return make_dataset(
-        node("{type: FashionScenes, root: '" + dir_.path().string() + "', size: [12, 16], length: 7" + more + "}"));
-  }
-  TempDir dir_;
-};
-
-TEST_F(SegmentationTypes, AreKnownByName) {
-  const auto scenes = data(
-      ", seed: 3, max_objects: 2, min_scale: 1, max_scale: 2, flip: false, threshold: 0.2, noise: 0, "
-      "ignore_rim: true, normalize: false, mean: 0, std: 1, split: train");
-  EXPECT_EQ(scenes->size(), 7);
-  EXPECT_EQ(scenes->get({0})["target"].sizes(), (std::vector<int64_t>{1, 12, 16}));
-  const auto model =
-      make_model(node("{type: EncoderDecoder, num_classes: 6, in_channels: 1, patch_size: 2, channels: [4, 6], "
-                      "depths: [1, 1], decoder_channels: 4, drop_path: 0, dropout: 0}"),
-                 {scenes.get()});
-  EXPECT_EQ(output(model->predict(scenes->get({0})), "prediction").sizes(), (std::vector<int64_t>{1, 6, 12, 16}));
-  HookList hooks;
-  const auto hook =
-      make_hook(node("{type: SegVisualizationHook, draw: true, interval: 2, max_samples: 1, show: false, alpha: 0.5, "
-                     "palette: ['#000000'], ignore_index: 255, zoom: 2, image: image, target: target, "
-                     "prediction: prediction}"),
-                {.hooks = hooks});
-  EXPECT_EQ(hook.hook->name(), "visualization");
-  EXPECT_EQ(make_hook(node("{type: VisualizationHook}"), {.hooks = hooks}).hook->name(), "visualization");
-}
-
-TEST_F(SegmentationTypes, RefuseWhatDoesNotFit) {
-  const auto scenes = data();
-  expect_error<ConfigError>([&] { make_model(node("{type: EncoderDecoder, num_classes: 5}"), {scenes.get()}); },
-                            {"test.yaml:1", "num_classes", "labels up to 5", "at least 6"});
-  expect_error<ConfigError>([&] { make_model(node("{type: EncoderDecoder, chanels: [3]}"), {}); },
-                            {"chanels", "channels"});
-  expect_error<ConfigError>([&] { data(", lenght: 3"); }, {"lenght", "length"});
-  expect_error<ConfigError>([&] { data(", max_scale: 9"); }, {"height 12", "at least 36"});
-  HookList hooks;
-  expect_error<ConfigError>([&] { make_hook(node("{type: SegVisualizationHook, show: true}"), {.hooks = hooks}); },
-                            {"show is true"});
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "cli"))
-import kill_resume  # noqa: E402
+import chain  # noqa: E402
 
 CONFIG = """
 device: cuda
@@ -33,7 +33,7 @@ SMALL = {"layers": 1, "width": 32, "batch": 2, "steps": 400}
 FIRST_REPLAY = 10  # steps from the start of a process on: the others are eager, and one is captured
 
 
-class Chain(kill_resume.Chain):
+class Chain(chain.Chain):
     """The processes of one run; `program` is a command."""
 
     def arguments(self, mode, resume):
@@ -44,22 +44,22 @@ class Chain(kill_resume.Chain):
         found = self.finish("graph", "auto")
         fallbacks = json.loads(pathlib.Path(f"{self.work_dir}.json").read_text(encoding="utf-8"))["fallbacks"]
         if fallbacks:
-            kill_resume.fail(f"steps ran eager: {fallbacks}")
+            chain.fail(f"steps ran eager: {fallbacks}")
         return found
 
 
-def kill_once(chain, rng):
+def kill_once(run, rng):
     """False if the run was through before."""
-    chain.start("graph", "auto")
-    target = chain.newest + FIRST_REPLAY + rng.randint(0, 25)
-    if not chain.wait_for_step(target):
-        chain.process.wait()
-        if chain.process.returncode != 0:
-            kill_resume.fail(f"ended with {chain.process.returncode}:\n{chain.log}")
+    run.start("graph", "auto")
+    target = run.newest + FIRST_REPLAY + rng.randint(0, 25)
+    if not run.wait_for_step(target):
+        run.process.wait()
+        if run.process.returncode != 0:
+            chain.fail(f"ended with {run.process.returncode}:\n{run.log}")
         return False
     time.sleep(rng.uniform(0, 0.01))
-    code = chain.signal(signal.SIGKILL)
-    chain.expect_resumed()
+    code = run.signal(signal.SIGKILL)
+    run.expect_resumed()
     return code == -signal.SIGKILL
 
 
@@ -67,7 +67,7 @@ def expect_unbroken(killed, unbroken, root, make):
     if killed == unbroken:
         return
     if make("unbroken_again").end() == unbroken:
-        kill_resume.fail(f"the killed run ended with weights and loss {killed}, an unbroken one with {unbroken}")
+        chain.fail(f"the killed run ended with weights and loss {killed}, an unbroken one with {unbroken}")
     print("NOTE bits not compared: an unbroken run differs from an unbroken run (kernels with atomics)")
 
 
@@ -90,11 +90,11 @@ def main():
         return Chain(options.program, options.folder / name, config)
 
     unbroken = make("unbroken").end()
-    chain = make("killed")
-    kills = sum(kill_once(chain, rng) for _ in range(options.kills))
+    killed = make("killed")
+    kills = sum(kill_once(killed, rng) for _ in range(options.kills))
     if kills == 0:
-        kill_resume.fail("the run was through before it could be killed")
-    expect_unbroken(chain.end(), unbroken, options.folder, make)
+        chain.fail("the run was through before it could be killed")
+    expect_unbroken(killed.end(), unbroken, options.folder, make)
     print(f"{kills} kills")
 
 

@@ -8,6 +8,8 @@ import struct
 import zipfile
 import zlib
 
+from file_bytes import png, png_chunk
+
 
 def safetensors(header, data=b""):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
@@ -47,12 +49,9 @@ def packed_zeros(count):
     return zlib.compress(bytes(count), 9)
 
 
-def png(width, height, rows, depth=8, colors=0, texts=()):
-    def chunk(name, content):
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-    head = struct.pack(">IIBBBBB", width, height, depth, colors, 0, 0, 0)
-    before = b"".join(chunk(b"zTXt", b"k\0\0" + packed_zeros(count)) for count in texts)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + before + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
+def texts(counts):
+    """Chunks of as many zeros each, packed."""
+    return b"".join(png_chunk(b"zTXt", b"k\0\0" + packed_zeros(count)) for count in counts)
 
 
 def laughs(random):
@@ -156,7 +155,7 @@ def one(random):
     if what == 10:
         return "csv", random.choice(list(csv(random)))
     if what == 11:
-        return random.choice(["image", "mask"]), png(4, 4, bytes(20), texts=[7_900_000] * random.choice([1, 10, 90]))
+        return random.choice(["image", "mask"]), png(4, 4, bytes(20), before=texts([7_900_000] * random.choice([1, 10, 90])))
     if what == 12:
         return "log", random.choice(list(logs(random)))
     if what == 13:

@@ -4,16 +4,13 @@ A third of the kills falls on a random call of a save, a third after a random st
 start, which loads and verifies. The modes alternate. Some runs have two ranks, of which one or both die.
 """
 
-import pathlib
 import signal
-import time
 
-from torture import leftovers, state_of
+from torture import state_of
 
-import bad_input_cases
-import ddp
-from groups import end_group, start_group
-from kill_resume import Chain, expect_clean, expect_end
+import small_data
+from groups import Group, end_group
+from chain import Chain, expect_clean, expect_end
 
 CONFIG = """
 model: {type: Mlp, hidden: [24], dropout: 0.1}
@@ -64,19 +61,20 @@ def kill_once(torture, chain, mode, how, calls):
 
 def calls_of_one(torture, config):
     """How many calls on its folder a whole run makes."""
-    chain = forked(torture, torture.folder / "counted", config)
-    state = torture.folder / "state"
+    chain = forked(torture, config.with_name(f"counted_{config.stem}"), config)
+    state = config.with_suffix(".state")
     chain.start("eager", "none", env={"TORTURE_UNDER": str(chain.checkpoints), "TORTURE_STATE": str(state)})
     torture.require(chain.signal(0) == 0, "a run that only counts failed", chain.log)
     return state_of(state)[0]
 
 
 def kill_alone(torture, config, count, kills):
-    expected = forked(torture, torture.folder / "unbroken", config).finish("eager", "none")
+    """How many runs it took."""
+    expected = forked(torture, config.with_name(f"unbroken_{config.stem}"), config).finish("eager", "none")
     calls, run = calls_of_one(torture, config), 0
     while kills.made < count:
         run += 1
-        chain = forked(torture, torture.folder / f"killed_{run}", config)
+        chain = forked(torture, config.with_name(f"killed_{config.stem}_{run}"), config)
         for number in range(12):
             how = ("save", "step", "start")[kills.made % 3]
             torture.case = f"kill {kills.made} (run {run}, {how})"
@@ -91,59 +89,27 @@ def kill_alone(torture, config, count, kills):
     return run
 
 
-class Group:
-    """Two ranks of one run."""
-
-    def __init__(self, torture, name):
-        self.torture, self.work_dir = torture, torture.folder / name
-        self.checkpoints = self.work_dir / "checkpoints"
-
-    def start(self, config, **of_rank_0):
-        words = ["train", config, f"work_dir={self.work_dir}", "--json", f"{self.work_dir}.json", "--resume", "auto",
-                 "data.train.batch_size=4"]
-        return start_group(self.torture, words, of_rank=lambda rank: of_rank_0 if rank == 0 else {})
-
-    def wait_until_saved(self, step, processes):
-        """False if one ends before."""
-        while ddp.newest_checkpoint(self.work_dir) < step:
-            if any(process.poll() is not None for process in processes):
-                return False
-            time.sleep(0.002)
-        return True
-
-
 def kill_ranks(torture, config, count, kills):
-    group = Group(torture, "group_unbroken")
-    codes, texts = end_group(group.start(config))
-    torture.require(codes == [0, 0], "an unbroken run of two ranks failed", "".join(texts))
-    expected = hash_of(group)
-    run = 0
+    expected, run = Group(torture, config, "group_unbroken").finish(), 0
     while kills.by_ranks < count:
         run += 1
-        group = Group(torture, f"group_{run}")
-        struck = kill_ranks_of(torture, group, config, count, kills)
+        group = Group(torture, config, f"group_{run}")
+        struck = kill_ranks_of(torture, group, count, kills)
         torture.case = f"end of the run of two ranks {run}, {struck} kills"
-        codes, texts = end_group(group.start(config))
-        torture.require(codes == [0, 0], "the last resume of two ranks failed", "".join(texts))
-        torture.require(hash_of(group) == expected, "other weights than unbroken", "".join(texts))
-        torture.require(not leftovers(group.checkpoints), f"left behind: {leftovers(group.checkpoints)}")
+        group.finish(expected)
 
 
-def hash_of(group):
-    return ddp.json.loads(pathlib.Path(f"{group.work_dir}.json").read_text())["weights_hash"]
-
-
-def kill_ranks_of(torture, group, config, count, kills):
+def kill_ranks_of(torture, group, count, kills):
     struck = 0
     for how in ("step", "save", "both"):
         if kills.by_ranks == count:
             break
         torture.case = f"kill {kills.by_ranks} of two ranks ({how})"
-        first = ddp.newest_checkpoint(group.work_dir)
+        first = group.newest()
         more = {}
         if how == "save":  # one of the middle: some are made by every save
             more = {"TORTURE_UNDER": str(group.checkpoints), "TORTURE_FAULT": f"{torture.random.randint(40, 90)}:-9"}
-        processes = group.start(config, **more)
+        processes = group.start(**more)
         if how != "save" and group.wait_until_saved(min(first + 6, STEPS), processes):
             victims = (0, 1) if how == "both" else (torture.random.randrange(2),)
             for victim in victims:
@@ -160,11 +126,14 @@ def kill_ranks_of(torture, group, config, count, kills):
 
 
 def run(torture):
-    bad_input_cases.write_data(torture.folder / "data")
+    small_data.write_data(torture.folder / "data")
     config = torture.folder / "run.yaml"
     config.write_text(CONFIG.replace("DATA", str(torture.folder / "data")).replace("STEPS", str(STEPS)))
+    endless = config.with_name("endless.yaml")  # no epochs: the order is drawn anew while it is read ahead
+    endless.write_text("_base_: run.yaml\ndata: {train: {sampler: infinite, num_workers: 2}}\n")
     kills = Kills()
-    runs = kill_alone(torture, config, torture.count(18, 950), kills)
+    runs = kill_alone(torture, config, torture.count(12, 650), kills)
+    runs += kill_alone(torture, endless, torture.count(18, 950), kills)
     kill_ranks(torture, config, torture.count(2, 50), kills)
     return (f"{kills.made} kills, {kills.in_saves} inside a save, {kills.by_ranks} of a group of two ranks: "
             f"{runs} runs and every group ended with the weights of the unbroken one, nothing left behind")

@@ -8,7 +8,7 @@ import json
 import re
 import resource
 
-import bad_input_cases as cases
+import small_data
 from torture import FORBIDDEN
 
 GOOD = {
@@ -97,7 +97,7 @@ def one_case(torture, text):
 
 
 def run(torture):
-    cases.write_data(torture.folder / "data")
+    small_data.write_data(torture.folder / "data")
     # Nobody waits for swap.
     resource.prlimit(torture.server().process.pid, resource.RLIMIT_AS, (12 << 30, resource.RLIM_INFINITY))
     codes = {}

@@ -1,7 +1,7 @@
-"""R7: a resume after any step gives the bits of the unbroken run: in both modes, with ranks, whatever the moment
-(duet_trainers_tests, duet_distributed_tests, tests/cli/kill_resume.py)."""
+"""R7: a resume after any step gives the bits of the unbroken run: in both modes, with ranks (duet_trainers_tests,
+duet_distributed_tests)."""
 
-from torture import script, test_program
+from torture import test_program
 
 
 def run(torture):
@@ -10,6 +10,4 @@ def run(torture):
     if torture.long:
         torture.case = "resumes of several ranks"
         lines.append(test_program(torture, "duet_distributed_tests", "*Resume*"))
-        torture.case = "tests/cli/kill_resume.py"
-        lines.append(script(torture, "kill_resume.py", "--seed", torture.seed, "--kills", 50, seconds=3600)[-1])
     return "; ".join(lines)

@@ -10,7 +10,7 @@ import json
 import re
 import struct
 
-from bad_input_cases import safetensors
+from file_bytes import safetensors
 from groups import end_group, start_group
 from torture import FORBIDDEN, Done
 

@@ -9,7 +9,7 @@ import pathlib
 import re
 import subprocess
 
-import bad_input_cases
+import small_data
 
 CONFIG = """
 model: {type: Mlp, hidden: [8], dropout: 0.1}
@@ -78,7 +78,7 @@ def open_and_close(torture, count):
 
 
 def run(torture):
-    bad_input_cases.write_data(torture.folder / "data")
+    small_data.write_data(torture.folder / "data")
     steps, saves, trainers = torture.count(20_000, 2_000_000), torture.count(80, 10_000), torture.count(20, 500)
     grown = {}
     for mode in ("eager", "graph"):

@@ -10,11 +10,10 @@ import json
 import signal
 import time
 
-import bad_input_cases
-from groups import end_group, start_group
-from kill_resume import STOPPED, expect_clean, expect_end
+import small_data
+from groups import Group, end_group
+from chain import STOPPED, expect_clean, expect_end
 from r01_kills import CONFIG, STEPS, calls_of_one, forked
-from torture import leftovers
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
@@ -75,57 +74,32 @@ def wait_for_lines(process, count):
     return said.decode(errors="replace")
 
 
-class Ranks:
-    """Runs of two ranks, which are asked to stop."""
-
-    def __init__(self, torture, config):
-        self.torture, self.config = torture, config
-        codes, said = end_group(self.start("unbroken_ranks", "eager"))
-        torture.require(codes == [0, 0], "an unbroken run of two ranks failed", "".join(said))
-        self.expected = self.hash_of("unbroken_ranks")
-
-    def start(self, name, mode):
-        words = ["train", self.config, f"work_dir={self.torture.folder / name}", "--mode", mode, "--resume", "auto",
-                 "--json", f"{name}.json", "data.train.batch_size=4"]
-        return start_group(self.torture, words)
-
-    def hash_of(self, name):
-        return json.loads((self.torture.folder / f"{name}.json").read_text())["weights_hash"]
-
-    def strike(self, name, mode, number):
-        """Exit codes and what all have said."""
-        random = self.torture.random
-        processes = self.start(name, mode)
-        before = wait_for_lines(processes[0], random.randint(3, 30))
-        time.sleep(random.choice((0, random.uniform(0, 0.05))))
-        for victim in random.choice(([0], [1], [0, 1])):
-            processes[victim].send_signal(number)
-        codes, texts = end_group(processes)
-        return codes, before + "".join(texts)
-
-    def run(self, name, wanted):
-        """How many signals stopped it before it was through."""
-        made = 0
-        while made < min(wanted, 6):
-            number = self.torture.random.choice(SIGNALS)
-            self.torture.case = f"{number.name} to one or both of two ranks ({name}, {made})"
-            codes, said = self.strike(name, ("eager", "graph")[made % 2], number)
-            if codes == [0, 0]:
-                break
-            self.torture.require(codes == [STOPPED, STOPPED] and number.name in said, f"exit codes {codes}", said)
-            made += 1
-        codes, texts = end_group(self.start(name, "graph"))
-        checkpoints = self.torture.folder / name / "checkpoints"
-        self.torture.require(codes == [0, 0] and self.hash_of(name) == self.expected, "other weights than unbroken", "".join(texts))
-        self.torture.require(not leftovers(checkpoints), f"left behind: {leftovers(checkpoints)}")
-        return made
+def strike_ranks(torture, group, mode, number):
+    """Exit codes and what all have said."""
+    processes = group.start(mode)
+    before = wait_for_lines(processes[0], torture.random.randint(3, 30))
+    time.sleep(torture.random.choice((0, torture.random.uniform(0, 0.05))))
+    for victim in torture.random.choice(([0], [1], [0, 1])):
+        processes[victim].send_signal(number)
+    codes, texts = end_group(processes)
+    return codes, before + "".join(texts)
 
 
 def of_ranks(torture, config, wanted):
-    ranks, made, runs = Ranks(torture, config), 0, 0
+    """How many signals stopped a run of two ranks before it was through."""
+    expected, made, runs = Group(torture, config, "ranks_unbroken").finish(), 0, 0
     while made < wanted:
         runs += 1
-        made += ranks.run(f"ranks_{runs}", wanted - made)
+        group = Group(torture, config, f"ranks_{runs}")
+        for turn in range(min(wanted - made, 6)):
+            number = torture.random.choice(SIGNALS)
+            torture.case = f"{number.name} to one or both of two ranks (run {runs}, {made})"
+            codes, said = strike_ranks(torture, group, ("eager", "graph")[turn % 2], number)
+            if codes == [0, 0]:
+                break
+            torture.require(codes == [STOPPED, STOPPED] and number.name in said, f"exit codes {codes}", said)
+            made += 1
+        group.finish(expected, "graph")
     return made
 
 
@@ -160,7 +134,7 @@ def waiting(torture, config, wanted):
 
 
 def run(torture):
-    bad_input_cases.write_data(torture.folder / "data")
+    small_data.write_data(torture.folder / "data")
     config = torture.folder / "run.yaml"
     config.write_text(CONFIG.replace("DATA", str(torture.folder / "data")).replace("STEPS", str(STEPS)))
     wanted = torture.count(9, 500)

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-import bad_input_cases
+import small_data
 from torture import FORBIDDEN, found_step, leftovers, steps_in
 
 CONFIG = """
@@ -23,7 +23,7 @@ class SmallRun:
 
     def __init__(self, torture):
         self.torture, self.number = torture, 0
-        bad_input_cases.write_data(torture.folder / "data")
+        small_data.write_data(torture.folder / "data")
         (torture.folder / "run.yaml").write_text(CONFIG.replace("DATA", str(torture.folder / "data")))
         torture.good(*self.words("unbroken", "none"))
         self.weights = {6: self.weights_of("unbroken", 6)}

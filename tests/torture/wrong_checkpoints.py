@@ -31,92 +31,69 @@ class Places:
     """The checkpoints that a wrong one is made of."""
 
     def __init__(self, small, name, reader):
-        torture = small.torture
-        self.random, self.reader = torture.random, reader
+        self.random, self.reader = small.torture.random, reader
         self.newest, self.before = (small.checkpoints(name) / f"step-{step}" for step in (4, 2))
         self.other = small.checkpoints("other") / "step-4"
+
+    def any_file(self, files=FILES):
+        return self.newest / self.random.choice(files)
 
     def swap(self, source, files):
         for file in files:
             shutil.copy(source / file, self.newest / file)
 
-    def one_of_the_step_before(self):
-        self.swap(self.before, [self.random.choice(DATA_FILES)])
-
-    def one_of_another_run(self):
-        self.swap(self.other, [self.random.choice(DATA_FILES)])
-
-    def all_but_the_manifest(self):
-        self.swap(self.random.choice((self.before, self.other)), DATA_FILES)
-
-    def manifest_of_the_step_before(self):
-        self.swap(self.before, ["manifest.json"])
-
-    def all_of_the_step_before(self):
-        self.swap(self.before, FILES)
-
-    def two_files_exchanged(self):
+    def exchange(self):
         a, b = (self.newest / file for file in self.random.sample(DATA_FILES, 2))
         kept = a.read_bytes()
         a.write_bytes(b.read_bytes())
         b.write_bytes(kept)
 
-    def format_of_another_version(self):
-        value = self.random.choice((0, 2, 99, -1, "1", 1.5, None, [], 2**63))
-        edited(self.reader, self.newest, lambda document: document.update(format=value))
+    def edit(self, change):
+        """`change` the manifest, which then has the right hash of itself."""
+        edited(self.reader, self.newest, change)
 
-    def step_of_another(self):
-        edited(self.reader, self.newest, lambda document: document.update(step=self.random.choice((0, 2, 5, -4, 2**62, "4"))))
+    def entry(self, document, kind):
+        return self.random.choice(document[kind])
 
-    def hash_of_a_file(self):
-        edited(self.reader, self.newest, lambda document: other_digit(self.random, self.random.choice(document["files"])))
+    def move_a_tensor(self, document):
+        tensor, key = self.entry(document, "tensors"), self.random.choice(("offset", "bytes"))
+        tensor[key] = self.random.choice((tensor[key] + 4, 2**63, 2**64 - 1, 0 if tensor[key] else 8))
 
-    def hash_of_a_tensor(self):
-        edited(self.reader, self.newest, lambda document: other_digit(self.random, self.random.choice(document["tensors"])))
-
-    def file_not_listed(self):
-        edited(self.reader, self.newest, lambda document: document["files"].pop(self.random.randrange(len(document["files"]))))
-
-    def file_from_elsewhere(self):
-        def lead_out(document):
-            self.random.choice(document["files"])["name"] = self.random.choice(("../step-2/state.json", "/etc/passwd", "", "."))
-        edited(self.reader, self.newest, lead_out)
-
-    def tensor_out_of_its_place(self):
-        def move(document):
-            tensor = self.random.choice(document["tensors"])
-            key = self.random.choice(("offset", "bytes"))
-            tensor[key] = self.random.choice((tensor[key] + 4, 2**63, 2**64 - 1, 0 if tensor[key] else 8))
-        edited(self.reader, self.newest, move)
-
-    def file_gone(self):
-        (self.newest / self.random.choice(FILES)).unlink()
-
-    def file_emptied(self):
-        (self.newest / self.random.choice(FILES)).write_bytes(b"")
-
-    def file_cut(self):
-        path = self.newest / self.random.choice(FILES)
-        os.truncate(path, self.random.randrange(path.stat().st_size))
-
-    def folder_for_a_file(self):
-        path = self.newest / self.random.choice(FILES)
+    def replace(self, how):
+        path = self.any_file()
         path.unlink()
-        path.mkdir()
-
-    def link_to_itself(self):
-        path = self.newest / self.random.choice(FILES)
-        path.unlink()
-        path.symlink_to(path)
+        how(path)
 
 
-WAYS = [name for name, member in vars(Places).items() if callable(member) and name not in ("__init__", "swap")]
+# What is wrong -> how it becomes so.
+WAYS = {
+    "a file of the step before": lambda at: at.swap(at.before, [at.random.choice(DATA_FILES)]),
+    "a file of another run": lambda at: at.swap(at.other, [at.random.choice(DATA_FILES)]),
+    "all but the manifest": lambda at: at.swap(at.random.choice((at.before, at.other)), DATA_FILES),
+    "the manifest of the step before": lambda at: at.swap(at.before, ["manifest.json"]),
+    "all of the step before": lambda at: at.swap(at.before, FILES),
+    "two files exchanged": Places.exchange,
+    "the format of another version": lambda at: at.edit(
+        lambda document: document.update(format=at.random.choice((0, 2, 99, -1, "1", 1.5, None, [], 2**63)))),
+    "the step of another": lambda at: at.edit(lambda document: document.update(step=at.random.choice((0, 2, 5, -4, 2**62, "4")))),
+    "the hash of a file": lambda at: at.edit(lambda document: other_digit(at.random, at.entry(document, "files"))),
+    "the hash of a tensor": lambda at: at.edit(lambda document: other_digit(at.random, at.entry(document, "tensors"))),
+    "a file not listed": lambda at: at.edit(lambda document: document["files"].remove(at.entry(document, "files"))),
+    "a file from elsewhere": lambda at: at.edit(lambda document: at.entry(document, "files").update(
+        name=at.random.choice(("../step-2/state.json", "/etc/passwd", "", ".")))),
+    "a tensor out of its place": lambda at: at.edit(at.move_a_tensor),
+    "a file gone": lambda at: at.any_file().unlink(),
+    "a file emptied": lambda at: at.any_file().write_bytes(b""),
+    "a file cut": lambda at: (path := at.any_file()) and os.truncate(path, at.random.randrange(path.stat().st_size)),
+    "a folder for a file": lambda at: at.replace(lambda path: path.mkdir()),
+    "a link to itself": lambda at: at.replace(lambda path: path.symlink_to(path)),
+}
 
 
 def one_case(torture, small, reader, how):
     """The wrong one is refused and passed over; the one before goes on to the unbroken end."""
     name = small.copy()
-    getattr(Places(small, name, reader), how)()
+    WAYS[how](Places(small, name, reader))
     done = torture.run("inspect", small.checkpoints(name) / "step-4")
     small.check_message(done)
     torture.require(done.code == 4 and "step-4" in done.text, "a wrong checkpoint was not refused", done)
@@ -133,6 +110,6 @@ def wrong_checkpoints(torture, reader, count):
     small = SmallRun(torture)
     torture.good(*small.words("other", "none"), "trainer.max_steps=4", "seed=1")
     for i in range(count):
-        how = WAYS[i % len(WAYS)]
-        torture.case = f"wrong checkpoint {i}: {how.replace('_', ' ')}"
+        how = list(WAYS)[i % len(WAYS)]
+        torture.case = f"wrong checkpoint {i}: {how}"
         one_case(torture, small, reader, how)

@@ -17,7 +17,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "cli"), str(HERE.parents[1] / "torture")]
 
-from bad_input_cases import safetensors  # noqa: E402
+from file_bytes import safetensors  # noqa: E402
 from r17_released import tensors  # noqa: E402
 
 CONFIG = """\

@@ -217,32 +217,47 @@ TEST(HookConfig, BuildsEMAHooks) {
 }
 
 TEST(HookConfig, RefusesNonsense) {
-  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
-      {"type: EmaHok", {"c.yaml:5: custom_hooks.0.type is 'EmaHok'", "did you mean 'EMAHook'"}},
-      {"type: EMAHook, momentun: 0.1", {"unknown key 'momentun' in custom_hooks.0", "did you mean 'momentum'"}},
-      {"type: EMAHook, momentum: 0", {"custom_hooks.0", "momentum is 0", "(0, 1]"}},
-      {"type: EMAHook, momentum: 1.5", {"custom_hooks.0", "momentum is 1.5", "(0, 1]"}},
-      {"type: EMAHook, momentum: .nan", {"custom_hooks.0", "momentum"}},
-      {"type: EMAHook, interval: 0", {"custom_hooks.0", "interval is 0", ">= 1"}},
-      {"type: EMAHook, gamma: 5", {"unknown key 'gamma'"}},
-      {"type: EMAHook, ema_type: MomentumAnnealingEMA, gamma: 0", {"custom_hooks.0", "gamma is 0", ">= 1"}},
-      {"type: EMAHook, ema_type: EMA", {"custom_hooks.0", "type is 'EMA'", "StochasticWeightAverage"}},
-      {"type: EMAHook, begin_iter: 5, begin_epoch: 1", {"custom_hooks.0", "begin_iter", "begin_epoch", "at most one"}},
-      {"type: EMAHook, begin_iter: 5, start_iters: 5", {"custom_hooks.0.start_iters", "beside begin_iter"}},
-      {"type: EMAHook, start_iters: -1", {"custom_hooks.0.start_iters is -1"}},
-      {"type: EMAHook, priority: NORMAAL", {"custom_hooks.0.priority is 'NORMAAL'", "did you mean 'NORMAL'"}},
-      {"type: EMAHook, priority: 101", {"custom_hooks.0.priority is 101", "0 to 100"}},
-      {"type: EMAHook, priority: 5x", {"custom_hooks.0.priority is '5x'"}},
-      {"type: EarlyStoppingHook, monitor: los", {"custom_hooks.0.monitor is 'los'", "did you mean 'loss'"}},
-      {"type: EMAHook, name: checkpoint", {"custom_hooks.0", "second hook 'checkpoint'"}},
-      {"type: EMAHook, name: a.b", {"custom_hooks.0", "'a.b'", "without dots"}},
+  const auto custom = [](const std::string& hook) { return "custom_hooks=[{type: " + hook + "}]"; };
+  const std::string logger = "default_hooks.logger.", checkpoint = "default_hooks.checkpoint";
+  const std::vector<std::pair<std::string, Names>> cases = {
+      {custom("EmaHok"), {"command line: custom_hooks.0.type is 'EmaHok'", "did you mean 'EMAHook'"}},
+      {custom("EMAHook, momentun: 0.1"), {"unknown key 'momentun' in custom_hooks.0", "did you mean 'momentum'"}},
+      {custom("EMAHook, momentum: 0"), {"custom_hooks.0", "momentum is 0", "(0, 1]"}},
+      {custom("EMAHook, momentum: .nan"), {"custom_hooks.0", "momentum"}},
+      {custom("EMAHook, interval: 0"), {"custom_hooks.0", "interval is 0", ">= 1"}},
+      {custom("EMAHook, gamma: 5"), {"unknown key 'gamma'"}},
+      {custom("EMAHook, ema_type: EMA"), {"custom_hooks.0", "type is 'EMA'", "StochasticWeightAverage"}},
+      {custom("EMAHook, ema_type: StochasticWeightAverage, momentum: 0.1"), {"momentum is set", "remove it"}},
+      {custom("EMAHook, begin_iter: 5, begin_epoch: 1"), {"custom_hooks.0", "begin_epoch", "at most one"}},
+      {custom("EMAHook, begin_iter: 5, start_iters: 5"), {"custom_hooks.0.start_iters", "beside begin_iter"}},
+      {custom("EMAHook, priority: NORMAAL"), {"custom_hooks.0.priority is 'NORMAAL'", "did you mean 'NORMAL'"}},
+      {custom("EMAHook, priority: 101"), {"custom_hooks.0.priority is 101", "0 to 100"}},
+      {custom("EMAHook, name: checkpoint"), {"custom_hooks.0", "second hook 'checkpoint'"}},
+      {custom("EMAHook, name: a.b"), {"custom_hooks.0", "'a.b'", "without dots"}},
+      {custom("EarlyStoppingHook, monitor: los"), {"custom_hooks.0.monitor is 'los'", "did you mean 'loss'"}},
+      {custom("EmptyCacheHook, after_epoch: false"), {"custom_hooks.0: "}},
+      {custom("PredictionWriterHook, keys: prediction"), {"custom_hooks.0.keys is 'prediction'", "a list"}},
+      {custom("ProfilerHook, schedule: {active: 2, wiat: 1}"), {"in custom_hooks.0.schedule", "did you mean 'wait'"}},
+      {custom("ProfilerHook, schedule: {active: 2}, wait: 3"), {"unknown key 'wait' in custom_hooks.0"}},
+      {"custom_hooks=EMAHook", {"custom_hooks is 'EMAHook'", "write [{type: EMAHook}]"}},
+      {"custom_hooks=[null, {type: Ema}]", {"custom_hooks.1.type is 'Ema'"}},
+      {"default_hooks.mine={type: LoggerHook}", {"default_hooks.mine: ", "second hook 'logger'"}},
+      {"default_hooks.visualization.palette=[red]", {"default_hooks.visualization: ", "red"}},
+      {logger + "type=LogerHook", {"default_hooks.logger.type is 'LogerHook'", "did you mean 'LoggerHook'"}},
+      {logger + "mean_pattern='('", {"default_hooks.logger: ", "mean_pattern"}},
+      {logger + "sinks=[screen]", {"logger.sinks.0 is 'screen'", "known: terminal"}},
+      {logger + "sinks=[{type: wnadb}]", {"logger.sinks.0.type is 'wnadb'", "did you mean 'wandb'"}},
+      {logger + "sinks=[{type: jsonl, folder: x}]", {"unknown key 'folder' in default_hooks.logger.sinks.0"}},
+      {logger + "custom_cfg=[{method_name: max}]", {"custom_cfg.0.data_src is missing"}},
+      {logger + "custom_cfg=[{data_src: loss, method_name: maximum}]", {"'maximum'", "mean, median, min, max"}},
+      {logger + "custom_cfg=[{data_src: loss, window_size: all}]", {"window_size is 'all'", "epoch or global"}},
+      {checkpoint + ".interval_time=soon", {"checkpoint.interval_time is 'soon'", "a time above 0"}},
+      {checkpoint + "={max_keep: 2, max_keep_ckpts: 2}", {"max_keep_ckpts is set beside max_keep"}},
   };
-  for (const auto& [hook, parts] : cases) {
-    SCOPED_TRACE(hook);
-    expect_error<ConfigError>([&] { hooks_with("[{" + hook + "}]"); }, parts);
+  for (const auto& [word, parts] : cases) {
+    SCOPED_TRACE(word);
+    expect_error<ConfigError>([&] { build("", {word}); }, parts);
   }
-  expect_error<ConfigError>([] { build("default_hooks: {logger: {type: LogerHook}}"); },
-                            {"c.yaml:4: default_hooks.logger.type is 'LogerHook'", "did you mean 'LoggerHook'"});
 }
 
 }  // namespace
