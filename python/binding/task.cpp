@@ -2,6 +2,7 @@
 #include <utility>
 #include <ATen/SavedTensorHooks.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/pattern.h"
 #include "base/error.h"
 #include "python/binding/batch_tree.h"
 #include "python/binding/code_place.h"
@@ -98,11 +99,17 @@ ModuleKind kind_of(const py::handle& module, const py::module_& nn) {
   return depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d;
 }
 
-// Whether PyTorch has thrown it, not a `raise` of Python code.
+// Whether the text is that of a container of Python's or NumPy's, not of a tensor.
+bool is_about_container(const std::string& text) {
+  static const Pattern known("(list|tuple|string|bytes|bytearray|array|range object|deque|pop) .*|.* for axis .*");
+  return known.matches(text);
+}
+
+// Whether PyTorch has thrown it, not a `raise` of Python code nor Python itself.
 bool is_of_op(const py::error_already_set& error) {
   const PyObject* type = error.type().ptr();
-  const bool fits = type == PyExc_RuntimeError || type == PyExc_IndexError || type == PyExc_ValueError ||
-                    type == PyExc_NotImplementedError;
+  const bool fits = type == PyExc_RuntimeError || type == PyExc_NotImplementedError ||
+                    (type == PyExc_IndexError && !is_about_container(py::cast<std::string>(py::str(error.value()))));
   py::object place = error.trace();
   if (!fits || !place || place.is_none()) return false;
   while (!place.attr("tb_next").is_none()) place = place.attr("tb_next");

@@ -1,6 +1,7 @@
 """An op that fails in a step is told with its place; the error of Python that it stands for is its cause."""
 
 import duet
+import numpy
 import pytest
 import torch
 
@@ -83,15 +84,40 @@ def test_errors_of_python_code_stay_what_they_are(mode, error):
     assert caught.value is error and len(calls) == 1
 
 
+# What Python's own containers and functions throw without a `raise` in anybody's code.
+BETWEEN_OPS = [
+    (IndexError, lambda: [1.0][3]),
+    (IndexError, lambda: (1.0,)[3]),
+    (IndexError, lambda: [].pop()),
+    (IndexError, lambda: numpy.zeros(2)[5]),
+    (KeyError, lambda: {}["gone"]),
+    (ValueError, lambda: int("x")),
+    (TypeError, lambda: 1.0 + "x"),
+    (ZeroDivisionError, lambda: 1 / 0),
+]
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_between_ops_stays_what_it_is(mode):
+@pytest.mark.parametrize("error, code", BETWEEN_OPS)
+def test_an_error_between_ops_stays_what_it_is(mode, error, code):
     def loss(model, batch):
-        value = toy.loss(model, batch)
-        return value * [1.0][3]
+        return toy.loss(model, batch) * code()
 
     trainer = duet.make_trainer(mode, toy.model(), loss, **options())
-    with pytest.raises(IndexError, match="list index"):
+    with pytest.raises(error) as caught:
         trainer.step(toy.batches(1)[0])
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_index_of_a_tensor_is_an_error_of_the_step(mode):
+    def loss(model, batch):
+        return toy.loss(model, batch) + batch["x"][99].sum() * 0
+
+    trainer = duet.make_trainer(mode, toy.model(), loss, **options())
+    with pytest.raises(duet.DataError, match="out of bounds for dimension") as caught:
+        trainer.step(toy.batches(1)[0])
+    assert type(caught.value.__cause__) is IndexError
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -56,18 +56,5 @@ TEST(WandbSink, RefusesOptionsThatCannotBe) {
   expect_error<ConfigError>([&] { wandb_sink({.folder = file + "/logs"}); }, {"[WandbSink]", file});
 }
 
-TEST(WandbSink, KeepsTheIdOfARunThatGoesOn) {
-  const TempDir dir;
-  const LogSinkOptions options{.folder = dir.path().string()};
-  run_once(options, 0);
-  const std::string first = *runs_in(dir.path()).begin();
-  run_once(options, 10);
-  run_once(options, 20);
-  EXPECT_EQ(runs_in(dir.path()).count(first), 3U);
-  run_once(options, 0);
-  EXPECT_EQ(runs_in(dir.path()).count(first), 3U) << "a run from the start is another run";
-  EXPECT_EQ(runs_in(dir.path()).size(), 4U);
-}
-
 }  // namespace
 }  // namespace duet
