@@ -80,9 +80,9 @@ void AsyncSink::put(const LogRecord& record) {
     sink.write_waiting();
   }
   if (!is_mine() || shared_->sinks.empty()) return;
-  for (GuardedSink& sink : shared_->sinks) sink.put(record);
   const std::lock_guard lock(shared_->mutex);
   if (shared_->left_behind) return;  // lost, as close() has said
+  for (GuardedSink& sink : shared_->sinks) sink.put(record);
   if (shared_->has_thread(shared_)) {
     shared_->has_work = true;
     shared_->changed.notify_all();
