@@ -143,6 +143,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
 void CapturedStep::trust(const std::shared_ptr<StepProgram>& program, StepCode& step, const StepResult& recorded) {
   replayed_.inputs().take_place_in(program->table);
   recording_ = program;
+  written_outside_ = recording_->written_outside();
   check_ = std::make_unique<TraceCheck>(recording_);
   if (!recording_->reads.empty()) {
     reads_ = std::make_unique<ReadGuard>(*recording_, replayed_.inputs().micro_batches());
@@ -285,11 +286,8 @@ void CapturedStep::bring_bound_tensors() {
 
 void CapturedStep::take_bound_tensors() {
   const at::NoGradGuard no_grad;
-  const std::vector<StepMemory::Bound>& all = check_->bound();
-  if (all.empty()) return;
-  const std::vector<bool> written = recording_->written_outside();
-  for (const StepMemory::Bound& bound : all) {
-    if (!written[bound.storage]) continue;  // it may be memory that cannot be written
+  for (const StepMemory::Bound& bound : check_->bound()) {
+    if (!written_outside_[bound.storage]) continue;  // it may be memory that cannot be written
     bytes_of(bound.memory).copy_(bytes_of(memory_of(bound.storage)));
   }
 }
@@ -308,9 +306,8 @@ StepResult CapturedStep::replay_followed(StepCode& step, const MicroBatches& mic
 }
 
 std::vector<std::string> CapturedStep::differences_outside() const {
-  const std::vector<bool> written = recording_->written_outside();
   for (const StepMemory::Bound& bound : check_->bound()) {
-    if (written[bound.storage] && !same_bits(bytes_of(memory_of(bound.storage)), bytes_of(bound.memory))) {
+    if (written_outside_[bound.storage] && !same_bits(bytes_of(memory_of(bound.storage)), bytes_of(bound.memory))) {
       return {"a tensor that is not part of the model"};
     }
   }

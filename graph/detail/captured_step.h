@@ -109,6 +109,7 @@ class CapturedStep {
   std::unique_ptr<ReadGuard> reads_;
   OutsideTensors outside_;
   WrittenMemory::Ranges written_;
+  std::vector<bool> written_outside_;  // by storage of the recording
   std::string failure_;
   std::size_t next_segment_ = 0;  // while the host code is checked
   int64_t version_ = 0;
