@@ -149,7 +149,7 @@ TEST_F(ForeignLogs, TensorBoardRandomRecords) {
 
 TEST_F(ForeignLogs, WandbRun) {
   const std::string folder = fresh("wandb");
-  const LogSinkOptions options{.folder = folder, .project = "p", .name = "é n"};
+  const LogSinkOptions options{.folder = folder, .project = "p", .name = "é n", .id = "resumed"};
   const std::string config = R"({"lr": 0.1, "model": {"type": "A", "k": [1, null]}})";
   {
     const auto sink = wandb_sink(options, config);
