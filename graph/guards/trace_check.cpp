@@ -55,9 +55,16 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
         answers.push_back(std::move(list));
       }
     }
-    answers_.push_back(std::move(answers));
     const bool is_read = std::count(recording_->reads.begin(), recording_->reads.end(), i) > 0;
-    of_single_numbers_.push_back(!is_read && is_of_single_numbers(op, table));
+    std::vector<int> written;
+    for (const int value : op.written) written.push_back(table.values()[value].storage);
+    for (const std::size_t hidden : hidden_writes(op.handle)) {
+      for (const int value : op.arguments[hidden].values) {
+        if (value >= 0) written.push_back(table.values()[value].storage);
+      }
+    }
+    ops_.push_back({std::move(answers), std::move(written), !is_read && is_of_single_numbers(op, table),
+                    called(op).hasTag(at::Tag::inplace_view), settings_asked_by(called(op))});
   }
 }
 
@@ -183,7 +190,7 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     if (recorded.random) generators_.note();
     if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
     adopt(index, *stack);
-  } else if (recorded.on_host || op.hasTag(at::Tag::inplace_view) || may_run(index, *stack)) {
+  } else if (recorded.on_host || ops_[index].changes_view || may_run(index, *stack)) {
     run_now(op, below, stack);
     if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
     adopt(index, *stack);
@@ -197,7 +204,7 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
 // script computes sizes so.
 bool TraceCheck::may_run(std::size_t index, const torch::jit::Stack& stack) const {
   const Op& recorded = recording_->ops[index];
-  if (!of_single_numbers_[index]) return false;
+  if (!ops_[index].of_single_numbers) return false;
   for (std::size_t i = stack.size() - given(recorded).size(); i < stack.size(); ++i) {
     if (stack[i].isTensor() && stack[i].toTensor().defined() && !memory_.is_there(stack[i].toTensor())) return false;
   }
@@ -229,7 +236,7 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     if (same_argument(slots[i], i, stack[first + i], what)) continue;
     return differs("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
   }
-  const std::string setting = changed_setting(recorded.settings, recording_->settings);
+  const std::string setting = changed_setting(recorded.settings, recording_->settings, ops_[cursor_].settings_asked);
   if (!setting.empty()) return differs(setting + " for " + full_name(op));
   return same_constants(recorded) && same_read(op);
 }

@@ -88,6 +88,12 @@ class TraceCheck : private OpListener {
     int index = -1;  // of the argument, the value or the result
     std::vector<Answer> list{};
   };
+  struct KnownOp {
+    std::vector<Answer> answers;  // by result
+    std::vector<int> written;     // storages
+    bool of_single_numbers, changes_view;
+    AskedSettings settings_asked;
+  };
   // Autograd hands on nothing but std::exception.
   struct HostDrew : std::exception {};  // through host code: what it drew is not what it gets where random ops run
 
@@ -118,8 +124,7 @@ class TraceCheck : private OpListener {
   void adopt(std::size_t index, const torch::jit::Stack& stack);
 
   std::shared_ptr<const StepProgram> recording_;
-  std::vector<std::vector<Answer>> answers_;  // by op
-  std::vector<bool> of_single_numbers_;       // by op
+  std::vector<KnownOp> ops_;
   StepMemory memory_;
   GeneratorWatch generators_;
   std::function<bool(std::size_t)> read_holds_;

@@ -10,7 +10,8 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
   const StepProgram::Op& recorded = recording_->ops[index];
   const std::size_t first = stack->size() - given(recorded).size();
   torch::jit::Stack results;
-  for (const Answer& answer : answers_[index]) {
+  results.reserve(ops_[index].answers.size());
+  for (const Answer& answer : ops_[index].answers) {
     switch (answer.kind) {
       case Answer::Kind::kArgument: results.push_back((*stack)[first + answer.index]); break;
       case Answer::Kind::kConstant: results.push_back(recorded.results[answer.index].constant); break;
@@ -23,14 +24,9 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
       default: results.emplace_back(tensor_for(answer));
     }
   }
-  for (const int value : recorded.written) memory_.mark_stale(recording_->table.values()[value].storage);
-  for (const std::size_t hidden : hidden_writes(recorded.handle)) {
-    for (const int value : recorded.arguments[hidden].values) {
-      if (value >= 0) memory_.mark_stale(recording_->table.values()[value].storage);
-    }
-  }
+  for (const int storage : ops_[index].written) memory_.mark_stale(storage);
   if (recorded.recorded_as) resize_outputs(recorded, *stack);
-  stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
+  stack->resize(first);
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 

@@ -66,7 +66,7 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
 
 void OpRecorder::check_settings() {
   if (!program().settings) return;
-  const std::string changed = changed_setting(*program().settings, op_settings());
+  const std::string changed = changed_setting(*program().settings);
   if (changed.empty()) return;
   fail_here("the step's host code changes a setting between its ops: " + changed, "set it around the steps");
 }

@@ -1,4 +1,5 @@
 #include "graph/record/thread_settings.h"
+#include <algorithm>
 #include <cfenv>
 #include <limits>
 #include <ATen/Context.h>
@@ -41,9 +42,21 @@ struct Setting {
   int64_t (*now)();
 };
 
+using Op = c10::OperatorHandle;
+
 struct OpSetting : Setting {
   void (*set)(int64_t);
+  bool (*asked_by)(const Op& op) = [](const Op&) { return true; };  // false where no kernel of LibTorch's asks
 };
+
+bool named(const Op& op, std::initializer_list<const char*> parts) {
+  const std::string& name = op.schema().name();
+  return name.rfind("aten::", 0) != 0 ||
+         std::ranges::any_of(parts, [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+bool is_convolution(const Op& op) { return named(op, {"conv"}); }
+bool is_rnn(const Op& op) { return named(op, {"rnn", "lstm", "gru"}); }
+bool may_multiply(const Op& op) { return !op.hasTag(at::Tag::pointwise) && !op.hasTag(at::Tag::reduction); }
 
 using AnomalyMode = torch::autograd::AnomalyMode;
 using Backend = at::Float32Backend;
@@ -53,13 +66,16 @@ int64_t precision(Backend backend, Float32Op op) {
   return static_cast<int64_t>(context().float32Precision(backend, op));
 }
 
+// It costs as much to read as all others: not for ops that do not ask.
 template <Float32Op op>
-constexpr OpSetting precision_of_onednn(const char* name) {
-  return {{name, [] { return precision(Backend::MKLDNN, op); }}, [](int64_t value) {
+constexpr OpSetting precision_of_onednn(const char* name, bool (*asked_by)(const Op&)) {
+  return {{name, [] { return precision(Backend::MKLDNN, op); }},
+          [](int64_t value) {
             context().setFloat32Precision(Backend::MKLDNN, op, at::Float32Precision::NONE);  // that of all backends
             if (precision(Backend::MKLDNN, op) == value) return;
             context().setFloat32Precision(Backend::MKLDNN, op, static_cast<at::Float32Precision>(value));
-          }};
+          },
+          asked_by};
 }
 
 // Part of the signature, and the same at all ops of a step: a replay runs its kernels under what is set then.
@@ -74,9 +90,9 @@ constexpr std::array<OpSetting, std::tuple_size_v<OpSettings>> kOfOps = {{
      [](int64_t v) { context().setUserEnabledMkldnn(v != 0); }},
     {{"deterministic oneDNN", [] { return int64_t{context().deterministicMkldnn()}; }},
      [](int64_t v) { context().setDeterministicMkldnn(v != 0); }},
-    precision_of_onednn<Float32Op::CONV>("oneDNN's float32 precision of convolutions"),
-    precision_of_onednn<Float32Op::RNN>("oneDNN's float32 precision of RNNs"),
-    precision_of_onednn<Float32Op::MATMUL>("oneDNN's float32 precision of products"),
+    precision_of_onednn<Float32Op::CONV>("oneDNN's float32 precision of convolutions", is_convolution),
+    precision_of_onednn<Float32Op::RNN>("oneDNN's float32 precision of RNNs", is_rnn),
+    precision_of_onednn<Float32Op::MATMUL>("oneDNN's float32 precision of products", may_multiply),
     {{"float16 reduction", [] { return int64_t{context().allowFP16ReductionCPU()}; }},
      [](int64_t v) { context().setAllowFP16ReductionCPU(v != 0); }},
     {{"number of threads", [] { return int64_t{at::get_num_threads()}; }},
@@ -139,9 +155,9 @@ OpSettings op_settings() {
   return settings;
 }
 
-std::string changed_setting(const OpSettings& before, const OpSettings& now) {
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    if (before[i] != now[i]) return kOfOps[i].name;
+std::string changed_setting(const OpSettings& before, AskedSettings asked) {
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (asked[i] && before[i] != kOfOps[i].now()) return kOfOps[i].name;
   }
   return {};
 }
@@ -159,10 +175,11 @@ OpSettingsGuard::~OpSettingsGuard() {
   }
 }
 
+// By a difference: a denormal product or quotient costs a hundred cycles more.
 bool flushes_denormals() {
   const volatile float smallest = std::numeric_limits<float>::min();
-  const volatile float half = smallest / 2;
-  return half == 0;
+  const volatile float more = 1.5F * smallest;
+  return more - smallest == 0;
 }
 
 ThreadSettings ThreadSettings::now() {
@@ -184,12 +201,24 @@ void ThreadSettings::apply() const {
   }
 }
 
-std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step) {
+std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step,
+                            AskedSettings asked) {
   const ThreadSettings now = ThreadSettings::now();
   if (recorded.grad_mode != now.grad_mode) return now.grad_mode ? "gradients are on" : "gradients are off";
   if (!(recorded == now)) return "autocast is another";
-  const std::string changed = of_step ? changed_setting(*of_step, op_settings()) : std::string();
+  if (!of_step) return {};
+  const std::string changed = changed_setting(*of_step, asked);
   return changed.empty() ? changed : "the setting '" + changed + "' is another";
+}
+
+AskedSettings settings_asked_by(const c10::OperatorHandle& op) {
+  const auto is_view = [](const c10::Argument& result) {
+    return result.alias_info() && !result.alias_info()->isWrite();
+  };
+  AskedSettings asked;
+  if (std::ranges::any_of(op.schema().returns(), is_view)) return asked;
+  for (std::size_t i = 0; i < asked.size(); ++i) asked[i] = kOfOps[i].asked_by(op);
+  return asked;
 }
 
 ThreadSettingsGuard::ThreadSettingsGuard()

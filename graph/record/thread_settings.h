@@ -1,10 +1,12 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
@@ -19,8 +21,13 @@ void append_settings(std::vector<int64_t>& key, bool on_gpu);
 // What kernels on the CPU ask for whenever they run. They must be the same at all ops of a step.
 using OpSettings = std::array<int64_t, 12>;
 OpSettings op_settings();
-// "default dtype": the first that is another one; empty if none is.
-std::string changed_setting(const OpSettings& before, const OpSettings& now);
+
+// Those that the op's kernel may ask for. Views ask for none.
+using AskedSettings = std::bitset<std::tuple_size_v<OpSettings>>;
+AskedSettings settings_asked_by(const c10::OperatorHandle& op);
+
+// "default dtype": the first that is another one now; empty if none is.
+std::string changed_setting(const OpSettings& before, AskedSettings asked = AskedSettings().set());
 
 // Has its ops run under `settings`, if there are any, whatever host code has set meanwhile.
 class OpSettingsGuard {
@@ -51,7 +58,8 @@ struct ThreadSettings {
 };
 
 // Which of the settings of an op, and of all ops of its step (none: on a device), are others now: "gradients are on".
-std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step);
+std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step,
+                            AskedSettings asked);
 
 // Puts the thread's settings back at its end. Casts are not cached while it lives: a cached one would go stale.
 class ThreadSettingsGuard {
