@@ -4,17 +4,13 @@
 #include <functional>
 #include <optional>
 #include <sstream>
-#include <unordered_map>
 #include <utility>
-#include <ATen/ops/_local_scalar_dense_native.h>
 #include <torch/csrc/jit/api/function_impl.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/passes/autocast.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/peephole.h>
-#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include "base/detail/text.h"
@@ -29,102 +25,7 @@ namespace duet {
 
 namespace {
 
-using torch::jit::AliasDb;
-using torch::jit::Block;
 using torch::jit::Graph;
-using torch::jit::Node;
-using torch::jit::Operator;
-using torch::jit::Stack;
-using torch::jit::Symbol;
-using torch::jit::Value;
-
-// A tracer writes a size as a tensor: int(width // 4) with width = x.shape[2] becomes
-// aten::Int(aten::floor_divide(prim::NumToTensor(aten::size(x, 2)), 4)). aten::Int reads a tensor back, which a step
-// that is captured must not do, yet this value depends on nothing but shapes. duet::size_int and its like read such a
-// tensor, which lies on the host, without an op of ATen.
-
-at::Scalar read_host(Stack& stack) {
-  const at::Tensor tensor = torch::jit::pop(stack).toTensor();
-  return tensor.is_cpu() && tensor.numel() == 1 ? at::native::_local_scalar_dense_cpu(tensor) : tensor.item();
-}
-
-void register_size_ops() {
-  static const torch::jit::RegisterOperators registered([] {
-    const auto pure = c10::AliasAnalysisKind::FROM_SCHEMA;
-    std::vector<std::optional<Operator>> ops;
-    ops.emplace_back(Operator(
-        "duet::size_int(Tensor a) -> int",
-        [](Stack& stack) { torch::jit::push(stack, read_host(stack).to<int64_t>()); }, pure));
-    ops.emplace_back(Operator(
-        "duet::size_float(Tensor a) -> float",
-        [](Stack& stack) { torch::jit::push(stack, read_host(stack).to<double>()); }, pure));
-    ops.emplace_back(Operator(
-        "duet::size_scalar(Tensor a) -> Scalar", [](Stack& stack) { torch::jit::push(stack, read_host(stack)); },
-        pure));
-    return ops;
-  }());
-}
-
-const char* size_op_for(Symbol kind) {
-  if (kind == c10::aten::Int || kind == c10::aten::IntImplicit) return "duet::size_int";
-  if (kind == c10::aten::Float || kind == c10::aten::FloatImplicit) return "duet::size_float";
-  return kind == c10::aten::ScalarImplicit ? "duet::size_scalar" : nullptr;
-}
-
-bool is_host_type(const c10::Type& type) {
-  switch (type.kind()) {
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::BoolType:
-    case c10::TypeKind::NumberType:
-    case c10::TypeKind::NoneType:
-    case c10::TypeKind::StringType:
-    case c10::TypeKind::DeviceObjType: return true;
-    case c10::TypeKind::ListType: return is_host_type(*type.containedType(0));
-    default: return false;
-  }
-}
-
-// Tells values that are computed from sizes, numbers and constants alone.
-class HostValues {
- public:
-  explicit HostValues(Graph& graph) : aliases_(graph.shared_from_this()) {}
-
-  bool contain(const Value* value) {
-    const auto [known, fresh] = known_.emplace(value, false);
-    if (!fresh) return known->second;
-    const bool result = is_host_type(*value->type()) || computed_on_host(value);
-    known_[value] = result;
-    return result;
-  }
-
- private:
-  bool computed_on_host(const Value* value) {
-    const Node* node = value->node();
-    if (!value->type()->isSubtypeOf(*c10::TensorType::get()) || aliases_.hasWriters(value)) return false;
-    if (node->kind() == c10::prim::NumToTensor || node->kind() == c10::prim::Constant) return true;
-    if (!node->kind().is_aten() || !node->blocks().empty() || node->hasSideEffects() || node->isNondeterministic()) {
-      return false;
-    }
-    return std::all_of(node->inputs().begin(), node->inputs().end(),
-                       [this](const Value* input) { return contain(input); });
-  }
-
-  AliasDb aliases_;
-  std::unordered_map<const Value*, bool> known_;
-};
-
-void read_sizes_on_host(Block* block, HostValues& host) {
-  for (auto next = block->nodes().begin(); next != block->nodes().end();) {
-    Node* node = *next++;
-    for (Block* inner : node->blocks()) read_sizes_on_host(inner, host);
-    const char* replacement = size_op_for(node->kind());
-    if (replacement == nullptr || node->inputs().size() != 1 || is_host_type(*node->input()->type())) continue;
-    if (!host.contain(node->input())) continue;
-    node->replaceWithNewSymbol(Symbol::fromQualString(replacement));
-    node->destroy();
-  }
-}
 
 // Traced in training mode, a dropout stays one for ever: eval() does not reach it, and metrics are those of a network
 // with holes.
@@ -148,9 +49,6 @@ std::shared_ptr<Graph> prepare(const torch::jit::Module& module, const std::stri
   warn_of_random_ops(*graph, who, path);
   torch::jit::Autocast(graph);
   torch::jit::ConstantPooling(graph);
-  register_size_ops();
-  HostValues host(*graph);
-  read_sizes_on_host(graph->block(), host);
   return graph;
 }
 
@@ -237,7 +135,7 @@ at::Tensor ScriptForward::operator()(std::vector<c10::IValue> inputs) const {
 
 c10::IValue ScriptForward::run(std::vector<c10::IValue> inputs) const {
   const torch::jit::GraphOptimizerEnabledGuard no_rewrites(false);  // of what could not be inlined
-  Stack stack = {module_._ivalue()};
+  torch::jit::Stack stack = {module_._ivalue()};
   for (c10::IValue& input : inputs) stack.push_back(std::move(input));
   module_.get_method("forward").function().getSchema().checkAndNormalizeInputs(stack, {});
   torch::jit::InterpreterState(code_, [](const std::function<void()>& work) { work(); }).run(stack);
