@@ -3,9 +3,6 @@
 #include <array>
 #include <vector>
 #include <ATen/Version.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
@@ -59,19 +56,14 @@ void run_batch_norm_backward(const BatchNormKernels& kernels, const BatchNormGra
 
 namespace {
 
-at::Tensor trial(at::IntArrayRef sizes, TrialNumbers numbers, uint64_t seed) {
-  const at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
-  fill_with_trial_numbers(writable_floats_of(tensor), tensor.numel(), numbers, seed);
-  return tensor;
-}
-
 bool norms_alike(const BatchNormKernels& kernels, at::IntArrayRef sizes, TrialNumbers numbers) {
   constexpr double kMomentum = 0.1;
   constexpr double kEpsilon = 1e-5;
   const auto channels = sizes.slice(1, 1);
-  const at::Tensor x = trial(sizes, numbers, 1), grad = trial(sizes, numbers, 2);
-  const at::Tensor weight = trial(channels, numbers, 3), bias = trial(channels, numbers, 4);
-  const at::Tensor running_mean = trial(channels, numbers, 5), running_variance = trial(channels, numbers, 6);
+  const at::Tensor x = trial_tensor(sizes, numbers, 1), grad = trial_tensor(sizes, numbers, 2);
+  const at::Tensor weight = trial_tensor(channels, numbers, 3), bias = trial_tensor(channels, numbers, 4);
+  const at::Tensor running_mean = trial_tensor(channels, numbers, 5),
+                   running_variance = trial_tensor(channels, numbers, 6);
   const BatchNormTensors ours{x,
                               weight,
                               bias,
@@ -101,8 +93,7 @@ bool norms_alike(const BatchNormKernels& kernels, at::IntArrayRef sizes, TrialNu
 
 bool batch_norm_is_bitexact(const BatchNormKernels& kernels) {
   if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const TrialGuard guard;
   for (const TrialNumbers numbers :
        {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
     for (const std::array<int64_t, 4>& sizes :

@@ -3,14 +3,13 @@
 #include <mutex>
 #include <vector>
 #include <ATen/Parallel.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/image_tensors.h"
 #include "graph/kernels/trial_data.h"
 #include "graph/replay/memory_plan.h"
 
@@ -39,23 +38,19 @@ int64_t forward_grain(int64_t count) {
   return count > kFewestForThreads ? count / at::get_num_threads() : kGrain;
 }
 
-const float* floats(const at::Tensor& tensor) { return static_cast<const float*>(tensor.const_data_ptr()); }
-
-float* writable(const at::Tensor& tensor) { return static_cast<float*>(tensor.mutable_data_ptr()); }
-
 // Run like ATen's: what a thread computes is a range of its own, and how the last elements of a range are rounded
 // depends on where it ends.
 void run_gelu_forward(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& tanh, const at::Tensor& y) {
   for_each_range(x.numel(), forward_grain(x.numel()), [&](int64_t begin, int64_t end) {
-    kernels.forward(floats(x) + begin, writable(tanh) + begin, writable(y) + begin, end - begin);
+    kernels.forward(floats_of(x) + begin, writable_floats_of(tanh) + begin, writable_floats_of(y) + begin, end - begin);
   });
 }
 
 void run_gelu_backward(const GeluKernels& kernels, const at::Tensor& grad, const at::Tensor& x, const at::Tensor& tanh,
                        const at::Tensor& grad_x) {
   for_each_range(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    kernels.backward(floats(grad) + begin, floats(x) + begin, floats(tanh) + begin, writable(grad_x) + begin,
-                     end - begin);
+    kernels.backward(floats_of(grad) + begin, floats_of(x) + begin, floats_of(tanh) + begin,
+                     writable_floats_of(grad_x) + begin, end - begin);
   });
 }
 
@@ -72,8 +67,7 @@ bool gives_the_bits(const GeluKernels& kernels, const at::Tensor& x, const at::T
 
 bool gelu_kernels_are_bitexact(const GeluKernels& kernels) {
   if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const TrialGuard guard;
   std::vector<int64_t> counts = {16384, 16385, 32768, 32769, 70001};
   for (int64_t count = 1; count <= 100; ++count) counts.push_back(count);
   const at::Tensor x = at::empty({70001}, at::TensorOptions().dtype(at::kFloat));
@@ -81,8 +75,8 @@ bool gelu_kernels_are_bitexact(const GeluKernels& kernels) {
   uint64_t seed = 0;
   for (const int64_t count : counts) {
     for (const TrialNumbers numbers : kAllTrialNumbers) {
-      fill_with_trial_numbers(writable(x), count, numbers, ++seed);
-      fill_with_trial_numbers(writable(grad), count, numbers, ++seed);
+      fill_with_trial_numbers(writable_floats_of(x), count, numbers, ++seed);
+      fill_with_trial_numbers(writable_floats_of(grad), count, numbers, ++seed);
       if (!gives_the_bits(kernels, x.narrow(0, 0, count), grad.narrow(0, 0, count))) return false;
     }
   }

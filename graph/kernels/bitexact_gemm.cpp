@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/image_tensors.h"
 
 namespace duet {
 
@@ -54,14 +55,11 @@ GemmPart GemmRunner::part(int64_t index) const {
 }
 
 void GemmRunner::run(const GemmTensors& tensors) const {
-  const auto floats = [](const at::Tensor& tensor) {
-    return tensor.defined() ? static_cast<const float*>(tensor.const_data_ptr()) : nullptr;
-  };
   Gemm gemm = gemm_;
-  gemm.a = floats(tensors.a), gemm.b = floats(tensors.b);
-  gemm.before = floats(tensors.before), gemm.after = floats(tensors.after);
-  gemm.c = static_cast<float*>(tensors.out.mutable_data_ptr());
-  float* scratch = scratch_.defined() ? static_cast<float*>(scratch_.mutable_data_ptr()) : nullptr;
+  gemm.a = floats_of(tensors.a), gemm.b = floats_of(tensors.b);
+  gemm.before = floats_of(tensors.before), gemm.after = floats_of(tensors.after);
+  gemm.c = writable_floats_of(tensors.out);
+  float* scratch = writable_floats_of(scratch_);
   run_tasks(row_parts_ * column_parts_, [&](int64_t i) { kernel_(gemm, part(i), scratch + i * scratch_floats_); });
 }
 

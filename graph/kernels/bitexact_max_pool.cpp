@@ -4,9 +4,6 @@
 #include <limits>
 #include <optional>
 #include <vector>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
@@ -41,28 +38,26 @@ namespace {
 bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t stride, TrialNumbers numbers) {
   constexpr int64_t kPlanes = 3, kHeight = 11, kWidth = 43;
   const int64_t padding = window / 2;
-  const at::Tensor x = at::empty({kPlanes, kHeight, kWidth}, at::TensorOptions().dtype(at::kFloat));
-  fill_with_trial_numbers(static_cast<float*>(x.mutable_data_ptr()), x.numel(), numbers, 1);
+  const at::Tensor x = trial_tensor({kPlanes, kHeight, kWidth}, numbers, 1);
   const std::array<int64_t, 2> windows{window, window}, strides{stride, stride}, paddings{padding, padding}, one{1, 1};
   const auto [y, indices] = at::max_pool2d_with_indices(x, windows, strides, paddings);
   const MaxPool pool{kHeight, kWidth, y.size(1), y.size(2), window, window, stride, stride, padding, padding};
-  const at::Tensor our_y = at::empty_like(y), our_indices = at::empty_like(indices), grad_x = at::empty_like(x);
+  const at::Tensor our_y = at::empty_like(y), our_indices = at::empty_like(indices), our_grad_x = at::empty_like(x);
   run_max_pool_forward(kernels, pool, {x, our_y, our_indices});
   if (!same_bits(y, our_y) || !same_bits(indices, our_indices)) return false;
 
-  fill_with_trial_numbers(static_cast<float*>(our_y.mutable_data_ptr()), our_y.numel(), numbers, 2);
-  run_max_pool_backward(kernels, pool, {grad_x, our_y, our_indices});
+  const at::Tensor grad = trial_tensor(y.sizes(), numbers, 2);
+  run_max_pool_backward(kernels, pool, {our_grad_x, grad, our_indices});
   const at::Tensor expected =
-      at::max_pool2d_with_indices_backward(our_y, x, windows, strides, paddings, one, /*ceil_mode=*/false, indices);
-  return same_bits(expected, grad_x);
+      at::max_pool2d_with_indices_backward(grad, x, windows, strides, paddings, one, /*ceil_mode=*/false, indices);
+  return same_bits(expected, our_grad_x);
 }
 
 }  // namespace
 
 bool max_pool_is_bitexact(const MaxPoolKernels& kernels) {
   if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const TrialGuard guard;
   for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
     for (const int64_t window : {1, 2, 3}) {
       for (const int64_t stride : {1, 2, 3}) {
@@ -115,14 +110,6 @@ std::optional<MaxPool> pool_of(const OpCall& call, std::size_t first, const MaxP
   return numbers(3, {1, 1}) == Pair{1, 1} && can_pool(pool) ? std::optional(pool) : std::nullopt;
 }
 
-bool same_pool(const MaxPool& a, const MaxPool& b) {
-  const auto numbers = [](const MaxPool& p) {
-    return std::array{p.height,       p.width,         p.out_height,   p.out_width,      p.window_height,
-                      p.window_width, p.stride_height, p.stride_width, p.padding_height, p.padding_width};
-  };
-  return numbers(a) == numbers(b);
-}
-
 // max_pool2d_with_indices(x, window, stride, padding, dilation, ceil_mode) -> (y, indices)
 bool is_pool(const OpCall& call) {
   return call.is("aten::max_pool2d_with_indices", "") || call.is("aten::max_pool2d_with_indices", "out");
@@ -147,7 +134,7 @@ void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const
     if (!is_pool_backward(calls[i]) || !arguments[7].isTensor() || !arguments[7].toTensor().is_same(indices)) continue;
     const MaxPoolTensors tensors{calls[i].result(0), calls[i].floats(0), indices};
     const std::optional<MaxPool> own = pool_of(calls[i], 2, tensors);
-    if (!own || !same_pool(*own, pool)) continue;
+    if (own != pool) continue;
     found.result.of_call[i] = {
         [pool, tensors, kernels = found.kernels] { run_max_pool_backward(kernels, pool, tensors); },
         "bit-exact max_pool2d, takes the indices"};

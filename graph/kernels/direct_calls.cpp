@@ -2,17 +2,13 @@
 #include <cstring>
 #include <optional>
 #include <utility>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/relu.h>
 #include <dlfcn.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/gemm_proof.h"
 #include "graph/kernels/image_tensors.h"
 #include "graph/kernels/trial_data.h"
 
@@ -81,21 +77,14 @@ std::optional<SmallGemm> small_gemm_of(const GemmTensors& t) {
 
 // The call is ATen's own; whether this LibTorch makes it is seen.
 bool is_atens_call(const SmallGemm& gemm, const GemmTensors& like) {
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const TrialGuard guard;
   for (const TrialNumbers numbers : kAllTrialNumbers) {
-    const auto trial = [numbers](const at::Tensor& tensor, uint64_t seed) {
-      return tensor.defined() ? trial_tensor(tensor, numbers, seed) : tensor;
-    };
-    const GemmTensors ours{trial(like.a, 1), trial(like.b, 2), trial(like.out, 3), trial(like.before, 4), {}};
-    at::Tensor expected = trial(like.out, 5);
-    if (like.before.defined()) {
-      at::addmm_out(expected, ours.before, ours.a, ours.b);
-    } else {
-      at::mm_out(expected, ours.a, ours.b);
-    }
+    const GemmTensors ours = trial_copies(like, numbers);
+    GemmTensors theirs = ours;
+    theirs.out = trial_tensor(like.out, numbers, 5);
+    compute_as_aten(theirs);
     gemm.run(ours);
-    if (!same_bits(expected, ours.out)) return false;
+    if (!same_bits(theirs.out, ours.out)) return false;
   }
   return true;
 }
@@ -106,12 +95,10 @@ void run_relu(const float* x, float* y, int64_t count) {
 }
 
 bool relu_is_bitexact() {
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const TrialGuard guard;
   for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
     for (int64_t count = 1; count < 80; ++count) {
-      const at::Tensor x = at::empty({count}, at::TensorOptions().dtype(at::kFloat)), y = at::empty_like(x);
-      fill_with_trial_numbers(writable_floats_of(x), count, numbers, static_cast<uint64_t>(count));
+      const at::Tensor x = trial_tensor({count}, numbers, static_cast<uint64_t>(count)), y = at::empty_like(x);
       run_relu(floats_of(x), writable_floats_of(y), count);
       if (!same_bits(at::relu(x), y)) return false;
     }

@@ -9,7 +9,6 @@
 #include <ATen/ops/mm.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/gemm_probes.h"
-#include "graph/kernels/trial_data.h"
 
 namespace duet {
 
@@ -23,10 +22,10 @@ void compute_as_aten(const GemmTensors& t) {
   if (t.after.defined()) out.add_(t.after);
 }
 
-GemmTensors plain_copies(const GemmTensors& like) {
+GemmTensors trial_copies(const GemmTensors& like, TrialNumbers numbers) {
   uint64_t seed = 0;
-  const auto copy = [&seed](const at::Tensor& tensor) {
-    return tensor.defined() ? trial_tensor(tensor, TrialNumbers::kPlain, ++seed) : tensor;
+  const auto copy = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? trial_tensor(tensor, numbers, ++seed) : tensor;
   };
   return {copy(like.a), copy(like.b), copy(like.out), copy(like.before), copy(like.after)};
 }
@@ -40,7 +39,7 @@ float nan_number(uint32_t number) { return std::bit_cast<float>(0x7FC00000U | (n
 class ProofRun {
  public:
   ProofRun(const GemmTensors& like, GemmKernel kernel, const GemmOrder& order)
-      : theirs_(plain_copies(like)), ours_(theirs_), order_(order), runner_(kernel, like, order) {
+      : theirs_(trial_copies(like)), ours_(theirs_), order_(order), runner_(kernel, like, order) {
     ours_.out = trial_tensor(like.out, TrialNumbers::kPlain, 1);
   }
 
@@ -164,7 +163,7 @@ class ProofRun {
 }  // namespace
 
 GemmOrder likely_order(const GemmTensors& like, int64_t k_block) {
-  const GemmTensors trial = plain_copies(like);
+  const GemmTensors trial = trial_copies(like);
   const auto first_result = [&trial](float a, float b) {
     fill_memory(trial.a, a);
     fill_memory(trial.b, b);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graph/kernels/bitexact_gemm.h"
+#include "graph/kernels/trial_data.h"
 
 namespace duet {
 
@@ -17,8 +18,8 @@ bool order_is_proved(const GemmTensors& like, GemmKernel kernel, const GemmOrder
 // The order that is proved, whether `kernel` takes less time or not; without one its k_block is 0.
 GemmOrder proved_gemm_order(const GemmTensors& tensors, GemmKernel kernel);
 
-// The same gemm in memory of its own, on plain numbers.
-GemmTensors plain_copies(const GemmTensors& like);
+// The same gemm in memory of its own, on such numbers.
+GemmTensors trial_copies(const GemmTensors& like, TrialNumbers numbers = TrialNumbers::kPlain);
 
 // What LibTorch's kernels make of the tensors.
 void compute_as_aten(const GemmTensors& tensors);

@@ -3,8 +3,6 @@
 #include <map>
 #include <mutex>
 #include <vector>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
@@ -64,7 +62,7 @@ enum class Wanted { kFaster, kAny };
 
 // Those orders in which the kernel gives the bits of one gemm of plain numbers.
 std::vector<GemmOrder> promising_orders(const GemmTensors& tensors, GemmKernel kernel, Wanted wanted) {
-  const GemmTensors theirs = plain_copies(tensors);
+  const GemmTensors theirs = trial_copies(tensors);
   GemmTensors ours = theirs;
   ours.out = trial_tensor(tensors.out, TrialNumbers::kPlain, 0);
   compute_as_aten(theirs);
@@ -132,8 +130,7 @@ bool threads_may_differ(const KernelSettings& settings) { return settings.flushe
 
 GemmOrder proved_gemm_order(const GemmTensors& tensors, GemmKernel kernel) {
   if (threads_may_differ(kernel_settings())) return {};
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const TrialGuard guard;
   return find_order(tensors, kernel, Wanted::kAny);
 }
 
@@ -145,8 +142,7 @@ GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel) {
   const std::lock_guard lock(mutex);
   const auto [found, is_new] = known.try_emplace({trial_key(tensors, settings), kernel}, GemmOrder());
   if (is_new) {
-    const at::NoGradGuard no_grad;
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const TrialGuard guard;
     found->second = find_order_and_log(tensors, kernel);
   }
   return found->second;

@@ -75,6 +75,12 @@ int64_t floats_past_alignment(const at::Tensor& tensor) {
   return static_cast<int64_t>(past % kAlignment / sizeof(float));
 }
 
+at::Tensor trial_tensor(at::IntArrayRef sizes, TrialNumbers numbers, uint64_t seed) {
+  const at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
+  fill_memory(tensor, numbers, seed);
+  return tensor;
+}
+
 at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed) {
   int64_t span = 1;
   for (int64_t d = 0; d < like.dim(); ++d) span += (like.size(d) - 1) * like.stride(d);

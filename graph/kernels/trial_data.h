@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 namespace duet {
 
@@ -18,6 +20,13 @@ enum class TrialNumbers {
 constexpr TrialNumbers kAllTrialNumbers[] = {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
                                              TrialNumbers::kSpecial};
 
+// How kernels are called that are compared: as a replay calls them.
+struct TrialGuard {
+  at::NoGradGuard no_grad;
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+};
+
+at::Tensor trial_tensor(at::IntArrayRef sizes, TrialNumbers numbers, uint64_t seed);
 // A float tensor with the sizes, strides and alignment of `like`, filled.
 at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed);
 void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers, uint64_t seed);
