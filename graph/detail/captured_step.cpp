@@ -6,6 +6,7 @@
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
+#include "graph/guards/state_copies.h"
 #include "graph/record/address_watch.h"
 #include "graph/record/host_reads.h"
 #include "graph/record/op_recorder.h"
@@ -115,9 +116,9 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   recorder.record([&] { output = step.run(lent, recording); });
   recorder.pause();
   inputs.find_in(recorder.program().table, lent);
-  const StaticInputs::UnusedLent unused = inputs.unused(lent);
+  const WeakStorages unused = inputs.unused(lent);
   lent = {};  // who refers to them now has kept them
-  keeps_batch_ = unused.is_kept();
+  keeps_batch_ = any_alive(unused);
   const std::string replaced = replaced_tensor(state_before, step.mutable_state());
   if (!replaced.empty()) recorder.fail(replaced);
   for (const auto& [name, tensor] : output.log) {
@@ -150,7 +151,7 @@ void CapturedStep::trust(const std::shared_ptr<StepProgram>& program, StepCode& 
   }
   replayed_.compile(recording_, recorded, step.parameters());
   failure_ = replayed_.segments().failure();
-  outside_ = OutsideTensors(*recording_, all_tensors_of(step));
+  outside_.write(recording_->unknown_outside(all_tensors_of(step)));
 }
 
 int64_t CapturedStep::bytes() const {
@@ -169,9 +170,9 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
     inputs.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) { check_->lend(storage, tensor); });
     CheckingObserver checking(observer, *check_);
     output = step.run(lent, checking);
-    const StaticInputs::UnusedLent unused = inputs.unused(lent);
+    const WeakStorages unused = inputs.unused(lent);
     lent = {};
-    keeps_batch_ = keeps_batch_ || unused.is_kept();
+    keeps_batch_ = keeps_batch_ || any_alive(unused);
     check_->bring_inputs_by([&inputs, &micro_batches] { inputs.fill(micro_batches); });
     const NamedTensors given = output.all(), captured = replayed_.output().all();
     for (std::size_t i = 0; i < given.size() && !captured.empty(); ++i) {
@@ -321,11 +322,8 @@ OpHashes CapturedStep::run_by_op(const MicroBatches& micro_batches) {
 }
 
 bool CapturedStep::still_same(StepCode& step, StepObserver& observer) {
-  std::vector<at::Tensor> gradients;
-  for (const auto& parameter : step.parameters()) gradients.push_back(parameter.second.grad());
-  const auto back = c10::make_scope_exit([&] {
-    for (std::size_t i = 0; i < gradients.size(); ++i) step.parameters()[i].second.mutable_grad() = gradients[i];
-  });
+  const Gradients gradients(step.parameters());
+  const auto back = c10::make_scope_exit([&] { gradients.put_back(step.parameters()); });
   step.zero_grad();
   StepResult output;
   return check_->still_same(host_code(step, replayed_.inputs().micro_batches(), observer, output));

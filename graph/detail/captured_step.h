@@ -6,16 +6,15 @@
 #include <vector>
 #include "core/detail/step_executor.h"
 #include "graph/detail/replayed_step.h"
-#include "graph/guards/outside_tensors.h"
 #include "graph/guards/read_guard.h"
 #include "graph/guards/run_by_op.h"
+#include "graph/guards/storage_watch.h"
 #include "graph/guards/trace_check.h"
 #include "graph/guards/written_memory.h"
+#include "graph/record/obstacle.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
-
-class ObstacleListener;
 
 // The tensors that the code reads and changes, those from outside left out.
 NamedTensors all_tensors_of(const StepCode& step);
@@ -24,7 +23,7 @@ struct RecordOptions {
   bool strict = false;  // what cannot be replayed throws GraphError, before the step has changed anything
   // What earlier recordings of the step have found to be another tensor from step to step.
   std::vector<StepProgram::Place> changing{};
-  ObstacleListener* listener = nullptr;  // hears of every obstacle, not only the first; lent for the call
+  ObstacleListener listener{};  // hears of every obstacle, not only the first
 };
 
 // One step captured for one signature: recorded, replayed, and its host code compared with the recording.
@@ -89,8 +88,12 @@ class CapturedStep {
   // Tells before a step whether the values that its host code reads are the recorded ones; null: it reads none. A
   // replay is right only where they are.
   ReadGuard* reads() { return reads_.get(); }
-  // The tensors from outside that it reads.
-  OutsideTensors& outside() { return outside_; }
+  // Whether somebody let go of a tensor from outside that it reads since the last call, or gave it other memory: the
+  // user's code may have another one now.
+  bool lost_outside() {
+    const auto [moved, references_lost] = outside_.look();
+    return references_lost || !moved.empty();
+  }
 
  private:
   void trust(const std::shared_ptr<StepProgram>& program, StepCode& step, const StepResult& recorded);
@@ -107,7 +110,7 @@ class CapturedStep {
   std::shared_ptr<const StepProgram> recording_;
   std::unique_ptr<TraceCheck> check_;
   std::unique_ptr<ReadGuard> reads_;
-  OutsideTensors outside_;
+  StorageWatch outside_;  // the tensors of which the trainer does not know
   WrittenMemory::Ranges written_;
   std::vector<bool> written_outside_;  // by storage of the recording
   std::string failure_;

@@ -19,26 +19,7 @@ at::Tensor over_memory_of(const at::Tensor& gradient) {
       gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
 }
 
-// `place`: what the gradient lies over; undefined where there is nothing to compare.
-bool is_left_alone(const at::Tensor& now, const at::Tensor& gradient, const at::Tensor& place) {
-  return now.is_same(gradient) && (!place.defined() || lies_over(now, place));
-}
-
 }  // namespace
-
-GradientPlaces::GradientPlaces(const NamedTensors& parameters) {
-  for (const auto& parameter : parameters) {
-    const at::Tensor& gradient = gradients_.emplace_back(parameter.second.grad());
-    places_.push_back(gradient.defined() && gradient.has_storage() ? over_memory_of(gradient) : at::Tensor());
-  }
-}
-
-std::string GradientPlaces::replaced(const NamedTensors& parameters) const {
-  for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    if (!is_left_alone(parameters[i].second.grad(), gradients_[i], places_[i])) return parameters[i].first;
-  }
-  return {};
-}
 
 void GradientHandles::make(const std::vector<at::Tensor>& gradients, const ValueTable& table) {
   handles_.clear();
@@ -90,7 +71,10 @@ void GradientHandles::hand_out(const NamedTensors& parameters) const {
 
 std::string GradientHandles::replaced(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!is_left_alone(parameters[i].second.grad(), handles_[i].tensor, gradients[i])) return parameters[i].first;
+    const at::Tensor& now = parameters[i].second.grad();
+    const bool is_left_alone =
+        now.is_same(handles_[i].tensor) && (!gradients[i].defined() || lies_over(now, gradients[i]));
+    if (!is_left_alone) return parameters[i].first;
   }
   return {};
 }

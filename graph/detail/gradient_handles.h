@@ -8,18 +8,6 @@
 
 namespace duet {
 
-// The gradients of parameters, to see whether hooks have put others in their place.
-class GradientPlaces {
- public:
-  explicit GradientPlaces(const NamedTensors& parameters);
-  // The first parameter that has another gradient now, or one over other memory, or none any more; empty: there is
-  // none.
-  std::string replaced(const NamedTensors& parameters) const;
-
- private:
-  std::vector<at::Tensor> gradients_, places_;  // the same, and others over their memory
-};
-
 // The gradients of a captured step as users get them: tensors of their own over the memory that each replay writes to.
 class GradientHandles {
  public:
@@ -33,7 +21,8 @@ class GradientHandles {
   // Before a replay.
   void leave_kept(const std::vector<at::Tensor>& gradients, const ValueTable& table, const MoveTensors& move_tensors);
   void hand_out(const NamedTensors& parameters) const;
-  // As GradientPlaces::replaced(), since they were handed out.
+  // The first parameter that has another gradient than the one that was handed out, or one over other memory, or none
+  // any more; empty: there is none.
   std::string replaced(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const;
 
  private:

@@ -56,7 +56,7 @@ StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
     const bool records = may_record && entry.eager_steps >= method_.eager_steps;
     return {records ? StepPath::kRecord : StepPath::kEager, &entry};
   }
-  noticed = entry.step->outside().lost_references() || noticed;
+  noticed = entry.step->lost_outside() || noticed;
   entry.noticed = noticed;
   if (noticed) cache_.must_check();
   // The first check shows whether replays need their host code.
@@ -151,7 +151,7 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     ++entry.recordings;
     cache_.evict(entry);
     storages_.write(all_tensors_of(step_));
-    entry.step->outside().lost_references();  // from here on
+    entry.step->lost_outside();  // from here on
   } else {
     const bool may_succeed_later = entry.step->may_succeed_later();
     fall_back(entry, entry.step->failure());
@@ -344,7 +344,7 @@ void GraphExecutor::settle(StepObserver& observer) {
 bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver& observer) {
   if (entry.state != State::kCaptured || entry.last_use != steps_ || entry.check.unchecked() == 0) return false;
   if (!entry.step->fits(observer) || !cache_.is_present(entry, step_) || !storages_.moved().empty()) return false;
-  const bool is_rebound = entry.step->outside().lost_references();
+  const bool is_rebound = entry.step->lost_outside();
   noticed_ = noticed_ || is_rebound;
   return !is_rebound;
 }
@@ -379,7 +379,7 @@ std::string GraphExecutor::who(const SignatureEntry& entry) const {
 
 // By value: the reason may lie in the step that goes.
 void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
-  entry.give_up(std::move(reason));
+  entry.give_up(std::move(reason), cache_.has_variants(entry));
   if (!told_.insert(entry.report.reason).second) return;
   log_warning(who(entry) + " runs eager: " + entry.report.reason);
 }

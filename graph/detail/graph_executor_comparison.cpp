@@ -101,15 +101,11 @@ void GraphExecutor::note_unstable_kernels(SignatureEntry& entry, const ParityRes
 // The step ran eager and is right; LibTorch's kernels would have given the same. So only the last bits of steps before
 // are in doubt, and training goes on.
 void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult& result) {
-  std::string names;
-  for (const KernelPass* pass : result.passes) {
-    switch_off(*pass);
-    names += (names.empty() ? "" : ", ") + std::string(pass->name);
-  }
+  switch_off(*result.pass);
   entry.report.reason = c10::str("duet's kernel, ", result.kernel, ", gives other bits than LibTorch's, first in '",
                                  result.differing.front(), "'");
   const std::string what =
-      c10::str(who(entry), ": ", entry.report.reason, ". duet's kernels for ", names,
+      c10::str(who(entry), ": ", entry.report.reason, ". duet's kernels for ", result.pass->name,
                " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
                " steps since the last check may differ from eager ones in their last bits. Please report it; ",
                "graph: {fuse: off} does without such kernels");

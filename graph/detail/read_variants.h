@@ -12,6 +12,6 @@ struct ReadChoice {
 
 // Which entry of a signature the step on `micro_batches` belongs to, by the values that its host code will read: a
 // captured one that has read the same, one that is to be captured, or the one that runs eager for all other values.
-ReadChoice choose_by_reads(SignatureCache& cache, SignatureEntry& first, const MicroBatches& micro_batches);
+ReadChoice choose_by_reads(SignatureCache& cache, SignatureVariants& entries, const MicroBatches& micro_batches);
 
 }  // namespace duet

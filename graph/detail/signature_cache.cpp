@@ -117,33 +117,33 @@ void SignatureEntry::drop() {
   report.signature = inputs;
 }
 
-void SignatureEntry::give_up(std::string reason) {
+void SignatureEntry::give_up(std::string reason, bool has_variants) {
   state = State::kEager;
   step.reset();
   parked.clear();
   report.reason = std::move(reason);
-  report.signature = inputs + (first != nullptr || !variants.empty() ? ", reads other values" : "");
+  report.signature = inputs + (has_variants ? ", reads other values" : "");
 }
 
 void SignatureEntry::name_reads() {
   report.signature = inputs + (step->reads() != nullptr ? ", reads " + step->reads()->values() : "");
 }
 
-SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
+SignatureVariants& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
   append_settings(key_, on_gpu_);
   append_inputs_key(micro_batches, written_, key_);
   step.append_key(key_);
   if (found_ != nullptr && key_ == latest_key_) return *found_;
-  std::unique_ptr<SignatureEntry>& entry = entries_[key_];
-  if (entry == nullptr) {
-    entry = std::make_unique<SignatureEntry>(options_);
-    entry->report.signature = entry->inputs = describe(micro_batches);
-    entry->report.kind = to_string(step.kind());
-    entry->plan_version = step.plan_version();
-    entry->key = key_;
-    forget_before(entry->plan_version);
-    order_.push_back(entry.get());
+  SignatureVariants& variants = entries_[key_];
+  if (variants.empty()) {
+    SignatureEntry& entry = *variants.emplace_back(std::make_unique<SignatureEntry>(options_));
+    entry.report.signature = entry.inputs = describe(micro_batches);
+    entry.report.kind = to_string(step.kind());
+    entry.plan_version = step.plan_version();
+    entry.key = key_;
+    forget_before(entry.plan_version);
+    order_.push_back(&entry);
     ++new_in_a_row_;
     warn_of_changing_keys();
     forget_oldest();
@@ -151,8 +151,8 @@ SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& m
     new_in_a_row_ = 0;
   }
   latest_key_ = key_;
-  found_ = entry.get();
-  return *entry;
+  found_ = &variants;
+  return variants;
 }
 
 bool SignatureCache::add_written(const WrittenMemory::Ranges& ranges, const MicroBatches& micro_batches) {
@@ -163,28 +163,34 @@ bool SignatureCache::add_written(const WrittenMemory::Ranges& ranges, const Micr
   return before != after;
 }
 
-SignatureEntry& SignatureCache::add_variant(SignatureEntry& first) {
+SignatureEntry& SignatureCache::add_variant(SignatureVariants& variants) {
+  const SignatureEntry& other = *variants.front();
   auto variant = std::make_unique<SignatureEntry>(options_);
-  variant->report.signature = variant->inputs = first.inputs;
-  variant->report.kind = first.report.kind;
-  variant->plan_version = first.plan_version;
-  variant->key = first.key;
-  variant->first = &first;
+  variant->report.signature = variant->inputs = other.inputs;
+  variant->report.kind = other.report.kind;
+  variant->plan_version = other.plan_version;
+  variant->key = other.key;
   order_.push_back(variant.get());
-  return *first.variants.emplace_back(std::move(variant));
+  return *variants.emplace_back(std::move(variant));
 }
 
-void SignatureCache::forget_variant(SignatureEntry& variant, SignatureEntry& heir) {
-  variant.drop();
-  heir.report.eager_steps += variant.report.eager_steps;
-  heir.report.replays += variant.report.replays;
-  heir.report.checked += variant.report.checked;
-  heir.report.unchecked += variant.report.unchecked;
-  heir.report.unchecked_in_a_row = std::max(heir.report.unchecked_in_a_row, variant.report.unchecked_in_a_row);
-  heir.report.check_seconds += variant.report.check_seconds;
-  heir.report.differing += variant.report.differing;
-  heir.report.nondeterministic += variant.report.nondeterministic;
-  forget(&variant);
+void SignatureCache::merge_variants(SignatureVariants& variants, SignatureEntry& heir) {
+  SignatureReport& sum = heir.report;
+  std::erase_if(variants, [&](const auto& variant) {
+    if (variant.get() == &heir || variant->returns > 0) return false;
+    const SignatureReport& report = variant->report;
+    sum.eager_steps += report.eager_steps;
+    sum.replays += report.replays;
+    sum.checked += report.checked;
+    sum.unchecked += report.unchecked;
+    sum.unchecked_in_a_row = std::max(sum.unchecked_in_a_row, report.unchecked_in_a_row);
+    sum.check_seconds += report.check_seconds;
+    sum.differing += report.differing;
+    sum.nondeterministic += report.nondeterministic;
+    std::erase(order_, variant.get());
+    if (latest_ == variant.get()) latest_ = nullptr;
+    return true;
+  });
 }
 
 void SignatureCache::warn_of_changing_keys() const {
@@ -200,23 +206,14 @@ void SignatureCache::forget_oldest() {
   constexpr std::size_t kMaxEntries = 1024;
   if (order_.size() <= kMaxEntries) return;
   const SignatureEntry* newest = order_.back();
-  SignatureEntry* oldest = oldest_of(order_, [newest](const SignatureEntry& entry) {
-    return entry.state == State::kSeen && &entry != newest && entry.variants.empty();
+  SignatureEntry* oldest = oldest_of(order_, [&](const SignatureEntry& entry) {
+    return entry.state == State::kSeen && &entry != newest && !has_variants(entry);
   });
   if (oldest == nullptr) return;
-  forget(oldest);
-}
-
-void SignatureCache::forget(const SignatureEntry* entry) {
-  std::erase(order_, entry);
-  if (found_ == entry) found_ = nullptr;
-  if (latest_ == entry) latest_ = nullptr;
-  const auto is_it = [entry](const auto& item) { return item.get() == entry; };
-  if (entry->first != nullptr) {
-    std::erase_if(entry->first->variants, is_it);
-  } else {
-    std::erase_if(entries_, [&is_it](const auto& item) { return is_it(item.second); });
-  }
+  std::erase(order_, oldest);
+  if (latest_ == oldest) latest_ = nullptr;
+  entries_.erase(Key(oldest->key));
+  found_ = nullptr;
 }
 
 // Their memory; what they were is still reported.

@@ -70,7 +70,7 @@ class VerifySchedule {
 };
 
 // One signature and what became of it. Where its host code reads values back (ReadGuard), one recording stands for one
-// set of values, and others of the same signature are its variants.
+// set of values, and others of the same signature are variants of it.
 struct SignatureEntry {
   enum class State { kSeen, kCaptured, kEager };
 
@@ -88,7 +88,7 @@ struct SignatureEntry {
   bool has_paid() const { return report.replays >= kWorthCapturing * recordings; }
   int64_t bytes() const;
   // From here on it runs eager, whatever its host code reads.
-  void give_up(std::string reason);
+  void give_up(std::string reason, bool has_variants);
   // The signature in the report, with what the captured step reads.
   void name_reads();
 
@@ -112,11 +112,10 @@ struct SignatureEntry {
   int64_t plan_version = 0;  // TrainStep::plan_version at its first sight
   SignatureReport report;    // without state and bytes, which SignatureCache::report adds
   std::string inputs;        // report.signature without values that are read
-
-  SignatureEntry* first = nullptr;  // of a variant: the one that it belongs to
-  std::vector<std::unique_ptr<SignatureEntry>> variants;
-  int64_t returns = 0;  // how often its values came back after others
+  int64_t returns = 0;       // how often the values that it reads came back after others
 };
+
+using SignatureVariants = std::vector<std::unique_ptr<SignatureEntry>>;  // of one signature, at least one
 
 // Every signature seen, with its captured step if it has one. Captured steps stay within a byte budget: the least
 // recently used goes first.
@@ -124,8 +123,8 @@ class SignatureCache {
  public:
   SignatureCache(const GraphOptions& options, bool on_gpu) : options_(options), on_gpu_(on_gpu) {}
 
-  // The entry of the step that is about to run.
-  SignatureEntry& find(const StepCode& step, const MicroBatches& micro_batches);
+  // The entries of the step that is about to run.
+  SignatureVariants& find(const StepCode& step, const MicroBatches& micro_batches);
   // The one that ran last; null if there was none.
   SignatureEntry* latest() const { return latest_; }
   void take(SignatureEntry& entry) { latest_ = &entry; }
@@ -134,10 +133,10 @@ class SignatureCache {
   // makes another one of the key of these.
   bool add_written(const WrittenMemory::Ranges& ranges, const MicroBatches& micro_batches);
 
-  // A new variant of an entry that is none itself.
-  SignatureEntry& add_variant(SignatureEntry& first);
-  // Lets a variant go; `heir` takes over what was counted.
-  void forget_variant(SignatureEntry& variant, SignatureEntry& heir);
+  SignatureEntry& add_variant(SignatureVariants& variants);
+  // Lets those go whose values never came back; `heir` takes over what was counted.
+  void merge_variants(SignatureVariants& variants, SignatureEntry& heir);
+  bool has_variants(const SignatureEntry& entry) const { return entries_.at(entry.key).size() > 1; }
 
   // Drops captured steps until they fit the budget; `newest` stays, whatever it takes.
   void evict(const SignatureEntry& newest);
@@ -161,16 +160,15 @@ class SignatureCache {
 
   void warn_of_changing_keys() const;
   void forget_oldest();
-  void forget(const SignatureEntry* entry);
   void forget_before(int64_t plan_version);
   int64_t bytes() const;
 
   GraphOptions options_;
   bool on_gpu_;
   WrittenMemory written_;
-  std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
+  std::map<Key, SignatureVariants> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
-  SignatureEntry* found_ = nullptr;     // by the latest find()
+  SignatureVariants* found_ = nullptr;  // by the latest find()
   SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory
   Key latest_key_;

@@ -28,9 +28,9 @@ at::Tensor tensor_over(void* address, const at::Tensor& owner, const at::Tensor&
       address, new at::Tensor(owner), [](void* kept) { delete static_cast<at::Tensor*>(kept); }, tensor.device());
   const c10::Storage storage(c10::Storage::use_byte_size_t(), span_of(tensor).nbytes(), std::move(memory), nullptr,
                              /*resizable=*/false);
-  ValueTable::Value value = value_of(tensor);
-  value.offset = 0;
-  return tensor_at(storage, value);
+  ValueTable::Layout layout = place_of(tensor);
+  layout.offset = 0;
+  return tensor_at(storage, layout);
 }
 
 at::Tensor empty_aligned_as(const at::Tensor& tensor) {
@@ -110,17 +110,15 @@ void StaticInputs::take_place_in(ValueTable& table) const {
   });
 }
 
-bool StaticInputs::UnusedLent::is_kept() const {
-  return std::any_of(storages_.begin(), storages_.end(), [](const auto& storage) { return storage.use_count() > 0; });
+bool any_alive(const WeakStorages& storages) {
+  return std::ranges::any_of(storages, [](const auto& storage) { return storage.use_count() > 0; });
 }
 
-StaticInputs::UnusedLent StaticInputs::unused(const MicroBatches& lent) const {
-  UnusedLent unused;
+WeakStorages StaticInputs::unused(const MicroBatches& lent) const {
+  WeakStorages unused;
   std::size_t next = 0;
   for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
-    if (storages_[next++] >= 0 || !tensor.has_storage()) return;
-    const c10::Storage& storage = tensor.storage();
-    unused.storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()));
+    if (storages_[next++] < 0 && tensor.has_storage()) unused.push_back(tensor.storage().getWeakStorageImpl());
   });
   return unused;
 }

@@ -8,6 +8,9 @@
 
 namespace duet {
 
+using WeakStorages = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
+bool any_alive(const WeakStorages& storages);
+
 // Inputs of a captured step: tensors with fixed addresses, laid out and aligned as the micro-batches it was made from.
 class StaticInputs {
  public:
@@ -31,16 +34,9 @@ class StaticInputs {
   void take_place_in(ValueTable& table) const;
   // visit(storage of the recording, lent tensor) for each that is in use.
   void for_each_lent(const MicroBatches& lent, const std::function<void(int, const at::Tensor&)>& visit) const;
-  // Of the lent tensors that are not in use: whether somebody keeps one when they have been let go of.
-  class UnusedLent {
-   public:
-    bool is_kept() const;
-
-   private:
-    friend class StaticInputs;
-    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
-  };
-  UnusedLent unused(const MicroBatches& lent) const;
+  // The memory of the lent tensors that are not in use: what is alive when they have been let go of is kept by
+  // somebody.
+  WeakStorages unused(const MicroBatches& lent) const;
   const MicroBatches& micro_batches() const { return micro_batches_; }
   int64_t bytes() const;
 

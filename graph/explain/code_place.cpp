@@ -1,19 +1,14 @@
 #include "graph/explain/code_place.h"
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <exception>
 #include <filesystem>
-#include <map>
-#include <memory>
 #include <string_view>
 #include <vector>
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
-#include <sys/auxv.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
 #include "core/detail/user_place.h"
-#include "graph/explain/symbol_table.h"
 
 namespace duet {
 
@@ -34,47 +29,33 @@ bool is_foreign_library(const std::string& path) {
 // Instances of templates of these lie in the user's own program.
 bool is_foreign_function(const std::string& name) {
   static const std::vector<const char*> names = {
-      "at::",         "c10::",         "torch::",           "std::",          "__gnu_cxx::",
-      "duet::OpTap",  "duet::OpRec",   "duet::ProgramWr",   "duet::Obstacle", "duet::place_in_user_code",
+      "at::",         "c10::",         "torch::",           "std::",           "__gnu_cxx::",
+      "duet::OpTap",  "duet::OpRec",   "duet::ProgramWr",   "duet::Explainer", "duet::place_in_user_code",
       "duet::detail", "duet::ModuleT", "duet::HookObserver"};
   return begins_with_any(name, names);
 }
 
-std::string demangled(const std::string& name) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
-                                                         &std::free);
-  return status == 0 ? text.get() : name;
-}
-
-const SymbolTable& symbols_of(const std::string& path) {
-  static auto* const tables = new std::map<std::string, SymbolTable>();
-  return tables->try_emplace(path, path).first->second;
-}
-
-struct Frame {
-  void* address = nullptr;
-  std::string function;  // demangled
-  bool has_lines = false;
-};
-
-// False if the address lies in no library of the user's.
-bool find_frame(void* address, Frame& frame) {
+bool lies_in_users_library(void* address) {
   Dl_info info{};
-  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr || is_foreign_library(info.dli_fname)) return false;
-  // The program's own path may be relative to a folder that it has left.
-  static const void* const program = [] {
-    Dl_info own{};
-    dladdr(reinterpret_cast<const void*>(getauxval(AT_PHDR)), &own);  // the program's own headers
-    return own.dli_fbase;
-  }();
-  const SymbolTable& symbols = symbols_of(info.dli_fbase == program ? "/proc/self/exe" : info.dli_fname);
-  const auto absolute = reinterpret_cast<uint64_t>(address);
-  const uint64_t base = symbols.is_relocated() ? reinterpret_cast<uint64_t>(info.dli_fbase) : 0;
-  std::string name = symbols.function_at(absolute - base);
-  if (name.empty() && info.dli_sname != nullptr) name = info.dli_sname;
-  frame = {address, demangled(name), symbols.has_lines()};
-  return !name.empty();
+  return dladdr(address, &info) != 0 && info.dli_fname != nullptr && !is_foreign_library(info.dli_fname);
+}
+
+using torch::unwind::Frame;
+
+// The functions of the libraries' symbol tables, which programs keep unless they are stripped (dladdr() knows exported
+// ones alone, and a program exports none), and their lines. Empty on another processor than LibTorch can do it for.
+std::vector<Frame> symbolized(const std::vector<void*>& addresses) {
+  try {
+    return torch::unwind::symbolize(addresses, torch::unwind::Mode::fast);
+  } catch (const std::exception&) {  // debug information that LibTorch cannot read
+    return {};
+  }
+}
+
+// Otherwise LibTorch gives the library in the place of a source.
+bool has_line(const Frame& frame, void* address) {
+  const auto library = torch::unwind::libraryFor(address);
+  return frame.lineno != 0 && frame.filename != "??" && library && frame.filename != library->first;
 }
 
 // Functions of LibTorch's headers that the compiler put into the user's own: the line would be theirs.
@@ -85,23 +66,15 @@ bool is_foreign_source(const std::string& path) {
 }
 
 // "net.cpp:31", or "near net.cpp:31": of the code just before, where the call itself is a header's. Empty if unknown.
-std::string line_of(const Frame& frame) {
+std::string line_of(void* call, const std::string& function) {
   constexpr int kBytesBefore = 96;
   std::vector<void*> addresses;
-  Frame before;
-  for (int i = 0; i < kBytesBefore; ++i) {
-    void* const address = static_cast<char*>(frame.address) - i;
-    if (!find_frame(address, before) || before.function != frame.function) break;
-    addresses.push_back(address);
-  }
-  try {
-    const auto found = torch::unwind::symbolize(addresses, torch::unwind::Mode::fast);
-    for (std::size_t i = 0; i < found.size() && found[i].lineno != 0 && found[i].filename != "??"; ++i) {
-      if (is_foreign_source(found[i].filename)) continue;
-      const std::string file = std::filesystem::path(found[i].filename).filename().string();
-      return (i > 0 ? "near " : "") + file + ":" + std::to_string(found[i].lineno);
-    }
-  } catch (const std::exception&) {  // debug information that LibTorch cannot read, or another processor
+  for (int i = 0; i < kBytesBefore; ++i) addresses.push_back(static_cast<char*>(call) - i);
+  const std::vector<Frame> found = symbolized(addresses);
+  for (std::size_t i = 0; i < found.size() && found[i].funcname == function && has_line(found[i], addresses[i]); ++i) {
+    if (is_foreign_source(found[i].filename)) continue;
+    const std::string file = std::filesystem::path(found[i].filename).filename().string();
+    return (i > 0 ? "near " : "") + file + ":" + std::to_string(found[i].lineno);
   }
   return {};
 }
@@ -164,14 +137,17 @@ std::string place_in_user_code() {
   if (const auto place = user_place()) return *place;
   std::array<void*, 256> addresses{};
   const int count = backtrace(addresses.data(), static_cast<int>(addresses.size()));
+  std::vector<void*> calls;
   for (int i = 0; i < count; ++i) {
     void* const call = static_cast<char*>(addresses[i]) - 1;  // a frame holds where it goes on
-    Frame frame;
-    if (!find_frame(call, frame)) continue;
-    const std::string function = short_function_name(frame.function);
+    if (lies_in_users_library(call)) calls.push_back(call);
+  }
+  const std::vector<Frame> frames = symbolized(calls);
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const std::string function = short_function_name(frames[i].funcname);
     if (function.rfind("duet::TrainStep::", 0) == 0) return {};
-    if (function.empty() || is_foreign_function(function)) continue;
-    const std::string line = frame.has_lines ? line_of(frame) : std::string();
+    if (function.empty() || function == "??" || is_foreign_function(function)) continue;
+    const std::string line = line_of(calls[i], frames[i].funcname);
     return line.empty() ? function : line + " in " + function;
   }
   return {};

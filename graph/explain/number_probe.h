@@ -26,21 +26,17 @@ class NumberProbe {
     std::string name;
     double value, other;
   };
-  // What one step leaves, or two: momentum does nothing in the first.
-  using Left = std::vector<std::string>;
-  struct Baseline {
-    Left one, two;
-  };
+  using Left = std::vector<std::string>;  // bits of all that steps have left
   std::vector<Number> held_numbers();
-  Left left_by(const RunStep& run, int steps);
-  bool changes(const RunStep& run, Baseline& baseline, const Number& number);
+  Left left_by(const RunStep& run);
+  bool changes(const RunStep& run, Left& as_it_is, const Number& number);
   bool set_another(Number& number);
   StepExplanation::Reach reach_of(Number number);
 
   TrainStep& step_;
   StepSandbox& sandbox_;
   RunStep replay_, eager_;
-  Baseline replayed_, run_;  // with the numbers as they are; filled when they are needed
+  Left replayed_, run_;  // with the numbers as they are; filled when they are needed
 };
 
 }  // namespace duet

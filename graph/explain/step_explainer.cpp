@@ -9,8 +9,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include "base/detail/text.h"
 #include "graph/detail/captured_step.h"
+#include "graph/explain/code_place.h"
 #include "graph/explain/number_probe.h"
-#include "graph/explain/obstacle_log.h"
 #include "graph/explain/step_sandbox.h"
 
 namespace duet {
@@ -83,13 +83,17 @@ class Explainer {
   }
 
   void record(StepExplanation& explanation) {
-    ObstacleLog obstacles;
+    auto& found = explanation.obstacles;  // each place once, with the user's code that it comes from
+    const auto listener = [&found](const std::string& op, const Obstacle& obstacle, const std::string& where) {
+      const StepExplanation::Obstacle entry{op, obstacle.what, where, place_in_user_code(), obstacle.way_out, 1};
+      const auto same = std::ranges::find_if(found, [&entry](const StepExplanation::Obstacle& other) {
+        return other.what == entry.what && other.where == entry.where && other.source == entry.source;
+      });
+      same == found.end() ? found.push_back(entry) : void(++same->times);
+    };
     captured_ = std::make_unique<CapturedStep>(micro_batches_, method_.make_replay());
-    fresh_inputs();  // a step that writes into its batch gives it back so, and this one is the caller's
-    step_.begin(inputs_.micro_batches());
-    captured_->record(step_, inputs_.micro_batches(), hooks_, {.listener = &obstacles});
-    explanation.obstacles = obstacles.found();
-    explanation.reason = obstacles.found().empty() ? captured_->failure() : std::string();
+    captured_->record(step_, begin_step(), hooks_, {.listener = listener});
+    explanation.reason = found.empty() ? captured_->failure() : std::string();
     sandbox_.restore();
   }
 
@@ -99,9 +103,7 @@ class Explainer {
       return false;
     }
     for (int64_t i = 0; i < kCaptures && !captured_->replayed().segments().is_ready(); ++i) {
-      fresh_inputs();
-      step_.begin(inputs_.micro_batches());
-      const auto captured = captured_->capture_and_replay(step_, inputs_.micro_batches(), hooks_);
+      const auto captured = captured_->capture_and_replay(step_, begin_step(), hooks_);
       sandbox_.restore();
       if (!captured) {
         explanation.reason = captured_->failure();
@@ -113,22 +115,21 @@ class Explainer {
   }
 
   bool check_host_code(StepExplanation& explanation) {
-    fresh_inputs();
-    step_.begin(inputs_.micro_batches());
-    const auto outcome = captured_->check_and_replay(step_, inputs_.micro_batches(), hooks_).outcome;
+    const auto outcome = captured_->check_and_replay(step_, begin_step(), hooks_).outcome;
     sandbox_.restore();
     if (outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->check().difference();
     if (outcome == TraceCheck::Outcome::kUnreadable) explanation.reason = captured_->check().difference();
     return outcome != TraceCheck::Outcome::kUnreadable;
   }
 
-  void fresh_inputs() { inputs_.fill(micro_batches_); }
-
-  void run_eager() {
-    fresh_inputs();
+  // On copies: a step that writes into its batch gives it back so, and this one is the caller's.
+  const MicroBatches& begin_step() {
+    inputs_.fill(micro_batches_);
     step_.begin(inputs_.micro_batches());
-    step_.run(inputs_.micro_batches(), hooks_);
+    return inputs_.micro_batches();
   }
+
+  void run_eager() { step_.run(begin_step(), hooks_); }
 
   void replay() {
     step_.begin(micro_batches_);

@@ -4,8 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
-#include "base/device.h"
 #include "base/log.h"
+#include "graph/record/stack_tensors.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
@@ -21,23 +21,16 @@ StateDict live_tensors(TrainStep& step) {
   return live;
 }
 
+StateDict with_optimizer(StateDict live, const TrainStep& step) {
+  live.put("optimizer", step.state_dict());
+  return live;
+}
+
 StateDict cloned(const StateDict& state) {
-  const at::NoGradGuard no_grad;
   StateDict copy;
   for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.detach().clone());
   for (const auto& [name, value] : state.values()) copy.set(name, value);
   return copy;
-}
-
-// What did not change needs no write, and an expanded buffer would refuse one.
-void copy_back(const StateDict& saved, const StateDict& live) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : live.tensors()) {
-    if (!saved.has(name)) continue;
-    const at::Tensor& before = saved.tensor(name);
-    const bool fits = before.sizes() == tensor.sizes() && before.scalar_type() == tensor.scalar_type();
-    if (fits && !same_bits(before, tensor)) tensor.detach().copy_(before);
-  }
 }
 
 NamedTensors known_tensors(TrainStep& step) {
@@ -64,32 +57,22 @@ void ForeignState::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet be
   const auto& arguments = op.schema().arguments();
   const std::vector<std::size_t> hidden = hidden_writes(op);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const bool is_hidden = std::find(hidden.begin(), hidden.end(), i) != hidden.end();
-    look_at((*stack)[stack->size() - arguments.size() + i], is_hidden || writes(arguments[i]));
+    const c10::IValue& argument = (*stack)[stack->size() - arguments.size() + i];
+    const bool written = writes(arguments[i]) || std::ranges::find(hidden, i) != hidden.end();
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { look_at(tensor, written); });
+    if (argument.isGenerator()) random_.add(argument.toGenerator());
   }
   op.redispatchBoxed(below, stack);
-  for (std::size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) note_made((*stack)[i]);
-}
-
-void ForeignState::look_at(const c10::IValue& argument, bool written) {
-  if (argument.isTensor()) {
-    look_at(argument.toTensor(), written);
-  } else if (argument.isGenerator()) {
-    const at::Generator generator = argument.toGenerator();
-    const bool known = std::any_of(generators_.begin(), generators_.end(),
-                                   [&generator](const auto& item) { return item.first == generator; });
-    if (!known) generators_.emplace_back(generator, generator.get_state());
-  } else if (argument.isList()) {
-    for (const c10::IValue& item : argument.toListRef()) {
-      if (item.isTensor()) look_at(item.toTensor(), written);
-    }
-  }
+  for_each_tensor(*stack, op.schema().returns().size(), [this](const at::Tensor& result) {
+    const c10::StorageImpl* memory = result.has_storage() ? result.storage().unsafeGetStorageImpl() : nullptr;
+    if (memory != nullptr && !before_.contains(memory)) made_.insert(memory);
+  });
 }
 
 void ForeignState::look_at(const at::Tensor& tensor, bool written) {
-  if (!tensor.defined() || !tensor.has_storage()) return;
+  if (!tensor.has_storage()) return;
   const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
-  if (made_.count(memory) != 0) return;
+  if (made_.contains(memory)) return;
   before_.insert(memory);
   if (!written || !known_.insert(memory).second) return;
   const at::NoGradGuard no_grad;
@@ -97,51 +80,37 @@ void ForeignState::look_at(const at::Tensor& tensor, bool written) {
   saved_.emplace_back(bytes, bytes.clone());
 }
 
-void ForeignState::note_made(const c10::IValue& result) {
-  if (result.isTensor()) return note_made(result.toTensor());
-  if (!result.isTensorList()) return;
-  for (const c10::IValue& item : result.toListRef()) note_made(item.toTensor());
-}
-
-void ForeignState::note_made(const at::Tensor& result) {
-  if (!result.defined() || !result.has_storage()) return;
-  const c10::StorageImpl* memory = result.storage().unsafeGetStorageImpl();
-  if (before_.count(memory) == 0) made_.insert(memory);
-}
-
 void ForeignState::restore() {
-  const at::NoGradGuard no_grad;
-  for (const auto& [bytes, copy] : saved_) {
-    if (!same_bits(bytes, copy)) bytes.copy_(copy);
-  }
-  for (auto& [generator, state] : generators_) generator.set_state(state);
+  for (const auto& [bytes, copy] : saved_) duet::restore(copy, bytes);
+  random_.restore();
 }
 
 StepSandbox::StepSandbox(TrainStep& step)
     : step_(step),
-      tensors_(cloned(live_tensors(step))),
-      optimizer_(cloned(step.state_dict())),
-      random_(cloned(random_state())),
-      foreign_(known_tensors(step)) {
-  for (const auto& parameter : step.parameters()) gradients_.push_back(parameter.second.grad());
-}
+      saved_(cloned(with_optimizer(live_tensors(step), step))),
+      gradients_(step.parameters()),
+      foreign_(known_tensors(step)) {}
 
-// The optimizer's part by the names of its state: parameters may have got step counts of their own meanwhile.
+// By name: the step may have put another tensor in the place of a buffer, and parameters may have got step counts of
+// their own meanwhile.
 void StepSandbox::restore() {
   step_.zero_grad();
-  copy_back(tensors_, live_tensors(step_));
-  copy_back(optimizer_, step_.state_dict());
+  const StateDict live = with_optimizer(live_tensors(step_), step_);
+  for (const auto& [name, tensor] : live.tensors()) {
+    if (!saved_.has(name)) continue;
+    const at::Tensor& before = saved_.tensor(name);
+    const bool fits = before.sizes() == tensor.sizes() && before.scalar_type() == tensor.scalar_type();
+    if (fits) duet::restore(before, tensor);
+  }
   foreign_.restore();
-  set_random_state(random_);
 }
 
 // Which numbers were set, and what the optimizer's host side has noted of a first step. The load takes back the mark of
 // a step that was not finite, so the tensors come after it.
 void StepSandbox::restore_host_side() {
-  step_.load_state_dict(optimizer_);
+  step_.load_state_dict(saved_.part("optimizer"));
   restore();
-  const NamedTensors& parameters = step_.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = gradients_[i];
+  gradients_.put_back(step_.parameters());
 }
 
 StepSandbox::~StepSandbox() {

@@ -2,13 +2,13 @@
 
 #include <functional>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 #include "base/detail/op_tap.h"
 #include "base/state_dict.h"
 #include "core/detail/train_step.h"
+#include "graph/guards/state_copies.h"
 
 namespace duet {
 
@@ -24,16 +24,13 @@ class ForeignState : private OpListener {
 
  private:
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
-  void look_at(const c10::IValue& argument, bool written);
   void look_at(const at::Tensor& tensor, bool written);
-  void note_made(const c10::IValue& result);
-  void note_made(const at::Tensor& result);
 
   std::unordered_set<const c10::StorageImpl*> known_;     // saved here or elsewhere, or never written
   std::unordered_set<const c10::StorageImpl*> before_;    // that the step has seen and not made
   std::unordered_set<const c10::StorageImpl*> made_;      // by the step
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // bytes of a storage, and a copy
-  std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+  RandomStates random_;
 };
 
 // Lets steps run without training: each from the state that there was when the sandbox was made, which is back when it
@@ -54,9 +51,8 @@ class StepSandbox {
   void restore_host_side();
 
   TrainStep& step_;
-  StateDict tensors_, optimizer_;  // copies, by name
-  StateDict random_;
-  std::vector<at::Tensor> gradients_;  // by parameter
+  StateDict saved_;  // copies, by name
+  Gradients gradients_;
   ForeignState foreign_;
 };
 

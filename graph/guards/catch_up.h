@@ -1,17 +1,32 @@
 #pragma once
 
-#include <functional>
+#include <cstddef>
+#include <utility>
 #include <vector>
 #include "graph/record/step_program.h"
 
 namespace duet {
 
-// Runs the first `end` ops of a recording one by one. `memory`: by storage, what each is to lie in; shadows among them
-// are filled.
-void run_recorded(const StepProgram& recording, std::size_t end, const std::vector<c10::Storage>& memory);
+// Runs the ops of a recording one by one.
+class RecordedOps {
+ public:
+  // `memory`: by storage, what each is to lie in; shadows among them are filled. `recording` is lent.
+  RecordedOps(const StepProgram& recording, std::vector<c10::Storage> memory)
+      : recording_(recording), memory_(std::move(memory)) {}
 
-// Runs those up to the first split point. `ran(n)`: called after the n-th.
-void run_to_first_split(const StepProgram& recording, const std::vector<c10::Storage>& memory,
-                        const std::function<void(std::size_t)>& ran);
+  // Those before it have run.
+  void run(std::size_t index) const;
+  const c10::Storage& memory(int storage) const { return memory_[storage]; }
+
+ private:
+  bool is_done(std::size_t index) const;
+  c10::StorageImpl* memory_of(int value) const;
+  c10::DispatchKey key_of(const StepProgram::Op& op) const;
+  at::Tensor tensor(int value) const;
+  void take_results(std::size_t index, const StepProgram::Slot& slot, const c10::IValue& result) const;
+
+  const StepProgram& recording_;
+  std::vector<c10::Storage> memory_;
+};
 
 }  // namespace duet

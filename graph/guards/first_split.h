@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 #include "core/detail/step_executor.h"
-#include "graph/detail/gradient_handles.h"
+#include "graph/guards/storage_watch.h"
 
 namespace duet {
 
@@ -23,9 +23,15 @@ class FirstSplit : public ForwardingObserver {
   void at_split(SplitPoint, const StepView& view, const std::function<void()>& hooks) override {
     if (at_first_) std::exchange(at_first_, nullptr)(view);
     if (hooks_ == Hooks::kLeftOut) return;
-    const GradientPlaces before(view.parameters);
+    NamedTensors before;
+    for (const auto& [name, parameter] : view.parameters) before.emplace_back(name, parameter.grad());
+    StorageWatch places;
+    places.write(before);
     hooks();
-    if (replaced_gradient_.empty()) replaced_gradient_ = before.replaced(view.parameters);
+    for (std::size_t i = 0; i < before.size() && replaced_gradient_.empty(); ++i) {
+      if (!view.parameters[i].second.grad().is_same(before[i].second)) replaced_gradient_ = before[i].first;
+    }
+    if (replaced_gradient_.empty()) replaced_gradient_ = places.moved();
   }
 
   Hooks hooks_;

@@ -36,9 +36,9 @@ class Comparison {
       : captured_(captured),
         step_(step),
         micro_batches_(micro_batches),
-        live_(state_of(step, captured)),
+        live_(state_of(step, captured.recording())),
         saved_(copy_of(live_)),
-        random_before_(captured),
+        random_before_(captured.recording().generators()),
         ranks_(ranks_of(step)) {
     if (ranks_ != nullptr) ranks_->keep();
   }
@@ -76,55 +76,52 @@ class Comparison {
 
  private:
   void replay(StepObserver& observer, ParityResult& result) {
-    const RandomStates random_after(captured_);
     const NamedTensors eager = beside_state(result.output);
-    std::vector<at::Tensor> gradients;
-    for (const auto& parameter : step_.parameters()) gradients.push_back(parameter.second.grad());
     swap_values(saved_, live_);
-    const auto put_back = [&] {  // which a device may refuse
-      restore(saved_, live_);
-      random_after.restore(captured_);
-      for (std::size_t i = 0; i < gradients.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients[i];
-    };
-    if (may_blame_kernels()) before_ = copy_of(live_);
-    random_before_.restore(captured_);
-    if (ranks_ != nullptr) ranks_->repeat();
-    try {
-      std::vector<std::string> at_split;
-      FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
-                               [&](const StepView& view) { at_split = differences(all_at(view), expected_); });
-      const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
-      if (ranks_ != nullptr && !ranks_->repeated_exactly()) result.differing.emplace_back(kToRanks);
-      const auto add = [&result](std::vector<std::string> names) {
-        for (std::string& name : names) result.differing.push_back(std::move(name));
-      };
-      if (observer.splits()) {
-        add(std::move(at_split));
-      } else {
-        add(differences(live_, saved_));
-        add(differences(beside_state(output), eager));
-        add(captured_.differences_outside());
-      }
-    } catch (const PeerError&) {
-      put_back();
-      throw;
-    } catch (const c10::OutOfMemoryError&) {
-      if (!step_.communicator().is_single()) {  // the other ranks wait in the sums of this replay
-        put_back();
-        throw;
-      }
-      note_short_memory(result);
-    } catch (const std::exception& error) {
-      result.replay_error = first_line(error);
-      result.differing = {"all that its replay gives"};
+    if (!observer.splits()) {
+      expected_ = saved_;
+      expected_.insert(expected_.end(), eager.begin(), eager.end());
     }
-    put_back();
+    const auto compared = [&] {
+      if (may_blame_kernels()) before_ = copy_of(live_);
+      try {
+        result.differing = differences_of_replay(observer);
+      } catch (const PeerError&) {
+        throw;
+      } catch (const c10::OutOfMemoryError&) {
+        if (!step_.communicator().is_single()) throw;  // the other ranks wait in the sums of this replay
+        note_short_memory(result);
+      } catch (const std::exception& error) {
+        result.replay_error = first_line(error);
+        result.differing = {"all that its replay gives"};
+      }
+    };
+    put_back_after(compared);
+  }
+
+  // The names of what a replay from the state before the step gives otherwise than the eager run gave. Where hooks act
+  // between the kernels that is the state before the first one.
+  std::vector<std::string> differences_of_replay(StepObserver& observer) {
+    random_before_.restore();
+    if (ranks_ != nullptr) ranks_->repeat();
+    std::vector<std::string> names;
+    FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
+                             [&](const StepView& view) { names = differences(all_at(view), expected_); });
+    const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
+    if (!observer.splits()) {
+      NamedTensors given = live_;
+      for (auto& item : beside_state(output)) given.push_back(std::move(item));
+      names = differences(given, expected_);
+      for (std::string& name : captured_.differences_outside()) names.push_back(std::move(name));
+    }
+    if (ranks_ != nullptr && !ranks_->repeated_exactly()) names.insert(names.begin(), kToRanks);
+    return names;
   }
 
   // The step is the replay, as if nothing had been compared.
   void replay_alone(StepObserver& observer, ParityResult& result) {
     restore(saved_, live_);
-    random_before_.restore(captured_);
+    random_before_.restore();
     step_.zero_grad();
     result.output = captured_.replay(step_, micro_batches_, observer);
     result.replayed = true;
@@ -153,25 +150,16 @@ class Comparison {
     return std::find(all.begin(), all.end(), 1) != all.end();
   }
 
-  // Runs `work`, which may change everything, and puts back what the eager run has left: `after` is that state.
-  using AnyState = std::function<void(const NamedTensors& after, const RandomStates& random)>;
-  void aside(const AnyState& work) {
-    const RandomStates random(captured_);
-    const NamedTensors after = copy_of(live_);
-    std::vector<at::Tensor> gradients;
-    for (const auto& parameter : step_.parameters()) gradients.push_back(parameter.second.grad());
-    const auto put_back = [&] {
-      restore(after, live_);
-      random.restore(captured_);
-      for (std::size_t i = 0; i < gradients.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients[i];
-    };
-    try {
-      work(after, random);
-    } catch (...) {
-      put_back();
-      throw;
-    }
-    put_back();
+  // Runs `work`, which may change everything, and puts back what the eager run has left, as it lies in `saved_` then.
+  template <class Work>
+  void put_back_after(const Work& work) {
+    const RandomStates random(captured_.recording().generators());
+    const Gradients gradients(step_.parameters());
+    const std::exception_ptr error = caught(work);
+    restore(saved_, live_);
+    random.restore();
+    gradients.put_back(step_.parameters());
+    if (error) std::rethrow_exception(error);
   }
 
   // Do the tensors that differ follow from ops that give other bits when they run several times from one state, which
@@ -181,14 +169,16 @@ class Comparison {
     constexpr int kRuns = 3;
     std::vector<OpHashes> runs;
     try {
-      aside([&](const NamedTensors& after, const RandomStates& random) {
+      const RandomStates random(captured_.recording().generators());
+      const auto run_them = [&] {
         while (runs.size() < kRuns) {
-          restore(after, live_);
-          random.restore(captured_);
+          restore(saved_, live_);
+          random.restore();
           if (ranks_ != nullptr) ranks_->repeat();
           runs.push_back(captured_.run_by_op(micro_batches_));
         }
-      });
+      };
+      put_back_after(run_them);
     } catch (const c10::OutOfMemoryError&) {
       if (!step_.communicator().is_single()) throw;
       return;
@@ -220,15 +210,15 @@ class Comparison {
 
   // The first kernel with which a replay differs from the eager run, whose results stay in place.
   void bisect_kernels(StepObserver& observer, ParityResult& result) {
-    aside([&](const NamedTensors& after, const RandomStates&) {
-      if (!observer.splits()) {
-        expected_ = after;
-        for (auto& item : beside_state(result.output)) expected_.push_back(std::move(item));
-      }
+    put_back_after([&] {
       CpuProgram& program = *captured_.cpu_program();
       const int64_t all = program.kernel_count();
       // What does not come again may have had another cause.
-      if (agrees_with(0, observer) && !agrees_with(all, observer)) name_fault(first_fault(all, observer), result);
+      if (agrees_with(0, observer) && !agrees_with(all, observer)) {
+        const int64_t kernel = first_fault(all, observer);
+        result.kernel = program.kernel_text(kernel);
+        result.pass = program.kernel_pass(kernel);
+      }
       program.use_kernels(all);
     });
   }
@@ -242,30 +232,15 @@ class Comparison {
     return wrong - 1;
   }
 
-  void name_fault(int64_t kernel, ParityResult& result) {
-    const CpuProgram& program = *captured_.cpu_program();
-    result.kernel = program.kernel_text(kernel);
-    if (const KernelPass* pass = program.kernel_pass(kernel)) result.passes.push_back(pass);
-  }
-
   // Whether a replay with the first `kernels` of duet's own gives what the eager run gave.
   bool agrees_with(int64_t kernels, StepObserver& observer) {
     restore(before_, live_);
-    random_before_.restore(captured_);
     captured_.cpu_program()->use_kernels(kernels);
-    NamedTensors given;
-    FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
-                             [&](const StepView& view) { given = copy_of(all_at(view)); });
     try {
-      const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
-      if (!observer.splits()) {
-        given = live_;
-        for (auto& item : beside_state(output)) given.push_back(std::move(item));
-      }
+      return differences_of_replay(observer).empty();
     } catch (const std::exception&) {
       return false;
     }
-    return first_difference(given, expected_).empty();
   }
 
   // The state in the middle of a step, with its gradients.
@@ -282,7 +257,7 @@ class Comparison {
     NamedTensors tensors = output.all();
     for (auto& item : tensors) item.second = item.second.detach().clone();
     // A step without random ops leaves the generators alone: if one has moved, another thread has drawn from it.
-    if (captured_.recording().draws()) RandomStates(captured_).append_to(tensors);
+    if (captured_.recording().draws()) RandomStates(captured_.recording().generators()).append_to(tensors);
     return tensors;
   }
 
@@ -290,8 +265,9 @@ class Comparison {
   StepCode& step_;
   const MicroBatches& micro_batches_;
   const NamedTensors live_;
-  NamedTensors saved_;              // as it was; during the replay, as the eager run has left it
-  NamedTensors before_, expected_;  // for bisect_kernels(): the state as it was, and what the eager run gave
+  NamedTensors saved_;     // as it was; from the replay on, as the eager run has left it
+  NamedTensors before_;    // for bisect_kernels(): as it was
+  NamedTensors expected_;  // what the eager run gave
   RandomStates random_before_;
   Communicator* ranks_;
 };

@@ -22,7 +22,7 @@ struct ParityResult {
   // The first kernel of duet's own that is at fault, and what found it. Empty: LibTorch's kernels differ too, or the
   // difference did not come again.
   std::string kernel;
-  std::vector<const KernelPass*> passes;
+  const KernelPass* pass = nullptr;  // that found it
 };
 
 // Runs one step both ways from one snapshot: eager, then replayed, and compares weights, buffers, optimizer state, loss

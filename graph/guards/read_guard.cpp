@@ -16,7 +16,8 @@ ReadGuard::ReadGuard(const StepProgram& recording, const MicroBatches& inputs) {
   for (std::size_t b = 0; b < inputs.batches.size(); ++b) {
     const NamedTensors& items = inputs.batches[b].items();
     for (std::size_t i = 0; i < items.size(); ++i) {
-      if (table.find_storage(items[i].second) >= 0) used_.emplace_back(b, i);
+      const int storage = table.find_storage(items[i].second);
+      if (storage >= 0 && slices.storages[storage]) used_.emplace_back(b, i);
     }
   }
   // The recording's own are those of the step that ran last, whose host code may run once more.

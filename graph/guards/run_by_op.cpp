@@ -43,25 +43,26 @@ OpHashes run_by_op(const std::shared_ptr<const StepProgram>& recording) {
   const ValueTable& table = recording->table;
   StepMemory fresh(recording);
   fresh.start(/*ops_run=*/false);
-  const std::vector<c10::Storage> memory = fresh.all();
+  const RecordedOps ops(*recording, fresh.all());
   const auto hash = [&](int value) {
     if (value < 0) return std::string();
-    const c10::Storage& storage = memory[table.values()[value].storage];
+    const c10::Storage& storage = ops.memory(table.values()[value].storage);
     if (is_shadow(*storage.unsafeGetStorageImpl())) return std::string();
     return bits_hash(tensor_at(storage, table.values()[value]));
   };
   OpHashes hashes;
   const auto unused = let_go_after(*recording);
-  const auto ran = [&](std::size_t n) {
+  const std::size_t end = recording->splits.empty() ? recording->ops.size() : recording->splits.front().op;
+  for (std::size_t n = 0; n < end; ++n) {
+    ops.run(n);
     const Op& op = recording->ops[n];
     std::string& hash_of_op = hashes.emplace_back();
     if (!is_empty_like(op.handle)) {  // it gives memory, not values
       for_each_value(op.results, [&](int value) { hash_of_op += hash(value); });
       for (const int value : op.written) hash_of_op += hash(value);
     }
-    for (const int storage : unused[n]) turn_into_shadow(*memory[storage].unsafeGetStorageImpl());
-  };
-  run_to_first_split(*recording, memory, ran);
+    for (const int storage : unused[n]) turn_into_shadow(*ops.memory(storage).unsafeGetStorageImpl());
+  }
   return hashes;
 }
 

@@ -41,12 +41,12 @@ at::Tensor spare_copy(const at::Tensor& tensor) {
 
 }  // namespace
 
-NamedTensors state_of(const StepCode& step, const CapturedStep& captured) {
+NamedTensors state_of(const StepCode& step, const StepProgram& recording) {
   NamedTensors state;
   std::unordered_map<const void*, std::size_t> known;
   for (const auto& item : step.parameters()) add_state(state, known, item);
   for (const auto& item : step.mutable_state()) add_state(state, known, item);
-  for (const at::Tensor& tensor : captured.recording().changed_outside()) {
+  for (const at::Tensor& tensor : recording.changed_outside()) {
     if (known.count(tensor.storage().unsafeGetStorageImpl()) > 0) continue;
     add_state(state, known, {"a tensor that is not part of the model", tensor});
   }
@@ -72,11 +72,12 @@ void swap_values(NamedTensors& saved, const NamedTensors& live) {
 }
 
 void restore(const NamedTensors& saved, const NamedTensors& live) {
+  for (std::size_t i = 0; i < saved.size(); ++i) restore(saved[i].second, live[i].second);
+}
+
+void restore(const at::Tensor& saved, const at::Tensor& live) {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < saved.size(); ++i) {
-    // What did not change needs no write, and an expanded buffer would refuse one.
-    if (!same_bits(saved[i].second, live[i].second)) live[i].second.detach().copy_(saved[i].second);
-  }
+  if (!same_bits(saved, live)) live.detach().copy_(saved);
 }
 
 std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& b) {
@@ -88,19 +89,31 @@ std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& 
   return names;
 }
 
-RandomStates::RandomStates(const CapturedStep& step) : standard(random_state()) {
-  for (const at::Generator& generator : step.recording().generators()) own.push_back(generator.get_state());
+RandomStates::RandomStates(const std::vector<at::Generator>& own) : standard_(random_state()) {
+  for (const at::Generator& generator : own) add(generator);
 }
 
-void RandomStates::restore(const CapturedStep& step) const {
-  set_random_state(standard);
-  std::vector<at::Generator> generators = step.recording().generators();
-  for (std::size_t i = 0; i < own.size(); ++i) generators[i].set_state(own[i]);
+void RandomStates::add(const at::Generator& generator) {
+  const bool known = std::ranges::any_of(own_, [&generator](const auto& item) { return item.first == generator; });
+  if (!known) own_.emplace_back(generator, generator.get_state());
+}
+
+void RandomStates::restore() const {
+  set_random_state(standard_);
+  for (const auto& [generator, state] : own_) at::Generator(generator).set_state(state);
 }
 
 void RandomStates::append_to(NamedTensors& tensors) const {
-  for (const auto& [name, tensor] : standard.tensors()) tensors.emplace_back("random state " + name, tensor);
-  for (const at::Tensor& tensor : own) tensors.emplace_back("random state of the task's generator", tensor);
+  for (const auto& [name, tensor] : standard_.tensors()) tensors.emplace_back("random state " + name, tensor);
+  for (const auto& item : own_) tensors.emplace_back("random state of the task's generator", item.second);
+}
+
+Gradients::Gradients(const NamedTensors& parameters) {
+  for (const auto& parameter : parameters) gradients_.push_back(parameter.second.grad());
+}
+
+void Gradients::put_back(const NamedTensors& parameters) const {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) parameters[i].second.mutable_grad() = gradients_[i];
 }
 
 }  // namespace duet

@@ -109,7 +109,7 @@ bool StepMemory::holds_the_same(int constant) const {
   return now && same_bits(bytes_of(now), bytes_of(table_.storages()[constant].contents));
 }
 
-at::Tensor StepMemory::hand_out(int value, bool fresh) {
+at::Tensor StepMemory::hand_out(int value, std::size_t op) {
   const ValueTable::Value& wanted = table_.values()[value];
   const ValueTable::Storage& storage = table_.storages()[wanted.storage];
   at::Tensor& prototype = prototypes_[value];
@@ -119,7 +119,7 @@ at::Tensor StepMemory::hand_out(int value, bool fresh) {
     prototype = tensor_at(c10::Storage(c10::Storage::use_byte_size_t(), storage.bytes, std::move(none)), wanted);
   }
   const auto made = prototype.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), true);
-  if (fresh) {
+  if (table_.made_by(op, value) && seen_[wanted.storage]._unsafe_get_target() == nullptr) {
     auto shadow = make_shadow(storage.bytes, storage.device);
     see(wanted.storage, shadow.get());
     made->set_storage_keep_dtype(c10::Storage(std::move(shadow)));

@@ -27,8 +27,8 @@ class StepMemory {
   // Whether a constant holds what it held in the recorded step.
   bool holds_the_same(int constant) const;
 
-  // The value for the host code: over memory that the op makes, or over what is there.
-  at::Tensor hand_out(int value, bool fresh);
+  // The value for the host code, out of that op: over memory that it makes, or over what is there.
+  at::Tensor hand_out(int value, std::size_t op);
   // An op that is not run writes to the storage: what lies in its memory is not what the host code should read.
   void mark_stale(int storage);
   // What was left behind may be read again: the step goes on op by op, or has ended.

@@ -5,11 +5,12 @@
 #include "base/batch.h"
 #include "base/detail/references.h"
 #include "base/detail/tensor_layout.h"
+#include "graph/record/address_watch.h"
 
 namespace duet {
 
-// Where the weights and state lie that captured steps read and write, and in which shape. A tensor that moved since
-// (set_data, a reset member, t_()) would be trained at its old place.
+// Where tensors lie that captured steps read and write, and in which shape. A weight that moved since (set_data, a
+// reset member, t_()) would be trained at its old place.
 class StorageWatch {
  public:
   void write(const NamedTensors& tensors) {
@@ -45,6 +46,10 @@ class StorageWatch {
       entry.references = now;
     }
     return change;
+  }
+  // Has the other watch notice who takes the address of one.
+  void guard(AddressWatch& addresses) const {
+    for (const Entry& entry : entries_) addresses.guard(entry.tensor);
   }
   // Accepts the references there are now.
   void refresh_references() {

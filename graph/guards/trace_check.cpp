@@ -1,6 +1,5 @@
 #include "graph/guards/trace_check.h"
 #include <algorithm>
-#include <unordered_set>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
@@ -33,28 +32,8 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
   const ValueTable& table = recording_->table;
   for (std::size_t i = 0; i < recording_->ops.size(); ++i) {
     const Op& op = recording_->ops[i];
-    std::unordered_set<int> made;
-    const auto of_value = [&](int value) {
-      if (value < 0) return Answer{};
-      const bool fresh = table.made_by(i, value) && made.insert(table.values()[value].storage).second;
-      return Answer{fresh ? Answer::Kind::kFresh : Answer::Kind::kView, value};
-    };
-    std::vector<Answer> answers;
-    for (std::size_t r = 0; r < op.results.size(); ++r) {
-      const Slot& slot = op.results[r];
-      const int argument = argument_returned(called(op).schema(), r);
-      if (slot.kind == Slot::Kind::kConstant) {
-        answers.push_back({Answer::Kind::kConstant, static_cast<int>(r)});
-      } else if (argument >= 0) {
-        answers.push_back({Answer::Kind::kArgument, argument});
-      } else if (slot.kind == Slot::Kind::kValue) {
-        answers.push_back(of_value(slot.values.front()));
-      } else {
-        Answer list{Answer::Kind::kList, -1};
-        for (const int value : slot.values) list.list.push_back(of_value(value));
-        answers.push_back(std::move(list));
-      }
-    }
+    std::vector<int> returned;
+    for (std::size_t r = 0; r < op.results.size(); ++r) returned.push_back(argument_returned(called(op).schema(), r));
     const bool is_read = std::count(recording_->reads.begin(), recording_->reads.end(), i) > 0;
     std::vector<int> written;
     for (const int value : op.written) written.push_back(table.values()[value].storage);
@@ -63,7 +42,7 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
         if (value >= 0) written.push_back(table.values()[value].storage);
       }
     }
-    ops_.push_back({std::move(answers), std::move(written), !is_read && is_of_single_numbers(op, table),
+    ops_.push_back({std::move(returned), std::move(written), !is_read && is_of_single_numbers(op, table),
                     called(op).hasTag(at::Tag::inplace_view), settings_asked_by(called(op))});
   }
 }
@@ -343,7 +322,8 @@ void TraceCheck::go_on_by_op() {
   generators_.undo_skips();
   if (bring_inputs_) bring_inputs_();
   const OpSettingsGuard as_recorded(recording_->settings);  // host code may have changed one just now
-  run_recorded(*recording_, cursor_, memory_.all());
+  const RecordedOps ops(*recording_, memory_.all());
+  for (std::size_t i = 0; i < cursor_; ++i) ops.run(i);
 }
 
 std::string TraceCheck::place() const {

@@ -82,15 +82,9 @@ class TraceCheck : private OpListener {
 
  private:
   enum class State { kComparing, kByOp };
-  // How a result of an op is handed to the host code.
-  struct Answer {
-    enum class Kind { kNone, kArgument, kFresh, kView, kConstant, kList } kind = Kind::kNone;
-    int index = -1;  // of the argument, the value or the result
-    std::vector<Answer> list{};
-  };
   struct KnownOp {
-    std::vector<Answer> answers;  // by result
-    std::vector<int> written;     // storages
+    std::vector<int> returned;  // by result: the argument that it is; -1: none
+    std::vector<int> written;   // storages
     bool of_single_numbers, changes_view;
     AskedSettings settings_asked;
   };
@@ -120,7 +114,6 @@ class TraceCheck : private OpListener {
 
   void answer(std::size_t index, torch::jit::Stack* stack);
   void resize_outputs(const StepProgram::Op& recorded, const torch::jit::Stack& stack);
-  at::Tensor tensor_for(const Answer& answer);
   void adopt(std::size_t index, const torch::jit::Stack& stack);
 
   std::shared_ptr<const StepProgram> recording_;

@@ -10,29 +10,19 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
   const StepProgram::Op& recorded = recording_->ops[index];
   const std::size_t first = stack->size() - given(recorded).size();
   torch::jit::Stack results;
-  results.reserve(ops_[index].answers.size());
-  for (const Answer& answer : ops_[index].answers) {
-    switch (answer.kind) {
-      case Answer::Kind::kArgument: results.push_back((*stack)[first + answer.index]); break;
-      case Answer::Kind::kConstant: results.push_back(recorded.results[answer.index].constant); break;
-      case Answer::Kind::kList: {
-        c10::List<at::Tensor> list;
-        for (const Answer& item : answer.list) list.push_back(tensor_for(item));
-        results.emplace_back(std::move(list));
-        break;
-      }
-      default: results.emplace_back(tensor_for(answer));
-    }
+  results.reserve(recorded.results.size());
+  for (std::size_t r = 0; r < recorded.results.size(); ++r) {
+    const StepProgram::Slot& slot = recorded.results[r];
+    const int argument = ops_[index].returned[r];
+    const bool is_argument = slot.kind != StepProgram::Slot::Kind::kConstant && argument >= 0;
+    results.push_back(is_argument ? (*stack)[first + argument] : slot_value(slot, [&](int value) {
+      return value < 0 ? at::Tensor() : memory_.hand_out(value, index);
+    }));
   }
   for (const int storage : ops_[index].written) memory_.mark_stale(storage);
   if (recorded.recorded_as) resize_outputs(recorded, *stack);
   stack->resize(first);
   for (c10::IValue& result : results) stack->push_back(std::move(result));
-}
-
-at::Tensor TraceCheck::tensor_for(const Answer& answer) {
-  if (answer.kind == Answer::Kind::kNone) return {};
-  return memory_.hand_out(answer.index, /*fresh=*/answer.kind == Answer::Kind::kFresh);
 }
 
 // Outputs that were given empty have their size afterwards.

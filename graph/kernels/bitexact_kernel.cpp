@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include "base/detail/op_rules.h"
+#include "graph/record/stack_tensors.h"
 #include "graph/record/thread_settings.h"
 
 namespace duet {
@@ -76,22 +77,18 @@ bool OpCall::lacks(std::size_t argument) const {
 }
 
 bool OpCall::writes(const at::Tensor& tensor) const {
-  const auto same_memory = [&](const at::Tensor& other) {
-    return other.defined() && other.has_storage() &&
-           other.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl();
+  bool writes_it = false;
+  const auto look = [&](const at::Tensor& other) {
+    writes_it = writes_it || (other.has_storage() &&
+                              other.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl());
   };
   const auto& schema = op.schema().arguments();
   const std::vector<std::size_t> hidden = hidden_writes(op);
   for (std::size_t i = 0; i < arguments.size() && i < schema.size(); ++i) {
     const bool is_hidden = std::find(hidden.begin(), hidden.end(), i) != hidden.end();
-    if (!is_hidden && !duet::writes(schema[i])) continue;
-    if (arguments[i].isTensor() && same_memory(arguments[i].toTensor())) return true;
-    if (!arguments[i].isTensorList()) continue;
-    for (const c10::IValue& item : arguments[i].toListRef()) {
-      if (same_memory(item.toTensor())) return true;
-    }
+    if (is_hidden || duet::writes(schema[i])) for_each_tensor(arguments[i], look);
   }
-  return false;
+  return writes_it;
 }
 
 namespace {

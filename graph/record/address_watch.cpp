@@ -2,6 +2,7 @@
 #include <iterator>
 #include <c10/core/impl/COW.h>
 #include "graph/guards/shadow_storage.h"
+#include "graph/record/stack_tensors.h"
 
 namespace duet {
 
@@ -50,19 +51,11 @@ bool AddressWatch::taken() {
 }
 
 void AddressWatch::lend(const torch::jit::Stack& stack, std::size_t arguments) {
-  for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i) {
-    if (stack[i].isTensor()) {
-      lend(stack[i].toTensor());
-    } else if (stack[i].isList()) {
-      for (const c10::IValue& item : stack[i].toListRef()) {
-        if (item.isTensor()) lend(item.toTensor());
-      }
-    }
-  }
+  for_each_tensor(stack, arguments, [this](const at::Tensor& tensor) { lend(tensor); });
 }
 
 void AddressWatch::lend(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return;
+  if (!tensor.has_storage()) return;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (guarded_.count(storage) == 0 || is_plain_memory(*storage)) return;
   make_plain(*storage);

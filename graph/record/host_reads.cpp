@@ -30,6 +30,11 @@ struct Slice {
   std::vector<bool> ops, storages;
 };
 
+void add(std::vector<bool>& all, const std::vector<bool>& more) {
+  all.resize(std::max(all.size(), more.size()));
+  for (std::size_t i = 0; i < more.size(); ++i) all[i] = all[i] || more[i];
+}
+
 // Of what lies in slice.storages before the op `end`, in addition to what the slice has. Constants of the host are
 // kept, whatever made them.
 void extend(Slice& slice, const StepProgram& program, std::size_t end) {
@@ -113,9 +118,8 @@ Slice slice_of_reads(const StepProgram& program) {
     for_each_value(program.ops[program.reads[read]].arguments,
                    [&](int value) { own.storages[program.table.values()[value].storage] = true; });
     extend(own, program, program.reads[read]);
-    slice.ops.resize(own.ops.size());
-    for (std::size_t i = 0; i < own.ops.size(); ++i) slice.ops[i] = slice.ops[i] || own.ops[i];
-    for (std::size_t s = 0; s < own.storages.size(); ++s) slice.storages[s] = slice.storages[s] || own.storages[s];
+    add(slice.ops, own.ops);
+    add(slice.storages, own.storages);
   }
   return slice;
 }
@@ -137,72 +141,29 @@ bool can_be_read_before(const StepProgram& program, const std::vector<at::Tensor
     if (slice.ops[i] && !is_pure(program.ops[i], program.table)) return false;
   }
   if (reads_what_changed(slice, program)) return false;
-  const Slice others = slice_of_reads(program);
-  for (std::size_t i = 0; i < others.ops.size(); ++i) slice.ops[i] = slice.ops[i] || others.ops[i];
+  add(slice.ops, slice_of_reads(program).ops);
   return costs_little(slice, program, bytes_at_hand);
 }
 
-namespace {
-
-void renumber(std::vector<Slot>& slots, const std::vector<int>& places) {
-  for (Slot& slot : slots) {
-    for (int& value : slot.values) value = value < 0 ? value : places[value];
-  }
-}
-
-Op renumbered(Op op, const std::vector<int>& places) {
-  renumber(op.arguments, places);
-  renumber(op.results, places);
-  for (int& value : op.written) value = value < 0 ? value : places[value];
-  op.constants.clear();
-  op.recorded_as.reset();
-  return op;
-}
-
-// The values of the slice's ops and of the reads, by value of the recording.
-std::vector<bool> values_of(const Slice& slice, const StepProgram& recording) {
-  std::vector<bool> used(recording.table.values().size());
-  const auto use = [&used](int value) { used[value] = true; };
-  for (std::size_t i = 0; i < slice.ops.size(); ++i) {
-    if (!slice.ops[i]) continue;
-    for_each_value(recording.ops[i].arguments, use);
-    for_each_value(recording.ops[i].results, use);
-    for_each_written(recording.ops[i], use);
-  }
-  for (const std::size_t read : recording.reads) for_each_value(recording.ops[read].arguments, use);
-  return used;
-}
-
-}  // namespace
-
 ReadSlices slices_of_reads(const StepProgram& recording) {
   const Slice slice = slice_of_reads(recording);
-  ReadSlices slices;
-  std::vector<int> places;
-  slices.program.table = recording.table.part(values_of(slice, recording), places);
+  ReadSlices slices{recording, {}, slice.storages};
+  slices.program.splits.clear();
   ValueTable& table = slices.program.table;
-  std::vector<int> new_index(recording.ops.size(), -1);
-  std::size_t read = 0;
-  for (std::size_t i = 0; i < recording.ops.size(); ++i) {
-    if (read < recording.reads.size() && recording.reads[read] == i) {
-      slices.program.splits.push_back({SplitPoint::kAfterBackward, slices.program.ops.size()});
-      slices.reads.push_back(renumbered(recording.ops[i], places));
-      ++read;
-    } else if (slice.ops[i]) {
-      new_index[i] = static_cast<int>(slices.program.ops.size());
-      slices.program.ops.push_back(renumbered(recording.ops[i], places));
-    }
-  }
-  for (std::size_t s = 0; s < table.storages().size(); ++s) {
-    ValueTable::Storage& storage = table.storage(static_cast<int>(s));
-    storage.producer = storage.producer < 0 ? -1 : new_index[storage.producer];
-    storage.kept = false;
-  }
-  for (const Op& op : slices.reads) {
-    for_each_value(op.arguments, [&](int value) {
+  for (std::size_t s = 0; s < table.storages().size(); ++s) table.storage(static_cast<int>(s)).kept = false;
+  for (const std::size_t read : recording.reads) {
+    slices.program.splits.push_back({SplitPoint::kAfterBackward, read});
+    slices.reads.push_back(recording.ops[read]);
+    for_each_value(recording.ops[read].arguments, [&](int value) {
       ValueTable::Storage& storage = table.storage(table.values()[value].storage);
       storage.kept = !storage.external;
     });
+  }
+  for (std::size_t i = 0; i < recording.ops.size(); ++i) {
+    if (slice.ops[i]) continue;
+    Op left_out{recording.ops[i].handle, {}, {}, {}};
+    left_out.on_host = true;
+    slices.program.ops[i] = std::move(left_out);
   }
   return slices;
 }

@@ -19,6 +19,7 @@ bool can_be_read_before(const StepProgram& program, const std::vector<at::Tensor
 struct ReadSlices {
   StepProgram program;                 // split before each read; what is read is kept
   std::vector<StepProgram::Op> reads;  // over the program's values; each result is the recorded value
+  std::vector<bool> storages;          // that they use
 };
 ReadSlices slices_of_reads(const StepProgram& recording);
 

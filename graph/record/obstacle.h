@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <ATen/core/Tensor.h>
@@ -12,6 +13,11 @@ namespace duet {
 struct Obstacle {
   std::string what, way_out;
 };
+
+// Hears of everything that cannot be recorded. `op`: the one that was about to run; empty if it is no op's. `where`:
+// the place in the model.
+using ObstacleListener = std::function<void(const std::string& op, const Obstacle& obstacle, const std::string& where)>;
+
 // Whether it reads a value of a tensor back to the host and does nothing else: item(), bool(tensor), at::equal().
 bool is_host_read(const c10::OperatorHandle& op);
 

@@ -8,25 +8,9 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "graph/record/obstacle.h"
+#include "graph/record/stack_tensors.h"
 
 namespace duet {
-
-namespace {
-
-// Those among the last `count` values of the stack.
-void append_tensors(const torch::jit::Stack& stack, std::size_t count, std::vector<at::Tensor>& tensors) {
-  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
-    if (stack[i].isTensor()) {
-      tensors.push_back(stack[i].toTensor());
-    } else if (stack[i].isList()) {
-      for (const c10::IValue& item : stack[i].toListRef()) {
-        if (item.isTensor()) tensors.push_back(item.toTensor());
-      }
-    }
-  }
-}
-
-}  // namespace
 
 void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   if (paused_) return op.redispatchBoxed(below, stack);
@@ -51,14 +35,15 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   note_host_work(op, *stack);
   Call call = before(op, *stack);
   std::vector<at::Tensor> used;
-  append_tensors(*stack, op.schema().arguments().size(), used);
+  const auto use = [&used](const at::Tensor& tensor) { used.push_back(tensor); };
+  for_each_tensor(*stack, op.schema().arguments().size(), use);
   const bool is_atens = op.schema().name().rfind("aten::", 0) == 0;
   if (!is_atens) {
     for (const at::Tensor& tensor : used) addresses_.exempt(tensor);
   }
   run(op, below, stack);
   after(std::move(call), *stack);
-  append_tensors(*stack, op.schema().returns().size(), used);
+  for_each_tensor(*stack, op.schema().returns().size(), use);
   for (const at::Tensor& tensor : used) {
     if (has_no_host_alias(tensor)) addresses_.guard(tensor);
   }
@@ -94,13 +79,11 @@ bool OpRecorder::is_from_outside(const at::Tensor& tensor) const {
 void OpRecorder::note_host_work(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!on_device_) return;
   const auto& arguments = op.schema().arguments();
-  std::vector<at::Tensor> used;
-  append_tensors(stack, arguments.size(), used);
-  std::erase_if(used, [](const at::Tensor& tensor) { return !tensor.defined(); });
-  const bool on_device =
-      std::any_of(used.begin(), used.end(), [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
-  const bool from_host = std::any_of(used.begin(), used.end(), [this](const at::Tensor& tensor) {
-    return tensor.is_cpu() && is_from_outside(tensor);
+  bool uses_any = false, on_device = false, from_host = false;
+  for_each_tensor(stack, arguments.size(), [&](const at::Tensor& tensor) {
+    uses_any = true;
+    on_device = on_device || !tensor.is_cpu();
+    from_host = from_host || (tensor.is_cpu() && is_from_outside(tensor));
   });
 
   std::optional<c10::Device> target;
@@ -114,7 +97,7 @@ void OpRecorder::note_host_work(const c10::OperatorHandle& op, const torch::jit:
     what = on_device ? " uses a tensor of the host" : " computes on the host";
   } else if (is_random(op) && to_host) {
     what = " draws on the host";
-  } else if (!used.empty() && to_host == on_device) {
+  } else if (uses_any && to_host == on_device) {
     what = on_device ? " copies to the host" : " copies from the host to the device";
   } else {
     return;

@@ -1,6 +1,5 @@
 #include "graph/record/program_writer.h"
 #include <algorithm>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
@@ -9,33 +8,13 @@
 #include "core/detail/user_place.h"
 #include "graph/record/host_reads.h"
 #include "graph/record/kept_tensors.h"
-#include "graph/record/obstacle.h"
+#include "graph/record/stack_tensors.h"
 
 namespace duet {
 
 namespace {
 
 using Slot = StepProgram::Slot;
-
-void append_tensors(const c10::IValue& argument, std::vector<at::Tensor>& tensors) {
-  if (argument.isTensor() && argument.toTensor().defined()) {
-    tensors.push_back(argument.toTensor());
-  } else if (argument.isTensorList()) {
-    for (const c10::IValue& item : argument.toListRef()) tensors.push_back(item.toTensor());
-  }
-}
-
-// Calls visit(tensor) for each tensor of the argument that is defined.
-template <class Visit>
-void for_each_tensor(const c10::IValue& argument, Visit visit) {
-  if (argument.isTensor()) {
-    if (argument.toTensor().defined()) visit(argument.toTensor());
-  } else if (argument.isList()) {
-    for (const c10::IValue& item : argument.toListRef()) {
-      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
-    }
-  }
-}
 
 bool holds_tensor(const c10::IValue& argument) {
   if (!argument.isList()) return false;
@@ -58,7 +37,7 @@ void ProgramWriter::fail(const std::string& reason) {
   const std::size_t hint = reason.find("; ");
   if (tells_all()) {
     const std::string way_out = hint == std::string::npos ? "" : reason.substr(hint + 2);
-    listener_->on_obstacle("", {reason.substr(0, hint), way_out}, "");
+    listener_("", {reason.substr(0, hint), way_out}, "");
   }
   refuse(reason);
 }
@@ -75,7 +54,7 @@ void ProgramWriter::throw_if_refused() const {
 
 void ProgramWriter::fail_here(const std::string& what, const std::string& way_out) {
   const std::string where = place_after(last_parameter_);
-  if (tells_all()) listener_->on_obstacle(op_, {what, way_out}, where);
+  if (tells_all()) listener_(op_, {what, way_out}, where);
   const std::string line = user_place().value_or("");
   refuse(what + ", " + where + (line.empty() ? "" : ", at " + line) + "; " + way_out);
 }
@@ -103,9 +82,8 @@ bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit
   if (is_random(op) || !hidden_writes(op).empty() || schema.returns().empty()) return false;
   bool on_host = true;
   for (const auto& result : schema.returns()) on_host = on_host && result.type()->kind() == c10::TypeKind::TensorType;
-  for (std::size_t i = stack.size() - schema.arguments().size(); i < stack.size(); ++i) {
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor) { on_host = on_host && is_host_made(tensor); });
-  }
+  for_each_tensor(stack, schema.arguments().size(),
+                  [&](const at::Tensor& tensor) { on_host = on_host && is_host_made(tensor); });
   return on_host;
 }
 
@@ -113,22 +91,18 @@ bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit
 bool ProgramWriter::reads_constants_only(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   if (!is_host_read(op)) return false;
   bool constants = true;
-  for (std::size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
-      const int index = table_.find_storage(tensor);
-      const bool constant = index >= 0 && table_.storages()[index].external && table_.storages()[index].contents;
-      constants = constants && (constant || is_host_made(tensor));
-    });
-  }
+  for_each_tensor(stack, op.schema().arguments().size(), [&](const at::Tensor& tensor) {
+    const int index = table_.find_storage(tensor);
+    const bool constant = index >= 0 && table_.storages()[index].external && table_.storages()[index].contents;
+    constants = constants && (constant || is_host_made(tensor));
+  });
   return constants;
 }
 
 bool ProgramWriter::note_read(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!guards_reads_ || !is_host_read(op)) return false;
   std::vector<at::Tensor> read;
-  for (std::size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
-    append_tensors(stack[i], read);
-  }
+  for_each_tensor(stack, op.schema().arguments().size(), [&](const at::Tensor& tensor) { read.push_back(tensor); });
   if (!can_be_read_before(program_, read, bytes_at_hand_)) return false;
   program_.reads.push_back(program_.ops.size());
   return true;
@@ -148,11 +122,12 @@ ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const t
     const c10::IValue& argument = stack[stack.size() - arguments.size() + i];
     const bool written = writes(arguments[i]);
     call.op.arguments.push_back(read_slot(argument, written && (overwrites(op) || moves), call.op));
-    if (written) append_tensors(argument, call.written);
+    if (written) for_each_tensor(argument, [&](const at::Tensor& tensor) { call.written.push_back(tensor); });
   }
   std::vector<at::Tensor> changed = call.written;
   for (const std::size_t hidden : hidden_writes(op)) {
-    append_tensors(stack[stack.size() - arguments.size() + hidden], changed);
+    for_each_tensor(stack[stack.size() - arguments.size() + hidden],
+                    [&](const at::Tensor& tensor) { changed.push_back(tensor); });
   }
   for (const at::Tensor& tensor : changed) inputs_.note_write(full_name(op), tensor);
   for (const at::Tensor& tensor : call.written) check_write(op, tensor);
@@ -160,21 +135,9 @@ ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const t
   return call;
 }
 
-namespace {
-
-at::Tensor default_random_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-}  // namespace
-
-void ProgramWriter::note_random_state() { random_state_ = default_random_state(); }
-
 // A generator that the host sets or draws from between its ops would move otherwise in a replay.
 void ProgramWriter::watch_generator() {
-  if (same_bits(random_state_, default_random_state())) return;
+  if (!generator_.moved()) return;
   fail_here("the host draws from the default random generator, or sets its state (checkpointing that restores it?)",
             "draw with tensor ops only");
 }

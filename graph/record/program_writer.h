@@ -5,20 +5,12 @@
 #include <vector>
 #include <ATen/core/stack.h>
 #include "core/train_context.h"
+#include "graph/guards/generator_watch.h"
 #include "graph/record/input_watch.h"
+#include "graph/record/obstacle.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
-
-struct Obstacle;
-
-// Hears of everything that cannot be recorded, where ProgramWriter::failure() is the first of it.
-class ObstacleListener {
- public:
-  virtual ~ObstacleListener() = default;
-  // `op`: the one that was about to run; empty if it is no op's. `where`: the place in the model.
-  virtual void on_obstacle(const std::string& op, const Obstacle& obstacle, const std::string& where) = 0;
-};
 
 // Writes the calls of a step into a StepProgram and finds out why it cannot be replayed, if it cannot.
 class ProgramWriter {
@@ -39,7 +31,7 @@ class ProgramWriter {
   void note_settings(const OpSettings& settings) { program_.settings = settings; }
 
   // From here on recording goes on after an obstacle, to find the others; `listener` hears of each.
-  void collect_all_obstacles(ObstacleListener* listener) { listener_ = listener; }
+  void collect_all_obstacles(const ObstacleListener& listener) { listener_ = listener; }
   bool tells_all() const { return listener_ != nullptr; }
 
   // Values that the host reads are written down where they can be computed before a step (can_be_read_before): somebody
@@ -59,7 +51,7 @@ class ProgramWriter {
   void add_split(SplitPoint point) { program_.splits.push_back({point, program_.ops.size()}); }
 
   // Host code that is not part of the step may have drawn random numbers.
-  void note_random_state();
+  void note_random_state() { generator_.note(); }
   // The step ends here, or host code between its ops begins.
   void note_end();
 
@@ -105,14 +97,14 @@ class ProgramWriter {
   StepProgram program_;
   ValueTable& table_ = program_.table;
   std::string failure_;
-  ObstacleListener* listener_ = nullptr;
+  ObstacleListener listener_;
   bool guards_reads_ = false;
   int64_t bytes_at_hand_ = 0;  // of parameters and inputs
   std::string op_;             // that was looked at last, for the listener
   std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_;
   InputWatch inputs_;
-  std::string last_parameter_;  // that was read
-  at::Tensor random_state_;     // of the default generator since the last random op
+  std::string last_parameter_;                              // that was read
+  GeneratorWatch generator_{std::vector<at::Generator>()};  // since the last random op
 };
 
 }  // namespace duet

@@ -1,5 +1,7 @@
 #include "graph/record/step_program.h"
 #include <algorithm>
+#include <unordered_set>
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include "base/detail/op_rules.h"
@@ -29,28 +31,19 @@ int ValueTable::add_storage(const at::Tensor& tensor, int producer) {
   return entry->second;
 }
 
-ValueTable::Place ValueTable::place_of(int storage, const at::Tensor& tensor) {
-  const bool is_wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  return {
-      storage,           tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
-      is_wrapped_number, tensor.is_conj(),        tensor.is_neg()};
-}
-
 int ValueTable::find(const at::Tensor& tensor) const {
   const int storage = find_storage(tensor);
   if (storage < 0) return -1;
-  const auto known = value_index_.find(place_of(storage, tensor));
+  const auto known = value_index_.find(place_of(tensor, storage));
   return known == value_index_.end() ? -1 : known->second;
 }
 
 int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
   const int known = find(tensor);
   if (known >= 0) return known;
-  Value value = value_of(tensor, storage);
-  if (keep) value.original = tensor;
   const int index = static_cast<int>(values_.size());
-  value_index_.emplace(place_of(storage, tensor), index);
-  values_.push_back(std::move(value));
+  values_.push_back({place_of(tensor, storage), keep ? tensor : at::Tensor()});
+  value_index_.emplace(values_.back(), index);
   return index;
 }
 
@@ -92,48 +85,21 @@ void ValueTable::make_internal(int storage) {
   }
 }
 
-ValueTable ValueTable::part(const std::vector<bool>& values, std::vector<int>& places) const {
-  ValueTable part;
-  std::vector<int> storages(storages_.size(), -1);
-  places.assign(values_.size(), -1);
-  for (std::size_t v = 0; v < values_.size(); ++v) {
-    if (!values[v]) continue;
-    int& storage = storages[values_[v].storage];
-    if (storage < 0) {
-      storage = static_cast<int>(part.storages_.size());
-      part.storages_.push_back(storages_[values_[v].storage]);
-    }
-    places[v] = static_cast<int>(part.values_.size());
-    part.values_.push_back(values_[v]);
-    part.values_.back().storage = storage;
-  }
-  for (const auto& [memory, storage] : storage_index_) {
-    if (storages[storage] >= 0) part.storage_index_.emplace(memory, storages[storage]);
-  }
-  for (const auto& [place, value] : value_index_) {
-    if (places[value] < 0) continue;
-    Place known = place;
-    std::get<0>(known) = storages[std::get<0>(place)];
-    part.value_index_.emplace(std::move(known), places[value]);
-  }
-  return part;
-}
-
 std::string place_after(const std::string& parameter) {
   return parameter.empty() ? "before the first parameter is read"
                            : "after the last read of parameter '" + parameter + "'";
 }
 
-at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value) {
-  const at::TensorOptions options = at::TensorOptions().dtype(value.dtype).device(memory.device());
-  at::Tensor tensor = at::empty({0}, options).set_(memory, value.offset, value.sizes, value.strides);
-  if (value.conj) tensor._set_conj(true);
-  if (value.neg) tensor._set_neg(true);
-  if (value.wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Layout& layout) {
+  const at::TensorOptions options = at::TensorOptions().dtype(layout.dtype).device(memory.device());
+  at::Tensor tensor = at::empty({0}, options).set_(memory, layout.offset, layout.sizes, layout.strides);
+  if (layout.conj) tensor._set_conj(true);
+  if (layout.neg) tensor._set_neg(true);
+  if (layout.wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
 }
 
-ValueTable::Value value_of(const at::Tensor& tensor, int storage) {
+ValueTable::Layout place_of(const at::Tensor& tensor, int storage) {
   return {storage,
           tensor.storage_offset(),
           tensor.sizes().vec(),
@@ -152,6 +118,18 @@ MemoryRange range_of(const c10::Storage& memory, const ValueTable::Value& value)
   const std::size_t element = c10::elementSize(value.dtype);
   return MemoryRange::of(memory, static_cast<std::size_t>(value.offset) * element,
                          MemoryRange::elements_spanned(value.sizes, value.strides) * element);
+}
+
+bool StepProgram::is_view(std::size_t index) const {
+  const Op& op = ops[index];
+  if (op.handle.hasTag(at::Tag::inplace_view)) return true;
+  if (!op.written.empty() || op.random || op.results.empty() || !hidden_writes(op.handle).empty()) return false;
+  bool any = false, fresh = false;
+  for_each_value(op.results, [&](int value) {
+    any = true;
+    fresh = fresh || table.made_by(index, value);
+  });
+  return any && !fresh;
 }
 
 template <class Visit>
@@ -187,6 +165,19 @@ std::vector<at::Tensor> StepProgram::changed_outside() const {
   std::vector<at::Tensor> tensors;
   for (std::size_t s = 0; s < changed.size(); ++s) {
     if (changed[s] && !table.storages()[s].changes) tensors.push_back(bytes_of(table.storages()[s].strong));
+  }
+  return tensors;
+}
+
+NamedTensors StepProgram::unknown_outside(const NamedTensors& known) const {
+  std::unordered_set<const void*> others;
+  for (const auto& item : known) others.insert(item.second.storage().unsafeGetStorageImpl());
+  NamedTensors tensors;
+  for (const ValueTable::Value& value : table.values()) {
+    const ValueTable::Storage& storage = table.storages()[value.storage];
+    const bool outside = storage.external && !storage.contents && !storage.local && !storage.changes && !storage.input;
+    if (!outside || !value.original.defined() || others.contains(storage.strong.unsafeGetStorageImpl())) continue;
+    tensors.emplace_back("a tensor that is not part of the model", value.original);
   }
   return tensors;
 }

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 #include <ATen/core/Generator.h>
@@ -43,14 +43,18 @@ class ValueTable {
     c10::Storage contents;    // what the host had made of it when a recorded op first used it: a constant of the step
   };
 
-  struct Value {
+  // All that arithmetic looks at in a tensor but its memory.
+  struct Layout {
     int storage = -1;
     int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
     at::ScalarType dtype = at::kFloat;
     bool conj = false, neg = false;  // lazily conjugated or negated
     bool wrapped = false;            // a number: it does not decide about a result's dtype
-    at::Tensor original{};           // external values: the tensor itself
+    auto operator<=>(const Layout&) const = default;
+  };
+  struct Value : Layout {
+    at::Tensor original{};  // external values: the tensor itself
   };
 
   // Index of the tensor's storage, or -1 if it is not in the table.
@@ -77,24 +81,17 @@ class ValueTable {
   bool alone_refers_to(int storage) const;
   bool made_by(std::size_t op, int value) const { return storage_of(value).producer == static_cast<int>(op); }
 
-  // The table of those values alone. `places`: by value, the index in that table; -1: it is left out.
-  ValueTable part(const std::vector<bool>& values, std::vector<int>& places) const;
-
  private:
-  // Storage, offset, sizes, strides, dtype, whether it is a wrapped number, conjugated, negated.
-  using Place = std::tuple<int, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType, bool, bool, bool>;
-  static Place place_of(int storage, const at::Tensor& tensor);
-
   std::vector<Storage> storages_;
   std::vector<Value> values_;
   std::unordered_map<const c10::StorageImpl*, int> storage_index_;
-  std::map<Place, int> value_index_;
+  std::map<Layout, int> value_index_;
 };
 
-// All that arithmetic looks at in a tensor but its memory. `storage`: its index in a table.
-ValueTable::Value value_of(const at::Tensor& tensor, int storage = -1);
-// The tensor at the value's place in `memory`: whatever stands for another tensor is made by this.
-at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value);
+// `storage`: its index in a table.
+ValueTable::Layout place_of(const at::Tensor& tensor, int storage = -1);
+// The tensor at that place in `memory`: whatever stands for another tensor is made by this.
+at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Layout& layout);
 // All of it, as a tensor of bytes.
 at::Tensor bytes_of(const c10::Storage& memory);
 // The part of memory in which the value lies.
@@ -161,8 +158,14 @@ struct StepProgram {
   // By storage: whether it is one of these.
   std::vector<bool> written_outside() const;
   std::vector<at::Generator> generators() const;
+  // Whether the op lays other tensors over memory that is there, or another shape over a tensor's: the values after it
+  // are those.
+  bool is_view(std::size_t op) const;
   // Whether ops of it draw random numbers.
   bool draws() const { return std::ranges::any_of(ops, &Op::random); }
+  // The tensors from outside that it reads, those of `known` left out: those of hooks, tasks and modules of which the
+  // trainer does not know.
+  NamedTensors unknown_outside(const NamedTensors& known) const;
   // The tensors from outside at these places are others from step to step, unless they are `own`.
   void mark_changing(const std::vector<Place>& places, const NamedTensors& own);
   bool reads_changing_tensors() const;

@@ -3,7 +3,6 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
-#include <ATen/core/enum_tag.h>
 #include <c10/core/Allocator.h>
 #include "base/detail/op_rules.h"
 #include "graph/replay/cpu_program.h"
@@ -148,25 +147,12 @@ class Builder {
     }
   }
 
-  bool is_view(std::size_t index) const {
-    const StepProgram::Op& op = ops_[index];
-    if (op.handle.hasTag(at::Tag::inplace_view)) return true;  // the values after it have its new geometry
-    if (!op.written.empty() || op.random || op.results.empty() || !hidden_writes(op.handle).empty()) return false;
-    bool fresh = false;
-    bool any = false;
-    for_each_value(op.results, [&](int value) {
-      any = true;
-      fresh = fresh || table_.made_by(index, value);
-    });
-    return any && !fresh;
-  }
-
   bool allocates_only(std::size_t op) const { return is_empty_like(ops_[op].handle); }
 
   void choose_kinds() {
     kinds_.assign(ops_.size(), Kind::kInPlace);
     for (std::size_t i = 0; i < ops_.size(); ++i) {
-      if (needed_[i] && !is_view(i)) kinds_[i] = kind_of(i);
+      if (needed_[i] && !recording_.is_view(i)) kinds_[i] = kind_of(i);
     }
   }
 
@@ -189,7 +175,7 @@ class Builder {
   void find_lifetimes() {
     use_.assign(table_.storages().size(), {ops_.size(), 0});
     for (std::size_t i = 0; i < ops_.size(); ++i) {
-      if (!needed_[i] || is_view(i)) continue;
+      if (!needed_[i] || recording_.is_view(i)) continue;
       const auto touch = [&](int value) {
         auto& [first, last] = use_[table_.values()[value].storage];
         first = std::min(first, i);
@@ -260,7 +246,7 @@ class Builder {
       for (; split != parts_.recording->splits.end() && split->op <= i; ++split) {
         parts_.segment_ends.push_back(parts_.instructions.size());
       }
-      if (needed_[i] && !is_view(i) && !allocates_only(i)) compile(i);
+      if (needed_[i] && !recording_.is_view(i) && !allocates_only(i)) compile(i);
     }
     // Splits behind the last op, and the end of the last segment.
     parts_.segment_ends.resize(parts_.recording->splits.size() + 1, parts_.instructions.size());

@@ -58,7 +58,7 @@ TEST(StandIns, HaveEveryPropertyOfWhatTheyStandFor) {
   }
   for (const at::Tensor& original : originals) {
     SCOPED_TRACE(c10::str(original.scalar_type(), original.sizes(), original.strides()));
-    const at::Tensor made = tensor_at(original.storage(), value_of(original));
+    const at::Tensor made = tensor_at(original.storage(), place_of(original));
     EXPECT_EQ(made.options().dtype(), original.options().dtype());
     EXPECT_EQ(made.device(), original.device());
     EXPECT_EQ(made.sizes(), original.sizes());
