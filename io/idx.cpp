@@ -4,20 +4,18 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <memory>
+#include <optional>
 #include <vector>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/util/StringUtil.h>
 #include <zlib.h>
 #include "base/error.h"
 #include "io/file_memory.h"
+#include "io/plain_tensor.h"
 
 namespace duet {
 
 namespace {
-
-using Bytes = std::vector<uint8_t>;
 
 constexpr int kMaxDims = 16;
 constexpr uint64_t kUnpackedTimes = 64;  // gzip reaches 1000, with a file of zeros
@@ -52,22 +50,16 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Up to `size` bytes: fewer at the end of the file. Memory is touched as bytes really come: a damaged header takes
-  // none.
-  Bytes read(uint64_t size) {
-    constexpr uint64_t kStep = uint64_t{1} << 20, kMost = uint64_t{1} << 28;  // gzread counts in int
-    Bytes bytes;
-    bytes.reserve(size);
-    while (bytes.size() < size) {
-      const size_t done = bytes.size();
-      const uint64_t wanted = std::min({size - done, std::max<uint64_t>(kStep, done), kMost});
-      bytes.resize(done + static_cast<size_t>(wanted));
-      const int got = gzread(file_, bytes.data() + done, static_cast<unsigned>(wanted));
+  // Up to `size` bytes, how many: fewer at the end of the file.
+  uint64_t read(void* to, uint64_t size) {
+    constexpr uint64_t kMost = uint64_t{1} << 28;  // gzread counts in int
+    uint64_t done = 0;
+    for (int got = 1; done < size && got > 0; done += static_cast<uint64_t>(std::max(got, 0))) {
+      const auto wanted = static_cast<unsigned>(std::min(size - done, kMost));
+      got = gzread(file_, static_cast<uint8_t*>(to) + done, wanted);
       check_stream();
-      bytes.resize(done + static_cast<size_t>(std::max(got, 0)));
-      if (got <= 0) break;
     }
-    return bytes;
+    return done;
   }
 
   bool plain() { return gzdirect(file_) != 0; }
@@ -89,8 +81,7 @@ class Source {
 
 struct Header {
   at::ScalarType dtype = at::kByte;
-  size_t item_bytes = 1;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape{};
   uint64_t payload_bytes = 0;
   uint64_t bytes = 0;  // of the header itself
 };
@@ -110,56 +101,42 @@ at::ScalarType type_of(const std::string& path, uint8_t code) {
 }
 
 Header read_header(const std::string& path, Source& source) {
-  const Bytes magic = source.read(4);
-  check(path, magic.size() == 4, "found ", magic.size(),
+  uint8_t magic[4] = {};
+  const uint64_t found = source.read(magic, sizeof magic);
+  check(path, found == sizeof magic, "found ", found,
         " bytes, expected at least the 4 of the magic number; the file is truncated");
   check(path, magic[0] == 0 && magic[1] == 0, "found first bytes ", static_cast<int>(magic[0]), " ",
         static_cast<int>(magic[1]), ", expected 0 0; this is not an IDX file");
-  Header header;
-  header.dtype = type_of(path, magic[2]);
-  header.item_bytes = c10::elementSize(header.dtype);
+  Header header{.dtype = type_of(path, magic[2])};
   const int dims = magic[3];
   check(path, dims >= 1 && dims <= kMaxDims, "found ", dims, " dimensions, expected 1 to ", kMaxDims,
         "; this is not an IDX file");
-  const Bytes raw = source.read(4 * static_cast<uint64_t>(dims));
-  header.bytes = 4 + 4 * static_cast<uint64_t>(dims);
-  check(path, 4 + raw.size() == header.bytes, "found ", 4 + raw.size(), " bytes, expected a header of ", header.bytes,
-        " for ", dims, " dimensions; the file is truncated");
-  uint64_t count = 1, extent = header.item_bytes;  // extent: with 1 for each 0, which bounds the strides too
-  for (int d = 0; d < dims; ++d) {
-    const uint8_t* b = raw.data() + 4 * d;
-    const uint64_t size = uint64_t{b[0]} << 24 | uint64_t{b[1]} << 16 | uint64_t{b[2]} << 8 | uint64_t{b[3]};
-    header.shape.push_back(static_cast<int64_t>(size));
-    const bool overflows = __builtin_mul_overflow(extent, std::max<uint64_t>(size, 1), &extent);
-    check(path, !overflows && extent <= uint64_t{INT64_MAX}, "found dimensions up to ", c10::Join("x", header.shape),
-          " that no memory can hold, expected real ones; the header is damaged");
-    count *= size;
+  std::vector<uint8_t> raw(4 * static_cast<size_t>(dims));
+  header.bytes = sizeof magic + raw.size();
+  const uint64_t in_all = sizeof magic + source.read(raw.data(), raw.size());
+  check(path, in_all == header.bytes, "found ", in_all, " bytes, expected a header of ", header.bytes, " for ", dims,
+        " dimensions; the file is truncated");
+  for (const uint8_t* b = raw.data(); b != raw.data() + raw.size(); b += 4) {
+    header.shape.push_back(int64_t{b[0]} << 24 | int64_t{b[1]} << 16 | int64_t{b[2]} << 8 | int64_t{b[3]});
   }
-  header.payload_bytes = count * header.item_bytes;
+  const std::optional<uint64_t> bytes = bytes_of_shape(header.shape, header.dtype);
+  check(path, bytes.has_value(), "found dimensions ", c10::Join("x", header.shape),
+        " that no memory can hold, expected real ones; the header is damaged");
+  header.payload_bytes = *bytes;
   return header;
 }
 
 std::string expected_bytes(const Header& header) {
   return c10::str("expected ", header.bytes + header.payload_bytes, " (header of ", header.bytes, " and ",
-                  c10::Join("x", header.shape), " values of ", header.item_bytes, " bytes)");
+                  c10::Join("x", header.shape), " values of ", c10::elementSize(header.dtype), " bytes)");
 }
 
-Bytes read_payload(const std::string& path, Source& source, const Header& header) {
-  Bytes payload = source.read(header.payload_bytes);  // within the file's limit
-  check(path, payload.size() == header.payload_bytes, "found ", header.bytes + payload.size(), " bytes, ",
-        expected_bytes(header), "; the file is truncated, fetch or install it again");
-  check(path, source.read(1).empty(), "found more bytes than its header tells, ", expected_bytes(header),
-        "; the file is damaged, fetch or install it again");
-  return payload;
-}
-
-// Values of `item_bytes` each, big-endian in the file, as this machine has them.
-void to_native(Bytes& payload, size_t item_bytes) {
-  if (item_bytes == 1 || std::endian::native == std::endian::big) return;
-  for (size_t at = 0; at < payload.size(); at += item_bytes) {
-    std::reverse(payload.begin() + static_cast<std::ptrdiff_t>(at),
-                 payload.begin() + static_cast<std::ptrdiff_t>(at + item_bytes));
-  }
+// Values that are big-endian in the file, as this machine has them.
+void to_native(const at::Tensor& values) {
+  const auto size = static_cast<std::ptrdiff_t>(values.element_size());
+  if (size == 1 || std::endian::native == std::endian::big) return;
+  auto* at = static_cast<uint8_t*>(values.mutable_data_ptr());
+  for (const auto* end = at + values.nbytes(); at != end; at += size) std::reverse(at, at + size);
 }
 
 }  // namespace
@@ -175,11 +152,15 @@ at::Tensor read_idx(const std::string& path) {
   // A plain file tells its length beforehand; a gzip one tells it while it is read.
   check(file, error || !source.plain() || size == header.bytes + header.payload_bytes, "found ", size, " bytes, ",
         expected_bytes(header), "; the file is truncated or damaged, fetch or install it again");
-  auto payload = std::make_unique<Bytes>(read_payload(file, source, header));
-  to_native(*payload, header.item_bytes);
-  if (payload->empty()) return at::empty(header.shape, at::TensorOptions(header.dtype));
-  Bytes* owned = payload.release();
-  return at::from_blob(owned->data(), header.shape, [owned](void*) { delete owned; }, at::TensorOptions(header.dtype));
+  const at::Tensor values = at::empty(header.shape, at::TensorOptions(header.dtype));  // touched as bytes really come
+  const uint64_t found = source.read(values.mutable_data_ptr(), header.payload_bytes);
+  check(file, found == header.payload_bytes, "found ", header.bytes + found, " bytes, ", expected_bytes(header),
+        "; the file is truncated, fetch or install it again");
+  uint8_t more = 0;
+  check(file, source.read(&more, 1) == 0, "found more bytes than its header tells, ", expected_bytes(header),
+        "; the file is damaged, fetch or install it again");
+  to_native(values);
+  return values;
 }
 
 }  // namespace duet

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 #include <ATen/ops/empty.h>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
+#include "io/plain_tensor.h"
 
 namespace duet {
 
@@ -106,18 +108,11 @@ NpyHeader read_npy_header(const file_io::FileReader& file) {
 }
 
 void check_npy_size(const NpyHeader& header, uint64_t file_size) {
-  uint64_t bytes = c10::elementSize(header.type);
-  uint64_t extent = bytes;  // with 1 for each 0, which bounds the strides too
-  for (const int64_t size : header.shape) {
-    const bool fits = size >= 0 &&
-                      !__builtin_mul_overflow(extent, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &extent) &&
-                      extent <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) &&
-                      (size == 0 || bytes <= file_size / static_cast<uint64_t>(size) + 1);
-    check_npy(fits, "found the shape ", c10::IntArrayRef(header.shape), ", which is more than the file holds");
-    bytes *= static_cast<uint64_t>(size);
-  }
-  check_npy(header.data_begin + bytes == file_size, "found ", file_size - header.data_begin,
-            " bytes of values, expected ", bytes, " for ", header.type, c10::IntArrayRef(header.shape),
+  const std::optional<uint64_t> bytes = bytes_of_shape(header.shape, header.type);
+  check_npy(bytes && *bytes <= std::numeric_limits<int64_t>::max() - header.data_begin, "found the shape ",
+            c10::IntArrayRef(header.shape), ", which is more than the file holds");
+  check_npy(header.data_begin + *bytes == file_size, "found ", file_size - header.data_begin,
+            " bytes of values, expected ", *bytes, " for ", header.type, c10::IntArrayRef(header.shape),
             "; it was cut off or changed, save it again");
 }
 

@@ -1,5 +1,6 @@
 #include "io/plain_tensor.h"
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
@@ -42,6 +43,15 @@ void check_plain(const char* format, const std::string& name, const at::Tensor& 
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor) {
   check_plain(format, name, tensor);
   return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
+}
+
+std::optional<uint64_t> bytes_of_shape(at::IntArrayRef sizes, at::ScalarType type) {
+  const auto size_of_item = static_cast<int64_t>(c10::elementSize(type));
+  int64_t extent = size_of_item;
+  for (const int64_t size : sizes) {
+    if (size < 0 || __builtin_mul_overflow(extent, std::max<int64_t>(size, 1), &extent)) return std::nullopt;
+  }
+  return static_cast<uint64_t>(size_of_item * c10::multiply_integers(sizes));
 }
 
 at::Tensor tensor_from_file(at::IntArrayRef sizes, at::ScalarType type, const std::string& what,

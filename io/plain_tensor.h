@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <ATen/core/Tensor.h>
 
@@ -29,6 +31,10 @@ void check_plain(const char* format, const std::string& name, const at::Tensor& 
 // The same values as a contiguous CPU tensor that only holds bytes: no gradient, no lazy negation. Throws as
 // check_plain() does.
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor);
+
+// Bytes of the values of that shape; nothing if no memory could hold them. An extent of 0 counts as 1 there, as it does
+// in LibTorch's strides.
+std::optional<uint64_t> bytes_of_shape(at::IntArrayRef sizes, at::ScalarType type);
 
 // A CPU tensor into whose memory `read` puts the bytes of a file. Throws MalformedFile naming `what` if there is no
 // memory for it.

@@ -127,25 +127,23 @@ struct PngReader {
   png_infop info;
 };
 
-// No object with a destructor may live in the functions that libpng jumps out of.
-bool read_level_header(PngReader& reader) {
-  if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
-  png_read_info(reader.png, reader.info);
-  png_set_packing(reader.png);  // a byte for each pixel of fewer bits
-  png_set_interlace_handling(reader.png);
-  png_read_update_info(reader.png, reader.info);
-  return true;
-}
+// Grey levels and places of a palette as they are, a byte for each pixel of fewer bits.
+void keep_levels(png_structp png) { png_set_packing(png); }
 
 // To RGB of 8 bits; what the file says of gamma and transparency is left aside.
-bool read_picture_header(PngReader& reader) {
+void make_rgb(png_structp png) {
+  png_set_strip_16(png);
+  png_set_palette_to_rgb(png);
+  png_set_expand_gray_1_2_4_to_8(png);
+  png_set_gray_to_rgb(png);
+  png_set_strip_alpha(png);
+}
+
+// No object with a destructor may live in the functions that libpng jumps out of.
+bool read_header(PngReader& reader, void (*convert)(png_structp png)) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   png_read_info(reader.png, reader.info);
-  png_set_strip_16(reader.png);
-  png_set_palette_to_rgb(reader.png);
-  png_set_expand_gray_1_2_4_to_8(reader.png);
-  png_set_gray_to_rgb(reader.png);
-  png_set_strip_alpha(reader.png);
+  convert(reader.png);
   png_set_interlace_handling(reader.png);
   png_read_update_info(reader.png, reader.info);
   return true;
@@ -163,26 +161,21 @@ bool read_png_rows(PngReader& reader, png_bytepp rows) {
                   "), expected a whole file; write it again");
 }
 
-void check_levels(const PngReader& reader) {
-  const auto type = png_get_color_type(reader.png, reader.info);
-  require<DataError>(type == PNG_COLOR_TYPE_GRAY || type == PNG_COLOR_TYPE_PALETTE,
-                     "[png] found a mask in colours, expected grey levels or a palette, whose numbers are the classes; "
-                     "convert it");
-}
-
-void check_png_size(const PngReader& reader, uint64_t file_bytes, uint64_t bytes_per_pixel) {
-  const auto height = png_get_image_height(reader.png, reader.info);
-  const auto width = png_get_image_width(reader.png, reader.info);
-  check_picture("png", {height, width, bytes_per_pixel}, file_bytes);
-  if (uint64_t{height} * width <= kMaxPngPixels) return;
-  throw DataError(c10::str("[png] found a picture of ", height, " x ", width, " pixels, expected at most ",
-                           kMaxPngPixels, "; make it smaller"));
-}
-
-std::vector<png_bytep> png_rows_of(uint8_t* memory, int64_t height, int64_t row_bytes) {
+// As they are packed in rows: uint8 [height, bytes of a row].
+at::Tensor read_pixels(PngReader& reader, PngSource& source, uint64_t file_bytes, uint64_t bytes_per_pixel) {
+  const int64_t height = png_get_image_height(reader.png, reader.info);
+  const int64_t width = png_get_image_width(reader.png, reader.info);
+  check_picture("png", {static_cast<uint64_t>(height), static_cast<uint64_t>(width), bytes_per_pixel}, file_bytes);
+  if (static_cast<uint64_t>(height * width) > kMaxPngPixels) {
+    throw DataError(c10::str("[png] found a picture of ", height, " x ", width, " pixels, expected at most ",
+                             kMaxPngPixels, "; make it smaller"));
+  }
+  const auto row_bytes = static_cast<int64_t>(png_get_rowbytes(reader.png, reader.info));
+  const at::Tensor pixels = at::empty({height, row_bytes}, at::kByte);
   std::vector<png_bytep> rows;
-  for (int64_t y = 0; y < height; ++y) rows.push_back(memory + y * row_bytes);
-  return rows;
+  for (int64_t y = 0; y < height; ++y) rows.push_back(pixels.mutable_data_ptr<uint8_t>() + y * row_bytes);
+  if (!read_png_rows(reader, rows.data())) refuse_png(source);
+  return pixels;
 }
 
 }  // namespace
@@ -190,37 +183,26 @@ std::vector<png_bytep> png_rows_of(uint8_t* memory, int64_t height, int64_t row_
 at::Tensor decode_png(std::string_view bytes) {
   PngSource source{bytes};
   PngReader reader(source);
-  if (!read_picture_header(reader)) refuse_png(source);
-  check_png_size(reader, bytes.size(), kPixelBytes);
-  const int64_t height = png_get_image_height(reader.png, reader.info);
+  if (!read_header(reader, make_rgb)) refuse_png(source);
+  const at::Tensor pixels = read_pixels(reader, source, bytes.size(), kPixelBytes);
   const int64_t width = png_get_image_width(reader.png, reader.info);
-  if (png_get_rowbytes(reader.png, reader.info) != static_cast<std::size_t>(3 * width)) refuse_png(source);
-  const at::Tensor pixels = at::empty({height, width, 3}, at::kByte);
-  std::vector<png_bytep> rows = png_rows_of(pixels.mutable_data_ptr<uint8_t>(), height, 3 * width);
-  if (!read_png_rows(reader, rows.data())) refuse_png(source);
-  return pixels;
+  if (pixels.size(1) != 3 * width) refuse_png(source);
+  return pixels.view({pixels.size(0), width, 3});
 }
 
 at::Tensor decode_png_levels(std::string_view bytes) {
   PngSource source{bytes};
   PngReader reader(source);
-  if (!read_level_header(reader)) refuse_png(source);
-  check_levels(reader);
-  check_png_size(reader, bytes.size(), 17);  // int64, once more where classes are made of them, and flags
-  const int64_t height = png_get_image_height(reader.png, reader.info);
-  const int64_t width = png_get_image_width(reader.png, reader.info);
-  const int64_t row_bytes = static_cast<int64_t>(png_get_rowbytes(reader.png, reader.info));
-  const bool wide = png_get_bit_depth(reader.png, reader.info) == 16;
-  std::vector<uint8_t> packed(static_cast<std::size_t>(height * row_bytes));
-  std::vector<png_bytep> rows = png_rows_of(packed.data(), height, row_bytes);
-  if (!read_png_rows(reader, rows.data())) refuse_png(source);
-  const at::Tensor levels = at::empty({height, width}, at::kLong);
-  int64_t* out = levels.mutable_data_ptr<int64_t>();
-  for (int64_t y = 0; y < height; ++y) {
-    const uint8_t* row = rows[static_cast<std::size_t>(y)];
-    for (int64_t x = 0; x < width; ++x) *out++ = wide ? 256 * row[2 * x] + row[2 * x + 1] : row[x];
-  }
-  return levels;
+  if (!read_header(reader, keep_levels)) refuse_png(source);
+  const auto type = png_get_color_type(reader.png, reader.info);
+  require<DataError>(type == PNG_COLOR_TYPE_GRAY || type == PNG_COLOR_TYPE_PALETTE,
+                     "[png] found a mask in colours, expected grey levels or a palette, whose numbers are the classes; "
+                     "convert it");
+  // int64, once more where classes are made of them, and flags
+  const at::Tensor pixels = read_pixels(reader, source, bytes.size(), /*bytes_per_pixel=*/17);
+  if (png_get_bit_depth(reader.png, reader.info) != 16) return pixels.to(at::kLong);
+  const at::Tensor halves = pixels.view({pixels.size(0), -1, 2});
+  return halves.select(2, 0).to(at::kLong).mul_(256).add_(halves.select(2, 1));
 }
 
 std::string png_description(std::string_view bytes) {
@@ -229,7 +211,7 @@ std::string png_description(std::string_view bytes) {
   constexpr png_uint_32 kMostTexts = 10;  // a packed one may have 8 MB, libpng's own limit
   png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_AS_DEFAULT, reinterpret_cast<png_const_bytep>("iTXt"), 1);
   png_set_chunk_cache_max(reader.png, kMostTexts);
-  if (!read_level_header(reader)) refuse_png(source);
+  if (!read_header(reader, keep_levels)) refuse_png(source);
   png_textp texts = nullptr;
   const int count = png_get_text(reader.png, reader.info, &texts, nullptr);
   for (int i = 0; i < count; ++i) {

@@ -1,4 +1,5 @@
 #include <bit>
+#include <exception>
 #include <string>
 #include <unordered_map>
 #include <variant>
@@ -8,21 +9,20 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <c10/util/StringUtil.h>
+#include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 #include "base/detail/concat_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
 #include "io/pt_file.h"
-#include "io/zip_archive.h"
 
 namespace duet {
 
 static_assert(std::endian::native == std::endian::little, "the file says that its bytes are little-endian");
 
 namespace {
-
-constexpr const char* kFolder = "archive";
 
 void check_text(const std::string& text) {
   require<DataError>(is_utf8(text),
@@ -72,23 +72,31 @@ void write_pt(const std::string& path, const StateDict& state) {
   pickler.protocol();
   pickler.pushIValue(dictionary_of(state));
   pickler.stop();
-  const std::string version = "3\n", byte_order = "little", format_version = "1", alignment = "64";
-  std::vector<zip_archive::Part> parts;
-  const auto add = [&](const std::string& name, const void* data, uint64_t bytes) {
-    parts.push_back({kFolder + ("/" + name), data, bytes});
+  uint64_t bytes = program.size();  // at least
+  for (const at::Tensor& tensor : pickler.tensorData()) bytes += tensor.nbytes();
+  const auto fill = [&](file_io::FileWriter& file) {
+    std::exception_ptr failure;  // kept from LibTorch, which would end the process
+    caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, size_t count) {
+      if (!failure) failure = caught([&] { file.write(data, count); });
+      return count;
+    });
+    const auto add = [&](const std::string& name, const std::string& text) {
+      archive.writeRecord(name, text.data(), text.size());
+    };
+    // In the order of torch.save.
+    add("data.pkl", program);
+    add(".format_version", "1");
+    add(".storage_alignment", "64");
+    add("byteorder", "little");
+    for (size_t i = 0; i < pickler.tensorData().size(); ++i) {
+      const at::Tensor& tensor = pickler.tensorData()[i];
+      archive.writeRecord(concat_text("data/", i), tensor.const_data_ptr(), tensor.nbytes());
+    }
+    archive.writeEndOfFile();
+    if (failure) std::rethrow_exception(failure);
   };
-  // In the order of torch.save.
-  add("data.pkl", program.data(), program.size());
-  add(".format_version", format_version.data(), format_version.size());
-  add(".storage_alignment", alignment.data(), alignment.size());
-  add("byteorder", byte_order.data(), byte_order.size());
-  for (size_t i = 0; i < pickler.tensorData().size(); ++i) {
-    const at::Tensor& tensor = pickler.tensorData()[i];
-    add(concat_text("data/", i), tensor.const_data_ptr(), tensor.nbytes());
-  }
-  add("version", version.data(), version.size());
   try {
-    zip_archive::write(path, parts);
+    file_io::replace_file(path, bytes, fill);
   } catch (const file_io::IoError& error) {
     throw DataError(c10::str("[pt] ", error.what(), "; free space or name another place"));
   }

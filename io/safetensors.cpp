@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <vector>
 #include <c10/util/StringUtil.h>
@@ -66,29 +68,25 @@ const char* safetensors_dtype(at::ScalarType type) {
 
 SafetensorsImage encode_safetensors(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata) {
   std::set<std::string> names = {"__metadata__"};
-  std::vector<at::Tensor> given;
   for (const auto& [name, tensor] : tensors) {
     if (!names.insert(name).second) refuse(name, "has a name that is taken; every name may occur once");
     check_plain("safetensors", name, tensor);
-    given.push_back(tensor);
   }
-
-  std::vector<size_t> order(given.size());
+  std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return given[a].element_size() > given[b].element_size(); });
+  std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return tensors[i].second.element_size(); });
 
   SafetensorsImage image;
-  std::vector<uint64_t> begin(given.size());
+  std::vector<uint64_t> begin(tensors.size());
   for (const size_t i : order) {
     begin[i] = image.bytes;
-    image.bytes += given[i].nbytes();
-    image.payload.emplace_back(tensors[i].first, given[i]);
+    image.bytes += tensors[i].second.nbytes();
+    image.payload.push_back(tensors[i]);
   }
 
   std::string json = metadata.empty() ? "{" : "{" + metadata_entry(metadata);
-  for (size_t i = 0; i < given.size(); ++i) {
-    json += (json.size() == 1 ? "" : ",") + tensor_entry(tensors[i].first, given[i], begin[i]);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    json += (json.size() == 1 ? "" : ",") + tensor_entry(tensors[i].first, tensors[i].second, begin[i]);
   }
   image.header = framed(json + "}");
   image.bytes += image.header.size();
@@ -117,7 +115,6 @@ constexpr size_t kMaxTensorDims = 64;
 constexpr int kMaxHeaderNesting = 8;  // the format needs 3
 constexpr uint64_t kHeaderTimes = 16;
 constexpr uint64_t kHeaderKeyBytes = 224, kEntryBytes = 640;  // of a key and its value; of a tensor without its numbers
-constexpr const char* kMetadata = "__metadata__";
 
 // Calls take(name, value) for each entry of the outermost object, in the order of the file, and drops it: a header
 // takes no more memory than its largest entry. A key that comes twice in an object is refused: readers would differ in
@@ -162,29 +159,9 @@ const json& field(const json& entry, const char* key, const std::string& name) {
 }
 
 std::vector<uint64_t> numbers(const json& list, const char* key, const std::string& name) {
-  std::vector<uint64_t> values;
-  bool valid = list.is_array();
-  if (valid) {
-    for (const json& item : list) {
-      valid = valid && item.is_number_unsigned();
-      values.push_back(valid ? item.get<uint64_t>() : 0);
-    }
-  }
-  if (!valid) throw MalformedFile{c10::str("tensor '", name, "': ", key, " is not a list of whole numbers from 0 up")};
-  return values;
-}
-
-// Bytes that the shape takes. An extent of 0 counts as 1 in the overflow check, as it does in LibTorch's strides.
-uint64_t bytes_of(const SafetensorsEntry& entry) {
-  constexpr uint64_t kLimit = std::numeric_limits<int64_t>::max();
-  uint64_t bound = c10::elementSize(entry.dtype), bytes = bound;
-  for (const int64_t extent : entry.shape) {
-    if (__builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(extent, 1)), &bound) || bound > kLimit) {
-      throw MalformedFile{"tensor '" + entry.name + "': its shape is beyond any memory"};
-    }
-    bytes *= static_cast<uint64_t>(extent);
-  }
-  return bytes;
+  const bool valid = list.is_array() && std::ranges::all_of(list, [](const json& n) { return n.is_number_unsigned(); });
+  expect_file(valid, "tensor '", name, "': ", key, " is not a list of whole numbers from 0 up");
+  return list.get<std::vector<uint64_t>>();
 }
 
 SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_t data_bytes) {
@@ -211,31 +188,34 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_
               "': data_offsets do not lie within the ", data_bytes, " data bytes");
   entry.begin = range[0];
   entry.end = range[1];
-  expect_file(entry.end - entry.begin == bytes_of(entry), "tensor '", name, "': data_offsets span ",
-              entry.end - entry.begin, " bytes but its shape and dtype take ", bytes_of(entry));
+  const std::optional<uint64_t> bytes = bytes_of_shape(entry.shape, entry.dtype);
+  expect_file(bytes.has_value(), "tensor '", name, "': its shape is beyond any memory");
+  expect_file(entry.end - entry.begin == *bytes, "tensor '", name, "': data_offsets span ", entry.end - entry.begin,
+              " bytes but its shape and dtype take ", *bytes);
   return entry;
 }
 
 void check_metadata(const json& metadata) {
-  bool valid = metadata.is_object();
-  if (valid) {
-    for (const json& value : metadata) valid = valid && value.is_string();
-  }
-  if (!valid) throw MalformedFile{"__metadata__ is not a map of texts"};
+  expect_file(metadata.is_object() && std::ranges::all_of(metadata, [](const json& v) { return v.is_string(); }),
+              "__metadata__ is not a map of texts");
+}
+
+// By where their data begins.
+std::vector<size_t> file_order(const std::vector<SafetensorsEntry>& entries) {
+  std::vector<size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return std::pair(entries[i].begin, entries[i].end); });
+  return order;
 }
 
 // Every data byte belongs to exactly one tensor.
 void check_coverage(const std::vector<SafetensorsEntry>& entries, uint64_t data_bytes) {
-  std::vector<const SafetensorsEntry*> order;
-  for (const SafetensorsEntry& entry : entries) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const SafetensorsEntry* a, const SafetensorsEntry* b) {
-    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
-  });
   uint64_t position = 0;
-  for (const SafetensorsEntry* entry : order) {
-    expect_file(entry->begin == position, "tensor '", entry->name, "' starts at data byte ", entry->begin,
-                ", expected ", position, ": data must have neither holes nor overlaps");
-    position = entry->end;
+  for (const size_t i : file_order(entries)) {
+    const SafetensorsEntry& entry = entries[i];
+    expect_file(entry.begin == position, "tensor '", entry.name, "' starts at data byte ", entry.begin, ", expected ",
+                position, ": data must have neither holes nor overlaps");
+    position = entry.end;
   }
   expect_file(position == data_bytes, "its tensors take ", position, " data bytes but the file has ", data_bytes);
 }
@@ -262,7 +242,7 @@ std::vector<SafetensorsEntry> read_header(const file_io::FileReader& file, uint6
   FileBudget budget(length, kHeaderTimes);
   std::vector<SafetensorsEntry> entries;
   parse_header(text, budget, [&](const std::string& name, const json& value) {
-    if (name == kMetadata) {
+    if (name == "__metadata__") {
       check_metadata(value);
     } else {
       entries.push_back(parse_entry(name, value, data_bytes));
@@ -271,10 +251,6 @@ std::vector<SafetensorsEntry> read_header(const file_io::FileReader& file, uint6
   check_coverage(entries, data_bytes);
   return entries;
 }
-
-}  // namespace
-
-namespace {
 
 // What `read` makes of the file; what is wrong with it as an error that names it.
 template <class Read>
@@ -306,13 +282,8 @@ NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen) {
   return from_file(path, [&seen](const file_io::FileReader& file) {
     uint64_t data_start = 0;
     const std::vector<SafetensorsEntry> entries = read_header(file, data_start, seen);
-    std::vector<size_t> order(entries.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return std::pair(entries[a].begin, entries[a].end) < std::pair(entries[b].begin, entries[b].end);
-    });
     NamedTensors tensors(entries.size());
-    for (const size_t i : order) {
+    for (const size_t i : file_order(entries)) {
       const SafetensorsEntry& entry = entries[i];
       const auto read = [&](void* data) {
         file.read(data_start + entry.begin, data, entry.end - entry.begin);

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstring>
 #include <string_view>
-#include <zlib.h>
 
 namespace duet::zip_archive {
 
@@ -18,7 +17,6 @@ constexpr uint64_t kMaxComment = 0xffff;
 constexpr uint64_t kMaxDirectory = 100'000'000, kMaxEntries = 1'000'000;
 constexpr uint16_t kEncrypted = 1;
 constexpr uint32_t kNoNumber32 = 0xffffffff;  // stands for a number that ZIP64 has elsewhere
-constexpr size_t kChunk = size_t{1} << 20;    // hashed while it is in the cache
 
 class Fields {
  public:
@@ -174,128 +172,8 @@ void Reader::read(const Entry& entry, void* data) const {
     throw MalformedFile{"entry '" + entry.name + "' is compressed or encrypted, expected one that is stored as it is",
                         "save it again with torch.save, or unpack it and pack it with zip -0"};
   }
-  uint64_t from = begin_of(entry);
-  auto* next = static_cast<unsigned char*>(data);
-  uLong crc = ::crc32(0, nullptr, 0);
-  for (uint64_t left = entry.bytes; left > 0;) {
-    const size_t count = static_cast<size_t>(std::min<uint64_t>(kChunk, left));
-    file_.read(from, next, count);
-    crc = ::crc32(crc, next, static_cast<uInt>(count));
-    next += count;
-    from += count;
-    left -= count;
-  }
-  expect_file(crc == entry.crc, "entry '", entry.name, "' changed after it was written (its CRC does not match)");
-}
-
-namespace {
-
-constexpr uint64_t kAlignment = 64;  // of the bytes of each part, as torch.save has it
-constexpr uint64_t kPaddingHeader = 4;
-constexpr uint16_t kUtf8Names = 0x0800;
-constexpr uint16_t kZip64Version = 45;
-constexpr uint16_t kDate = 0x21;  // 1980-01-01, the earliest there is: no clock goes into the file
-
-class Record {
- public:
-  Record& u16(uint16_t value) { return number(value); }
-  Record& u32(uint32_t value) { return number(value); }
-  Record& u64(uint64_t value) { return number(value); }
-  Record& text(const std::string& text) {
-    bytes_ += text;
-    return *this;
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  template <class T>
-  Record& number(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    return *this;
-  }
-
-  std::string bytes_;
-};
-
-struct Placed {
-  const Part* part = nullptr;
-  uint64_t header = 0;  // offset
-  uint32_t crc = 0;
-  std::string local;  // header, name and padding
-};
-
-uint32_t crc_of(const Part& part) {
-  return static_cast<uint32_t>(
-      ::crc32_z(::crc32_z(0, nullptr, 0), static_cast<const unsigned char*>(part.data), part.bytes));
-}
-
-// Numbers always go by ZIP64, whatever their size: one form, which no small test leaves out.
-Record& common_fields(Record& record, const Placed& placed, const Record& extra) {
-  return record.u16(kUtf8Names)
-      .u16(0)
-      .u16(0)
-      .u16(kDate)
-      .u32(placed.crc)
-      .u32(kNoNumber32)
-      .u32(kNoNumber32)
-      .u16(static_cast<uint16_t>(placed.part->name.size()))
-      .u16(static_cast<uint16_t>(extra.bytes().size()));
-}
-
-std::string local_header(const Placed& placed) {
-  Record extra;
-  extra.u16(1).u16(16).u64(placed.part->bytes).u64(placed.part->bytes);
-  const uint64_t end = placed.header + kLocalBytes + placed.part->name.size() + extra.bytes().size() + kPaddingHeader;
-  const uint64_t padding = (kAlignment - end % kAlignment) % kAlignment;
-  extra.u16(0x4246).u16(static_cast<uint16_t>(padding)).text(std::string(padding, 'Z'));  // "FB", as PyTorch pads
-  Record record;
-  record.u32(kLocalHeader).u16(kZip64Version);
-  return common_fields(record, placed, extra).text(placed.part->name).text(extra.bytes()).bytes();
-}
-
-std::string directory_entry(const Placed& placed) {
-  Record extra;
-  extra.u16(1).u16(24).u64(placed.part->bytes).u64(placed.part->bytes).u64(placed.header);
-  Record record;
-  record.u32(kDirectoryHeader).u16(kZip64Version).u16(kZip64Version);
-  common_fields(record, placed, extra);
-  record.u16(0).u16(0).u16(0).u32(0).u32(kNoNumber32);  // comment, disk, attributes, offset
-  return record.text(placed.part->name).text(extra.bytes()).bytes();
-}
-
-std::string end_records(uint64_t count, uint64_t directory, uint64_t directory_bytes) {
-  Record record;
-  record.u32(kZip64End).u64(44).u16(kZip64Version).u16(kZip64Version).u32(0).u32(0);
-  record.u64(count).u64(count).u64(directory_bytes).u64(directory);
-  record.u32(kZip64Locator).u32(0).u64(directory + directory_bytes).u32(1);
-  record.u32(kEnd).u16(0).u16(0).u16(0xffff).u16(0xffff).u32(kNoNumber32).u32(kNoNumber32);
-  return record.u16(0).bytes();
-}
-
-}  // namespace
-
-void write(const std::string& path, const std::vector<Part>& parts) {
-  std::vector<Placed> placed;
-  uint64_t position = 0;
-  for (const Part& part : parts) {
-    Placed next;
-    next.part = &part;
-    next.header = position;
-    next.crc = crc_of(part);
-    next.local = local_header(next);
-    position += next.local.size() + part.bytes;
-    placed.push_back(std::move(next));
-  }
-  std::string end;
-  for (const Placed& part : placed) end += directory_entry(part);
-  end += end_records(placed.size(), position, end.size());
-
-  file_io::replace_file(path, position + end.size(), [&](file_io::FileWriter& file) {
-    for (const Placed& part : placed) {
-      file.write(part.local.data(), part.local.size());
-      file.write(part.part->data, part.part->bytes);
-    }
-    file.write(end.data(), end.size());
+  read_blocks(entry, [next = static_cast<unsigned char*>(data)](const unsigned char* block, size_t bytes) mutable {
+    next = std::copy_n(block, bytes, next);
   });
 }
 

@@ -13,7 +13,6 @@
 #include "io/csv.h"
 #include "io/file_memory.h"
 #include "io/idx.h"
-#include "io/npy.h"
 #include "io/png.h"
 #include "io/pt_file.h"
 #include "io/safetensors.h"
@@ -126,12 +125,6 @@ TEST(Safetensors, TakesMemoryInProportionToItsHeader) {
             uint64_t{1 << 20} + 17 * dtype.size());
 }
 
-// The opcodes of a pickled text.
-std::string pickled(const std::string& text) {
-  const auto size = static_cast<uint32_t>(text.size());
-  return "X" + std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
-}
-
 // Of one float in storage 0, `count` views of `extent` elements, all of them the same one.
 std::string pickle_of_views(int count, int extent) {
   std::string storage = "(" + pickled("storage") + "ctorch\nFloatStorage\n" + pickled("0") + pickled("cpu") + "K\x01tQ";
@@ -146,7 +139,8 @@ std::string pickle_of_views(int count, int extent) {
 
 PtFile read_program(const TempDir& folder, const std::string& program) {
   const float one = 1;
-  zip_archive::write(folder / "a.pt", {{"a/data.pkl", program.data(), program.size()}, {"a/data/0", &one, sizeof one}});
+  const std::string element(reinterpret_cast<const char*>(&one), sizeof one);
+  write_pt_archive(folder / "a.pt", {{"data.pkl", program}, {"data/0", element}});
   return read_pt(folder / "a.pt");
 }
 
@@ -271,37 +265,12 @@ TEST(Csv, TakesMemoryInProportionToItsText) {
   EXPECT_LT(taken, kCsvTimes * wide.size());
 }
 
-TEST(Npy, RefusesShapesThatNoStridesCanHave) {
-  const TempDir dir;
-  std::string header =
-      "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4611686018427387904, 4611686018427387904), }\n";
-  header.resize(118, ' ');
-  const std::string bytes = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header;
-  expect_error<DataError>([&] { read_npy(dir.write("a.npy", bytes)); }, {"more than the file holds"});
-}
-
-// A ZIP archive of one entry, packed.
-std::string packed_zip(const std::string& content, uint32_t claimed) {
-  std::string packed(content.size() + 1000, '\0');
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, -MAX_WBITS, 9, Z_DEFAULT_STRATEGY);
-  stream.next_in = reinterpret_cast<unsigned char*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<unsigned char*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  const auto field = [](uint64_t value, size_t bytes) {
-    return std::string(reinterpret_cast<const char*>(&value), bytes);
-  };
-  const auto crc = crc32(0, reinterpret_cast<const unsigned char*>(content.data()), static_cast<uInt>(content.size()));
-  const std::string common = field(0, 2) + field(8, 2) + field(0, 4) + field(crc, 4) + field(packed.size(), 4) +
-                             field(claimed, 4) + field(3, 2) + field(0, 2);
-  const std::string local = "PK\3\4" + field(20, 2) + common + "a/x" + packed;
-  const std::string directory = "PK\1\2" + field(20, 2) + field(20, 2) + common + std::string(14, '\0') + "a/x";
-  return local + directory + "PK\5\6" + field(0, 4) + field(1, 2) + field(1, 2) + field(directory.size(), 4) +
-         field(local.size(), 4) + field(0, 2);
+// An archive of one entry, packed, and what its directory claims that to unpack to.
+std::string packed_zip(const TempDir& folder, const std::string& content, uint32_t claimed) {
+  write_pt_archive(folder / "a.zip", {{"x", content}}, /*packed=*/true);
+  std::string bytes = read_bytes(folder / "a.zip");
+  std::memcpy(bytes.data() + bytes.find("PK\1\2") + 24, &claimed, sizeof claimed);
+  return bytes;
 }
 
 TEST(ZipArchive, VerifiesWhatLibTorchIsGoingToLoad) {
@@ -311,15 +280,15 @@ TEST(ZipArchive, VerifiesWhatLibTorchIsGoingToLoad) {
     return malformed([&] { zip_archive::verify_archive(path); });
   };
   const std::string content(1'000'000, 'x');
-  EXPECT_EQ(verify(packed_zip(content, 1'000'000)), "");
+  EXPECT_EQ(verify(packed_zip(folder, content, 1'000'000)), "");
   for (const char* name : {"script.pt", "compressed.pt"}) EXPECT_EQ(verify(read_bytes(python_file(name))), "") << name;
-  expect_contains(verify(packed_zip(content, 999'999)), {"'a/x' unpacks to more than the 999999 bytes"});
-  expect_contains(verify(packed_zip(content, 1'000'001)), {"'a/x' changed"});
-  std::string flipped = packed_zip(std::string(200, 'y') + "z", 201);
-  flipped[36] = static_cast<char>(flipped[36] ^ 1);
+  expect_contains(verify(packed_zip(folder, content, 999'999)), {"'a/x' unpacks to more than the 999999 bytes"});
+  expect_contains(verify(packed_zip(folder, content, 1'000'001)), {"'a/x' changed"});
+  std::string flipped = packed_zip(folder, std::string(200, 'y') + "z", 201);
+  flipped[64] = static_cast<char>(flipped[64] ^ 1);  // where the entry's bytes begin
   EXPECT_NE(verify(flipped), "");
   const ScopedVariable floor(kFileMemory, "1KiB");
-  expect_contains(verify(packed_zip(content, 1'000'000)), {"its ZIP archive unfolds to more", kFileMemory});
+  expect_contains(verify(packed_zip(folder, content, 1'000'000)), {"its ZIP archive unfolds to more", kFileMemory});
 }
 
 }  // namespace

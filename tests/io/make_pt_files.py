@@ -123,6 +123,8 @@ def main():
     repacked(folder / "protocol4.pt", folder / "big_endian.pt", zipfile.ZIP_STORED, {"byteorder": b"big"})
     with zipfile.ZipFile(folder / "no_pickle.pt", "w") as archive:
         archive.writestr(zipfile.ZipInfo("photos/readme.txt"), "hello")
+    zipfile.ZIP64_LIMIT = 1  # numbers stand where those beyond 4 GB do
+    repacked(folder / "protocol4.pt", folder / "zip64.pt")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ TEST(Npy, RefusesWhatIsNoWholePlainArray) {
   refused(npy_bytes(npy_entries(">f4", "2,"), std::string(8, 'x')), "dtype '>f4'");
   refused(npy_bytes(npy_entries("|O", "2,"), std::string(8, 'x')), "dtype '|O'");
   refused(npy_bytes(npy_entries("<f4", "99999999999, 99999999999"), std::string(8, 'x')), "more than the file holds");
+  refused(npy_bytes(npy_entries("<f4", "0, 4611686018427387904, 4611686018427387904"), ""), "more than the file holds");
   refused(npy_bytes("'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)", "1234"), "plain array");
   refused(npy_bytes(std::string(60'000, ' '), ""), "plain array");
   std::string dims;

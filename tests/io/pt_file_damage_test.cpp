@@ -14,35 +14,30 @@
 namespace duet {
 namespace {
 
-// The opcodes for a text, and for keeping and recalling the value on top.
-std::string text(const std::string& value) {
-  std::string code = "X";
-  for (int i = 0; i < 4; ++i) code.push_back(static_cast<char>(value.size() >> (8 * i)));
-  return code + value;
-}
+// The opcodes for keeping and recalling the value on top.
 std::string keep(char index) { return {'q', index}; }
 std::string recall(char index) { return {'h', index}; }
 
 // Pickles that would take memory or time out of proportion.
 TEST(Pickle, StaysInProportionToItsSize) {
   const std::string start = "\x80\x02";
-  const std::string nested = start + "}" + text("a") + std::string(100'000, ']') + std::string(99'999, 'a') + "s.";
+  const std::string nested = start + "}" + pickled("a") + std::string(100'000, ']') + std::string(99'999, 'a') + "s.";
   // Ten times ten times ten ... values from a few lists of lists.
-  std::string laughs = start + "}" + text("0") + "]" + keep(0) + "s";
+  std::string laughs = start + "}" + pickled("0") + "]" + keep(0) + "s";
   for (char i = 1; i < 12; ++i) {
-    laughs += text(std::to_string(i)) + "](";
+    laughs += pickled(std::to_string(i)) + "](";
     for (int j = 0; j < 10; ++j) laughs += recall(static_cast<char>(i - 1));
     laughs += "e" + keep(i) + "s";
   }
   laughs += ".";
-  const std::string loop = start + "}" + keep(0) + text("a") + recall(0) + "s.";
+  const std::string loop = start + "}" + keep(0) + pickled("a") + recall(0) + "s.";
   // One long text, made bytes of again and again.
-  std::string copies = start + "c_codecs\nencode\n" + keep(0) + text(std::string(65536, 'x')) + "\x85" + keep(1);
+  std::string copies = start + "c_codecs\nencode\n" + keep(0) + pickled(std::string(65536, 'x')) + "\x85" + keep(1);
   for (int i = 0; i < 100'000; ++i) copies += recall(0) + recall(1) + "R";
 
   const TempDir folder;
   const auto read = [&](const std::string& program) {
-    zip_archive::write(folder / "a.pt", {{"a/data.pkl", program.data(), program.size()}});
+    write_pt_archive(folder / "a.pt", {{"data.pkl", program}});
     read_pt(folder / "a.pt");
   };
   expect_error<DataError>([&] { read(nested); }, {"nested too deeply"});
@@ -89,7 +84,8 @@ class Damage {
 
 std::vector<std::string> healthy_files(const TempDir& folder) {
   write_pt(folder / "ours.pt", writable_state());
-  return {folder / "ours.pt", python_file("state_dict.pt"), python_file("mmengine.pth"), python_file("protocol4.pt")};
+  return {folder / "ours.pt", python_file("state_dict.pt"), python_file("mmengine.pth"), python_file("protocol4.pt"),
+          python_file("zip64.pt")};
 }
 
 TEST(PtFile, DamagedFilesAreRefusedOrGiveTheRightTensors) {
@@ -118,19 +114,16 @@ class PickleExchange {
  public:
   PickleExchange(const TempDir& folder, const std::string& file) {
     const zip_archive::Reader archive(file);
-    std::vector<std::string> contents;
+    std::vector<std::pair<std::string, std::string>> contents;
     for (const auto& entry : archive.entries()) {
-      contents.emplace_back(entry.bytes, '\0');
-      archive.read(entry, contents.back().data());
+      const std::string name = entry.name.substr(entry.name.find('/') + 1);
+      std::string& bytes = contents.emplace_back(name, std::string(entry.bytes, '\0')).second;
+      archive.read(entry, bytes.data());
     }
-    healthy_ = contents[0];
-    contents[0].resize(healthy_.size() + 256);  // room to grow; nobody reads beyond the pickle's end
-    padded_ = contents[0];
-    std::vector<zip_archive::Part> parts;
-    for (size_t i = 0; i < contents.size(); ++i) {
-      parts.push_back({archive.entries()[i].name, contents[i].data(), contents[i].size()});
-    }
-    zip_archive::write(folder / "exchange.pt", parts);
+    healthy_ = contents[0].second;
+    padded_ = healthy_ + std::string(256, '\0');  // room to grow; nobody reads beyond the pickle's end
+    contents[0].second = padded_;
+    write_pt_archive(folder / "exchange.pt", contents);
     bytes_ = read_bytes(folder / "exchange.pt");
   }
 

@@ -94,6 +94,10 @@ TEST(PtFile, ReadsATrainingCheckpointOfMmengine) {
             (std::vector<std::string>{"meta.huge", "meta.best", "message_hub.log_scalars.train/loss"}));
 }
 
+TEST(PtFile, ReadsArchivesWithNumbersOf64Bits) {
+  expect_same_state(read_pt(python_file("protocol4.pt")).state, read_pt(python_file("zip64.pt")).state);
+}
+
 TEST(PtFile, RefusesWhatIsNoDictionaryOfTensorsAndSaysWhatToDo) {
   const std::pair<const char*, std::vector<std::string>> cases[] = {
       {"legacy.pt", {"before PyTorch 1.6", "save it again with torch.save"}},
@@ -170,18 +174,17 @@ TEST(PtFile, NoticesEveryByteOfATensorThatChanged) {
 
 TEST(ZipArchive, GivesBackItsEntries) {
   const TempDir folder;
-  const std::string first(100, 'x'), second(5, 'y');
-  const std::vector<zip_archive::Part> parts = {
-      {"a/1", first.data(), 100}, {"a/2", second.data(), 5}, {"a/3", nullptr, 0}};
-  zip_archive::write(folder / "a.zip", parts);
+  write_pt_archive(folder / "a.zip", {{"1", std::string(100, 'x')}, {"2", "yyyyy"}, {"3", ""}});
   const zip_archive::Reader archive(folder / "a.zip");
-  ASSERT_EQ(archive.entries().size(), 3u);
-  std::string back(100, ' ');
-  archive.read(*archive.find("a/1"), back.data());
-  EXPECT_EQ(back, first);
-  back.resize(5);
-  archive.read(*archive.find("a/2"), back.data());
-  EXPECT_EQ(back, second);
+  const auto entry = [&](const std::string& name) {
+    std::string bytes(archive.find(name)->bytes, ' ');
+    archive.read(*archive.find(name), bytes.data());
+    return bytes;
+  };
+  EXPECT_EQ(archive.entries().front().name, "a/1");
+  EXPECT_EQ(entry("a/1"), std::string(100, 'x'));
+  EXPECT_EQ(entry("a/2"), "yyyyy");
+  EXPECT_EQ(entry("a/3"), "");
 }
 
 }  // namespace

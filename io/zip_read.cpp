@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 #include <zlib.h>
@@ -9,20 +11,22 @@ namespace duet::zip_archive {
 
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 18;
+constexpr size_t kBlock = size_t{1} << 18;  // hashed while it is in the cache
 constexpr uint64_t kArchiveTimes = 16;
 constexpr uint16_t kStored = 0, kDeflated = 8;
 
-// The bytes of an entry as they come out, of which size and CRC are kept.
+// The bytes of an entry as they come out; their size and CRC are kept.
 class Unpacked {
  public:
-  explicit Unpacked(const Entry& entry) : entry_(entry) {}
+  using Take = std::function<void(const unsigned char* data, size_t bytes)>;
+  Unpacked(const Entry& entry, const Take& take) : entry_(entry), take_(take) {}
 
   void add(const unsigned char* data, size_t bytes) {
     size_ += bytes;
     expect_file(size_ <= entry_.unpacked, "entry '", entry_.name, "' unpacks to more than the ", entry_.unpacked,
                 " bytes that the ZIP directory says");
     crc_ = ::crc32_z(crc_, data, bytes);
+    take_(data, bytes);
   }
   void finish() const {
     expect_file(size_ == entry_.unpacked && crc_ == entry_.crc, "entry '", entry_.name,
@@ -31,6 +35,7 @@ class Unpacked {
 
  private:
   const Entry& entry_;
+  const Take& take_;
   uint64_t size_ = 0;
   uLong crc_ = ::crc32(0, nullptr, 0);
 };
@@ -64,26 +69,28 @@ class Inflater {
 
 }  // namespace
 
-void Reader::verify(const Entry& entry) const {
+void Reader::read_blocks(const Entry& entry,
+                         const std::function<void(const unsigned char* data, size_t bytes)>& take) const {
   constexpr uint16_t kLocked = 1;
   expect_file((entry.method == kStored || entry.method == kDeflated) && (entry.flags & kLocked) == 0, "entry '",
               entry.name, "' is encrypted or packed in a way that duet does not know");
   uint64_t from = begin_of(entry);
-  std::vector<unsigned char> block(kBlock);
-  Unpacked out(entry);
-  Inflater inflater;
+  std::vector<unsigned char> block(std::min<uint64_t>(kBlock, entry.bytes));
+  Unpacked out(entry, take);
+  std::optional<Inflater> inflater;
+  if (entry.method == kDeflated) inflater.emplace();
   for (uint64_t left = entry.bytes; left > 0;) {
     const size_t bytes = static_cast<size_t>(std::min<uint64_t>(block.size(), left));
     file_.read(from, block.data(), bytes);
     from += bytes;
     left -= bytes;
-    if (entry.method == kStored) {
-      out.add(block.data(), bytes);
+    if (inflater) {
+      inflater->add(block, bytes, entry, out);
     } else {
-      inflater.add(block, bytes, entry, out);
+      out.add(block.data(), bytes);
     }
   }
-  expect_file(entry.method == kStored || inflater.ended(), "entry '", entry.name, "' ends too early");
+  expect_file(!inflater || inflater->ended(), "entry '", entry.name, "' ends too early");
   out.finish();
 }
 
