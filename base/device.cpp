@@ -1,8 +1,8 @@
 #include "base/device.h"
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -144,40 +144,15 @@ c10::DeviceAllocator* allocator_of(at::Device device) {
 
 at::DeviceIndex index_of(at::Device device) { return device.has_index() ? device.index() : at::DeviceIndex{0}; }
 
-// What /proc says; 0 if the system does not tell. Takes the kernel a while.
-int64_t peak_of_status() {
+// What getrusage() counts includes what the program used that started this one by exec().
+int64_t resident_peak() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) != 0) continue;
-    int64_t kilobytes = 0;
-    std::istringstream(line.substr(6)) >> kilobytes;
-    return kilobytes * 1024;
+    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
   }
-  return 0;
-}
-
-int64_t peak_of_usage() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
-}
-
-// What the program that started this one by exec() left behind in the count of getrusage(); 0: nothing.
-int64_t inherited_peak() {
-  static const int64_t kInherited = [] {
-    const int64_t usage = peak_of_usage();
-    const int64_t own = peak_of_status();
-    return own > 0 && usage > own ? usage : 0;
-  }();
-  return kInherited;
-}
-
-int64_t resident_peak() {
-  const int64_t inherited = inherited_peak();
-  const int64_t usage = peak_of_usage();
-  if (usage > inherited) return usage;
-  const int64_t own = peak_of_status();
-  return own > 0 ? own : usage;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <c10/util/StringUtil.h>
+#include "base/detail/different_lines.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "data/detail/encoding_json.h"
@@ -26,38 +26,7 @@ Texts texts_of(const Json& list) {
   return texts;
 }
 
-// The first that differs, as there may be hundreds: "category 1 of column 'c' is 'w', expected 'v'".
-std::string list_difference(const std::string& what, const std::string& of, const Texts& found, const Texts& expected) {
-  for (std::size_t i = 0; i < std::max(found.size(), expected.size()); ++i) {
-    const auto item = [i](const Texts& list) { return i < list.size() ? "'" + list[i] + "'" : "missing"; };
-    if (item(found) != item(expected)) {
-      return c10::str(what, " ", i, of, " is ", one_line(item(found)), ", expected ", one_line(item(expected)));
-    }
-  }
-  return "";
-}
-
-std::string number_difference(const std::string& what, OptionValue found, OptionValue expected) {
-  return found == expected ? "" : what + " is " + text_of(found) + ", expected " + text_of(expected);
-}
-
-std::string first_of(std::initializer_list<std::string> texts) {
-  const auto found = std::find_if(texts.begin(), texts.end(), [](const auto& text) { return !text.empty(); });
-  return found == texts.end() ? "" : *found;
-}
-
 }  // namespace
-
-std::string CsvDataset::Column::difference_from(const Column& expected) const {
-  const std::string of = " of column '" + one_line(name) + "'";
-  if (categories.empty() != expected.categories.empty()) {
-    const auto kind = [](const Column& column) { return column.categories.empty() ? "numbers" : "categories"; };
-    return c10::str("column '", one_line(name), "' holds ", kind(*this), ", expected ", kind(expected));
-  }
-  return first_of({list_difference("category", of, categories, expected.categories),
-                   number_difference("the mean" + of, mean, expected.mean),
-                   number_difference("the deviation" + of, deviation, expected.deviation)});
-}
 
 Texts CsvDataset::Encoding::names() const {
   Texts names;
@@ -65,18 +34,26 @@ Texts CsvDataset::Encoding::names() const {
   return names;
 }
 
-std::string CsvDataset::Encoding::difference_from(const Encoding& expected) const {
-  const std::string columns = first_of({list_difference("feature", "", names(), expected.names()),
-                                        list_difference("target", "", targets, expected.targets)});
-  if (!columns.empty()) return columns;
-  for (std::size_t i = 0; i < features.size(); ++i) {
-    const std::string column = features[i].difference_from(expected.features[i]);
-    if (!column.empty()) return column;
+std::string CsvDataset::Encoding::lines() const {
+  std::string lines;
+  const auto add = [&](const std::string& what, const std::string& value) { lines += what + " is " + value + "\n"; };
+  const auto add_each = [&](const char* what, const std::string& of, const Texts& texts) {
+    for (std::size_t i = 0; i < texts.size(); ++i) add(c10::str(what, " ", i, of), "'" + one_line(texts[i]) + "'");
+  };
+  add_each("feature", "", names());
+  add_each("target", "", targets);
+  for (const Column& column : features) {
+    const std::string of = " of column '" + one_line(column.name) + "'";
+    add_each("category", of, column.categories);
+    if (!column.categories.empty()) continue;
+    add("the mean" + of, text_of(column.mean));
+    add("the deviation" + of, text_of(column.deviation));
   }
   const std::string of = " of target " + join(targets);
-  return first_of({list_difference("class", of, classes, expected.classes),
-                   number_difference("whether there are classes" + of, is_class, expected.is_class),
-                   number_difference("the number of classes" + of, class_count, expected.class_count)});
+  add_each("class", of, classes);
+  add("whether there are classes" + of, text_of(is_class));
+  add("the number of classes" + of, text_of(class_count));
+  return lines;
 }
 
 std::string CsvDataset::Encoding::text() const {
@@ -136,8 +113,9 @@ void CsvDataset::check_fits(const Dataset& training) const {
 }
 
 void CsvDataset::require_encoding(const Encoding& expected, const std::string& whose) const {
-  if (encoding_ == expected) return;
-  throw ConfigError("[Csv] " + options_.path + ": " + encoding_.difference_from(expected) + ", as " + whose);
+  const auto [here, there] = first_different_lines(encoding_.lines(), expected.lines());
+  if (here != there)
+    throw ConfigError("[Csv] " + options_.path + ": " + here + ", expected: " + there + ", as " + whose);
 }
 
 }  // namespace duet

@@ -8,7 +8,7 @@
 #include "base/detail/machine_load.h"
 #include "base/error.h"
 #include "data/detail/batch_workers.h"
-#include "data/detail/sampler_draws.h"
+#include "data/detail/samples.h"
 
 namespace duet {
 

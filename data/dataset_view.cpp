@@ -4,8 +4,7 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "data/detail/sample_random.h"
-#include "data/detail/stacked.h"
+#include "data/detail/samples.h"
 
 namespace duet {
 

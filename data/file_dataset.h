@@ -124,8 +124,6 @@ class CsvDataset : public Dataset {
     std::string name;
     std::vector<std::string> categories{};  // sorted; empty: numbers
     double mean = 0, deviation = 1;
-    bool operator==(const Column&) const = default;
-    std::string difference_from(const Column& expected) const;
   };
   struct Encoding {
     std::vector<Column> features{};
@@ -133,11 +131,10 @@ class CsvDataset : public Dataset {
     std::vector<std::string> classes{};  // sorted
     bool is_class = false;
     int64_t class_count = 0;
-    bool operator==(const Encoding&) const = default;
-    std::vector<std::string> names() const;                       // of the features
-    std::string difference_from(const Encoding& expected) const;  // the first; empty: none
-    std::string text() const;                                     // for a checkpoint
-    static std::optional<Encoding> of(const std::string& text);   // nothing: it is of no table
+    std::vector<std::string> names() const;                      // of the features
+    std::string lines() const;                                   // one for each thing that two of them may differ in
+    std::string text() const;                                    // for a checkpoint
+    static std::optional<Encoding> of(const std::string& text);  // nothing: it is of no table
   };
   class Fit;
   void adopt(const Encoding& training);

@@ -49,18 +49,9 @@ std::vector<int64_t> spread_over_classes(const std::vector<int64_t>& labels, int
 }
 
 bool has_all_targets(const CsvTable& manifest) {
-  const auto& columns = manifest.columns;
-  const auto target = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), "target") - columns.begin());
-  return target < columns.size() &&
-         std::none_of(
-             manifest.rows.begin(), manifest.rows.end(), [target](const auto& row) { return row[target].empty(); });
-}
-
-std::size_t manifest_column(const CsvTable& manifest, const std::string& name) {
-  const auto found = std::find(manifest.columns.begin(), manifest.columns.end(), name);
-  if (found != manifest.columns.end()) return static_cast<std::size_t>(found - manifest.columns.begin());
-  throw DataError("[ImageFolder] " + manifest.path + ": found no column '" + name + "' but " + join(manifest.columns) +
-                  ", expected image and target in the first line; name the columns so");
+  const auto target = manifest.places.find("target");
+  const auto is_empty = [&](const auto& row) { return row[target->second].empty(); };
+  return target != manifest.places.end() && std::ranges::none_of(manifest.rows, is_empty);
 }
 
 // Whether the targets of a manifest are pictures, all or none.
@@ -181,9 +172,15 @@ ImageFolder::ImageFolder(ImageFolderOptions options, const DatasetUse& use)
 
 void ImageFolder::list_samples(bool predicts) {
   if (!options_.manifest.empty()) return list_manifest(predicts);
-  if (!options_.masks.empty()) return list_masks();
-  if (predicts && !has_class_folders()) return list_unlabelled();
-  list_class_folders();
+  if (!options_.masks.empty()) {
+    list_masks();
+  } else if (predicts && !has_class_folders()) {
+    list_unlabelled();
+  } else {
+    list_class_folders();
+  }
+  require<DataError>(!samples_.empty(),
+                     "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg below it; correct the path");
 }
 
 void ImageFolder::check_masks() const {
@@ -229,8 +226,6 @@ void ImageFolder::list_unlabelled() {
   PictureList pictures;
   for (const std::string& name : pictures.below(options_.root)) samples_.push_back({options_.root + "/" + name, "", 0});
   pictures.warn();
-  require<DataError>(!samples_.empty(),
-                     "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg in it; correct the path");
 }
 
 void ImageFolder::list_class_folders() {
@@ -254,8 +249,6 @@ void ImageFolder::list_class_folders() {
     for (const std::string& name : pictures) samples_.push_back({path + "/" + name, "", label});
   }
   list.warn();
-  require<DataError>(!samples_.empty(), "[ImageFolder] '" + options_.root +
-                                            "': found no .png, .jpg or .jpeg below its folders; correct the path");
 }
 
 void ImageFolder::list_masks() {
@@ -272,15 +265,13 @@ void ImageFolder::list_masks() {
     samples_.push_back({options_.root + "/" + name, options_.masks + "/" + mask->second, 0});
   }
   list.warn();
-  require<DataError>(!samples_.empty(),
-                     "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg in it; correct the path");
 }
 
 void ImageFolder::list_manifest(bool predicts) {
   const CsvTable table = read_csv(options_.manifest);
   has_targets_ = !predicts || has_all_targets(table);
-  const std::size_t image = manifest_column(table, "image");
-  const std::size_t target = has_targets_ ? manifest_column(table, "target") : image;
+  const std::size_t image = table.column("image");
+  const std::size_t target = has_targets_ ? table.column("target") : image;
   const bool numbers = has_targets_ && has_numbers(), masks = has_targets_ && !numbers && names_masks(table, target);
   if (classes_.empty() && has_targets_ && !numbers && !masks) {
     ClassNames names;

@@ -8,8 +8,7 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "data/detail/sample_random.h"
-#include "data/detail/sampler_draws.h"
+#include "data/detail/samples.h"
 
 namespace duet {
 

@@ -1,8 +1,6 @@
 #include "data/transform.h"
 #include <utility>
-#include "data/detail/sample_random.h"
-#include "data/detail/stacked.h"
-#include "data/detail/transformed.h"
+#include "data/detail/samples.h"
 
 namespace duet {
 

@@ -26,29 +26,26 @@ std::vector<int64_t> both(const std::vector<int64_t>& size) {
   return size.size() == 1 ? std::vector<int64_t>{size[0], size[0]} : size;
 }
 
-// A transform of one sample by a function.
-class SampleTransform : public Transform {
+// By a function of a sample, or of the whole batch.
+using Function = std::function<void(Batch& batch, SampleRandom& random)>;
+
+class FunctionTransform : public Transform {
  public:
-  using Function = std::function<void(Batch& sample, SampleRandom& random)>;
-  explicit SampleTransform(Function function) : function_(std::move(function)) {}
-  void apply(Batch& sample, SampleRandom& random) const override { function_(sample, random); }
+  explicit FunctionTransform(Function of_sample, Function of_batch = {})
+      : of_sample_(std::move(of_sample)), of_batch_(std::move(of_batch)) {}
+  void apply(Batch& sample, SampleRandom& random) const override {
+    if (of_sample_) of_sample_(sample, random);
+  }
+  void apply_to_batch(Batch& batch, SampleRandom& random) const override {
+    if (of_batch_) of_batch_(batch, random);
+  }
 
  private:
-  Function function_;
+  Function of_sample_, of_batch_;
 };
 
-class BatchTransform : public Transform {
- public:
-  using Function = std::function<void(Batch& batch, SampleRandom& random)>;
-  explicit BatchTransform(Function function) : function_(std::move(function)) {}
-  void apply_to_batch(Batch& batch, SampleRandom& random) const override { function_(batch, random); }
-
- private:
-  Function function_;
-};
-
-std::unique_ptr<const Transform> of_sample(SampleTransform::Function function) {
-  return std::make_unique<SampleTransform>(std::move(function));
+std::unique_ptr<const Transform> of_sample(Function function) {
+  return std::make_unique<FunctionTransform>(std::move(function));
 }
 
 class Normalize : public Transform {
@@ -324,7 +321,7 @@ std::unique_ptr<const Transform> make_cutout(const CutoutOptions& options) {
 
 std::unique_ptr<const Transform> make_mixup(const MixupOptions& options) {
   check_options(options);
-  return std::make_unique<BatchTransform>([o = options](Batch& batch, SampleRandom& random) {
+  return std::make_unique<FunctionTransform>(nullptr, [o = options](Batch& batch, SampleRandom& random) {
     const double share = drawn_beta(o.alpha, random);
     batch.set("target", one_hot_targets(batch, o.num_classes, "Mixup"));
     for (const auto& [name, tensor] : NamedTensors(batch.items())) {

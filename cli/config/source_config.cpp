@@ -3,8 +3,7 @@
 #include "base/error.h"
 #include "cli/config/dataset_config.h"
 #include "cli/registry.h"
-#include "data/detail/sample_random.h"
-#include "data/detail/transformed.h"
+#include "data/detail/samples.h"
 
 namespace duet {
 

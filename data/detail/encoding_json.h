@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
 
@@ -11,8 +13,20 @@ namespace duet::encoding_json {
 using Json = nlohmann::ordered_json;
 
 // A text of the user's. JSON holds UTF-8 alone: other bytes are a list of their numbers.
-Json of_text(const std::string& text);
-std::string text_of(const Json& json);
+inline Json of_text(const std::string& text) {
+  Json json = text;
+  try {
+    json.dump();
+    return json;
+  } catch (const Json::type_error&) {
+    return std::vector<uint8_t>(text.begin(), text.end());
+  }
+}
+inline std::string text_of(const Json& json) {
+  if (json.is_string()) return json.get<std::string>();
+  const auto bytes = json.get<std::vector<uint8_t>>();
+  return {bytes.begin(), bytes.end()};
+}
 
 // What `read` makes of the encoding of a dataset of this type; nothing if it is of another one, or empty. Throws
 // CheckpointError if it meets something else than it expects.

@@ -1,7 +1,7 @@
-#include "data/detail/stacked.h"
 #include <ATen/ops/cat.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "data/detail/samples.h"
 
 namespace duet {
 

@@ -1,7 +1,6 @@
 #include "distributed/detail/c10d_communicator.h"
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -32,17 +31,7 @@ struct GroupIsOver {};
 
 constexpr std::chrono::milliseconds kLookUp{100};
 
-// What an all_gather or broadcast begins with: its kind, how many numbers it has, and the first of them. It has one
-// size for all of them: Gloo ends the process when ranks that are at different calls exchange blocks of different
-// sizes.
-constexpr std::size_t kHead = 9;
-constexpr double kNumbers = 1, kTexts = 2, kBroadcast = 3;
-
-std::string call_text(const std::vector<double>& head) {
-  if (head[0] == kTexts) return "all_gather of a text";
-  if (head[0] == kBroadcast) return c10::str("broadcast from rank ", head[3]);
-  return c10::str("all_gather of ", head[1], head[1] == 1 ? " number" : " numbers");
-}
+enum class CallKind : int64_t { kNumbers, kTexts, kBroadcast };
 
 // The connections of a group that is over. Their destructors would wait for calls that others never come to.
 void leave_behind(const c10::intrusive_ptr<c10d::Backend>& backend) {
@@ -171,87 +160,92 @@ at::Tensor C10dCommunicator::gather_bytes(const void* data, std::size_t size) {
   });
 }
 
-std::vector<std::vector<double>> C10dCommunicator::gather_rows(const std::vector<double>& numbers) {
-  const at::Tensor all = gather_bytes(numbers.data(), numbers.size() * sizeof(double));
-  const auto* values = static_cast<const double*>(all.const_data_ptr());
-  std::vector<std::vector<double>> rows;
-  for (int64_t rank = 0; rank < world_size(); ++rank, values += numbers.size()) {
-    rows.emplace_back(values, values + numbers.size());
+// What an all_gather or broadcast begins with. It has one size for all of them: Gloo ends the process when ranks that
+// are at different calls exchange blocks of different sizes.
+struct C10dCommunicator::CallHead {
+  CallKind kind;
+  int64_t root;         // of a broadcast
+  int64_t bytes = 0;    // that this rank gives ...
+  char first[56] = {};  // ... and the first of these
+
+  std::string text() const {
+    if (kind == CallKind::kTexts) return "all_gather of a text";
+    if (kind == CallKind::kBroadcast) return c10::str("broadcast from rank ", root);
+    const int64_t numbers = bytes / static_cast<int64_t>(sizeof(double));
+    return c10::str("all_gather of ", numbers, numbers == 1 ? " number" : " numbers");
   }
-  return rows;
+};
+
+// The heads of all ranks, which are at the same call.
+std::vector<C10dCommunicator::CallHead> C10dCommunicator::begin_call(CallHead own, const std::string& bytes) {
+  constexpr int64_t kMost = int64_t{1} << 31;  // what a rank announces is memory here, and no text of ours comes near
+  own.bytes = std::ssize(bytes);
+  std::copy_n(bytes.begin(), std::min(bytes.size(), sizeof own.first), own.first);
+  const at::Tensor all = gather_bytes(&own, sizeof own);
+  std::vector<CallHead> heads(static_cast<std::size_t>(world_size()), own);
+  std::memcpy(heads.data(), all.const_data_ptr(), all.nbytes());
+  for (std::size_t rank = 0; rank < heads.size(); ++rank) {
+    const std::string there = heads[rank].text(), first = heads[0].text();
+    if (there != first) {
+      throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there,
+                                 "' instead of '", first,
+                                 "', expected the same calls in the same order on all ranks; call barrier(), save() "
+                                 "and their like on every rank"));
+    }
+    if (heads[rank].bytes >= 0 && heads[rank].bytes <= kMost) continue;
+    throw PeerError(c10::str("[Communicator] rank ", rank, " announces a text of ", heads[rank].bytes,
+                             " bytes, expected 0 to ", kMost, "; start the same program on all ranks"));
+  }
+  return heads;
 }
 
-std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, const std::vector<double>& numbers) {
-  std::vector<double> head{kind, static_cast<double>(numbers.size())};
-  head.insert(head.end(), numbers.begin(),
-              numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), kHead - 2)));
-  head.resize(kHead);
-  std::vector<std::vector<double>> rows = gather_rows(head);
-  for (std::size_t rank = 1; rank < rows.size(); ++rank) {
-    const std::string there = call_text(rows[rank]), first = call_text(rows[0]);
-    if (there == first) continue;
-    throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there,
-                               "' instead of '", first,
-                               "', expected the same calls in the same order on all ranks; call barrier(), save() and "
-                               "their like on every rank"));
+std::vector<std::string> C10dCommunicator::gather_texts(CallHead own, const std::string& bytes) {
+  const std::vector<CallHead> heads = begin_call(own, bytes);
+  const auto longest = static_cast<std::size_t>(std::ranges::max(heads, {}, &CallHead::bytes).bytes);
+  at::Tensor all;
+  if (longest > sizeof own.first) {
+    std::string padded = bytes;
+    padded.resize(longest);
+    all = gather_bytes(padded.data(), longest);
   }
-  if (numbers.size() > kHead - 2) return gather_rows(numbers);
-  for (auto& row : rows) row = {row.begin() + 2, row.begin() + 2 + static_cast<std::ptrdiff_t>(numbers.size())};
-  return rows;
-}
-
-namespace {
-
-// The size of a text that a rank announces: what it says is memory here. No text of ours comes near.
-constexpr double kMaxText = double{1 << 30} * 2;
-
-std::size_t checked_size(double announced, std::size_t rank) {
-  if (announced >= 0 && announced <= kMaxText && announced == std::floor(announced)) {
-    return static_cast<std::size_t>(announced);
+  std::vector<std::string> texts;
+  for (const CallHead& head : heads) {
+    const auto* const begin =
+        all.defined() ? static_cast<const char*>(all.const_data_ptr()) + texts.size() * longest : head.first;
+    texts.emplace_back(begin, static_cast<std::size_t>(head.bytes));
   }
-  throw PeerError(c10::str("[Communicator] rank ", rank, " announces a text of ", announced,
-                           " bytes, expected a whole number from 0 to ", kMaxText,
-                           "; start the same program on all ranks"));
+  return texts;
 }
-
-}  // namespace
 
 std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<double>& numbers) {
-  return gather_call(kNumbers, numbers);
+  const std::string bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
+  std::vector<std::vector<double>> rows;
+  for (const std::string& row : gather_texts({CallKind::kNumbers, 0}, bytes)) {
+    std::memcpy(rows.emplace_back(numbers.size()).data(), row.data(), row.size());
+  }
+  return rows;
 }
 
 std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
-  const auto rows = gather_call(kTexts, {static_cast<double>(bytes.size())});
-  std::vector<std::size_t> sizes;
-  for (const auto& row : rows) sizes.push_back(checked_size(row.front(), sizes.size()));
-  const std::size_t longest = *std::max_element(sizes.begin(), sizes.end());
-  std::vector<std::string> texts(sizes.size());
-  if (longest == 0) return texts;
-  std::string padded = bytes;
-  padded.resize(longest);
-  const at::Tensor all = gather_bytes(padded.data(), longest);
-  const auto* begin = static_cast<const char*>(all.const_data_ptr());
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) texts[rank].assign(begin + rank * longest, sizes[rank]);
-  return texts;
+  return gather_texts({CallKind::kTexts, 0}, bytes);
 }
 
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {
   require<ConfigError>(root >= 0 && root < world_size(), c10::str("[Communicator] broadcast from rank ", root,
                                                                   ", expected a rank from 0 to ", world_size() - 1));
-  const double own = rank() == root ? static_cast<double>(bytes.size()) : 0;
-  const auto sizes = gather_call(kBroadcast, {own, static_cast<double>(root)});
-  const auto from = static_cast<std::size_t>(root);
-  const auto size = static_cast<int64_t>(checked_size(sizes[from].front(), from));
-  if (size == 0) return {};
+  const auto heads = begin_call({CallKind::kBroadcast, root}, rank() == root ? bytes : std::string());
+  const CallHead& from = heads[static_cast<std::size_t>(root)];
+  const auto size = static_cast<std::size_t>(from.bytes);
+  if (size <= sizeof from.first) return {from.first, size};
   return guarded([&] {
-    const at::Tensor text = at::empty({size}, at::kByte);
+    const at::Tensor text = at::empty({from.bytes}, at::kByte);
     if (rank() == root) std::memcpy(text.mutable_data_ptr(), bytes.data(), bytes.size());
     c10d::BroadcastOptions options;
     options.rootRank = root;
     options.timeout = timeout();
     std::vector<at::Tensor> tensors{text};
     wait(host_->broadcast(tensors, options));
-    return std::string(static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(size));
+    return std::string(static_cast<const char*>(text.const_data_ptr()), size);
   });
 }
 

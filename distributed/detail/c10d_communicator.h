@@ -53,8 +53,9 @@ class C10dCommunicator : public Communicator {
   auto guarded(Call call) -> decltype(call());
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
   at::Tensor gather_bytes(const void* data, std::size_t size);
-  std::vector<std::vector<double>> gather_rows(const std::vector<double>& numbers);
-  std::vector<std::vector<double>> gather_call(double kind, const std::vector<double>& numbers);
+  struct CallHead;
+  std::vector<CallHead> begin_call(CallHead own, const std::string& bytes);
+  std::vector<std::string> gather_texts(CallHead own, const std::string& bytes);
   // Ends what this rank's device waits for, from any thread.
   struct DeviceEnd;
   void abandon();

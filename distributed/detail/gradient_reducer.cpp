@@ -257,21 +257,28 @@ void GradientReducer::fill_missing(bool has_batch) {
     entry.ready = true;
     --buckets_[entry.bucket].waiting;
   }
-  if (agreed_on_unused_ && !missing.empty() && !options_.find_unused_parameters) refuse_missing(missing);
+  if (agreed_on_unused_ && !missing.empty() && !options_.find_unused_parameters)
+    refuse_missing(missing, static_cast<std::size_t>(communicator_->rank()));
   start_full_buckets();
   if (!agreed_on_unused_) agree_on_unused(missing, has_batch);
 }
 
-// The other ranks may have one: to ask them in every step would cost a wait.
-void GradientReducer::refuse_missing(const std::vector<std::size_t>& missing) const {
+// "'a', 'b' and 3 more"
+std::string GradientReducer::names_of(const std::vector<std::size_t>& entries) const {
+  constexpr std::size_t kShown = 8;
   std::string names;
-  for (std::size_t k = 0; k < std::min<std::size_t>(missing.size(), 8); ++k)
-    names += (k == 0 ? "'" : ", '") + entries_[missing[k]].name + "'";
-  if (missing.size() > 8) names += c10::str(" and ", missing.size() - 8, " more");
-  throw ConfigError(c10::str("[Distributed] ", names, " got no gradient in this step on rank ", communicator_->rank(),
-                             ", expected one in every step as in the first; use it in every forward, freeze it with "
-                             "requires_grad_(false), or set ",
-                             "find_unused_parameters to count a missing gradient as zero"));
+  for (std::size_t i = 0; i < std::min(entries.size(), kShown); ++i) {
+    names += (i == 0 ? "'" : ", '") + entries_[entries[i]].name + "'";
+  }
+  return entries.size() > kShown ? c10::str(names, " and ", entries.size() - kShown, " more") : names;
+}
+
+// The other ranks may have one: to ask them in every step would cost a wait.
+void GradientReducer::refuse_missing(const std::vector<std::size_t>& missing, std::size_t rank) const {
+  throw ConfigError(c10::str("[Distributed] ", names_of(missing), " got no gradient in this step on rank ", rank,
+                             ", expected one in every step on all ranks or none; use it in every forward, freeze it "
+                             "with requires_grad_(false), or set find_unused_parameters to count a missing gradient as "
+                             "zero"));
 }
 
 // Once, at the first step: a parameter that no rank uses stays without a gradient, as in one process.
@@ -279,34 +286,25 @@ void GradientReducer::agree_on_unused(const std::vector<std::size_t>& missing, b
   std::string own(entries_.size(), has_batch ? '1' : '-');
   for (const std::size_t i : missing) own[i] = '0';
   const std::vector<std::string> all = communicator_->all_gather(own);
-  std::vector<std::size_t> partly;
-  std::string unused;
+  std::vector<std::size_t> partly, unused;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!entries_[i].view.defined()) continue;
-    const bool some = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '1'; });
-    const bool lacking = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '0'; });
+    const bool some = std::ranges::any_of(all, [i](const std::string& rank) { return rank[i] == '1'; });
+    const bool lacking = std::ranges::any_of(all, [i](const std::string& rank) { return rank[i] == '0'; });
     if (some && lacking) partly.push_back(i);
     entries_[i].unused = !some && !options_.find_unused_parameters;
-    if (!some) unused += (unused.empty() ? "'" : ", '") + entries_[i].name + "'";
+    if (!some) unused.push_back(i);
   }
   agreed_on_unused_ = true;
-  if (!partly.empty() && !options_.find_unused_parameters) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      std::vector<std::size_t> here;
-      std::copy_if(partly.begin(), partly.end(), std::back_inserter(here),
-                   [&](std::size_t i) { return all[rank][i] == '0'; });
-      if (here.empty()) continue;
-      throw ConfigError(c10::str("[Distributed] '", entries_[here.front()].name, "' and ", here.size() - 1,
-                                 " more parameters got no gradient on rank ", rank,
-                                 " but on another, expected one on all or none; use them in every forward, freeze them "
-                                 "with requires_grad_(false), or set ",
-                                 "find_unused_parameters to count a missing gradient as zero"));
-    }
+  for (std::size_t rank = 0; rank < all.size() && !options_.find_unused_parameters; ++rank) {
+    std::vector<std::size_t> here;
+    std::ranges::copy_if(partly, std::back_inserter(here), [&](std::size_t i) { return all[rank][i] == '0'; });
+    if (!here.empty()) refuse_missing(here, rank);
   }
   if (!unused.empty() && communicator_->is_main()) {
     const char* const fate = options_.find_unused_parameters ? "it counts as zero" : "they stay as they are";
     log_warning(c10::str("[Distributed] no rank gives these parameters a gradient in the first step, ", fate, ": ",
-                         unused, "; freeze those that never train with requires_grad_(false) to save their ",
+                         names_of(unused), "; freeze those that never train with requires_grad_(false) to save their ",
                          "communication"));
   }
 }

@@ -59,7 +59,8 @@ class GradientReducer {
   void start_full_buckets();
   void fill_missing(bool has_batch);
   void agree_on_unused(const std::vector<std::size_t>& missing, bool has_batch);
-  [[noreturn]] void refuse_missing(const std::vector<std::size_t>& missing) const;
+  std::string names_of(const std::vector<std::size_t>& entries) const;
+  [[noreturn]] void refuse_missing(const std::vector<std::size_t>& missing, std::size_t rank) const;
 
   std::shared_ptr<Communicator> communicator_;
   DistributedOptions options_;

@@ -174,15 +174,11 @@ void read_elastic(const Variables& variable, Launch& launch) {
 void check(const Launch& launch) {
   const int64_t rank = launch.rank, size = launch.world_size;
   const int64_t local_rank = launch.local_rank, local_size = launch.local_world_size;
-  require<ConfigError>(rank < size, c10::str("[Launch] found rank ", rank, " of ", size, " processes (", launch.from,
-                                             "), expected a rank below that; correct the rank or the world size"));
-  require<ConfigError>(local_rank <= rank,
-                       c10::str("[Launch] found local rank ", local_rank, " and rank ", rank, " (", launch.from,
-                                "), expected a local rank that is not above the rank; correct one of them"));
-  require<ConfigError>(
-      local_size <= 1 || local_rank < local_size,
-      c10::str("[Launch] found local rank ", local_rank, " of ", local_size, " processes on this machine (",
-               launch.from, "), expected a local rank below that; correct one of them"));
+  require<ConfigError>(rank < size && local_rank <= rank && (local_size <= 1 || local_rank < local_size),
+                       c10::str("[Launch] found rank ", rank, " of ", size, " and local rank ", local_rank, " of ",
+                                local_size, " on this machine (", launch.from,
+                                "), expected each below its number, and the local rank not above the rank; correct "
+                                "them"));
   require<ConfigError>(
       launch.master_port >= 1 && launch.master_port <= 65535,
       c10::str("[Launch] found --master-port ", launch.master_port, ", expected a port from 1 to 65535; correct it"));

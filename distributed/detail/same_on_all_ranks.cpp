@@ -1,25 +1,14 @@
 #include "distributed/detail/same_on_all_ranks.h"
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/different_lines.h"
 #include "base/error.h"
 #include "distributed/detail/packed_state.h"
 
 namespace duet {
-
-std::pair<std::string, std::string> first_different_lines(const std::string& a, const std::string& b) {
-  std::istringstream one(a), other(b);
-  std::string x, y;
-  while (true) {
-    const bool more = static_cast<bool>(std::getline(one, x)), too = static_cast<bool>(std::getline(other, y));
-    if (!more) x = "nothing";
-    if (!too) y = "nothing";
-    if (x != y || (!more && !too)) return {x, y};
-  }
-}
 
 std::optional<RankDifference> first_difference(const std::vector<std::string>& all) {
   for (std::size_t rank = 1; rank < all.size(); ++rank) {

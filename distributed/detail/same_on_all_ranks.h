@@ -3,17 +3,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 #include "base/state_dict.h"
 #include "distributed/communicator.h"
 
 namespace duet {
 
-// The lines in which two texts differ first; "nothing" where one of them has ended.
-std::pair<std::string, std::string> first_different_lines(const std::string& a, const std::string& b);
-
-// What the first rank that differs from rank 0 has, and what rank 0 has in its place; see first_different_lines().
+// What the first rank that differs from rank 0 has, and what rank 0 has in its place: the lines in which their texts
+// differ first, "nothing" where one of them has ended.
 struct RankDifference {
   std::size_t rank = 0;
   std::string there, on_first;

@@ -93,7 +93,7 @@ TEST_F(Refusals, OfLaunches) {
   const std::vector<std::pair<Variables, const char*>> cases = {
       {{{"RANK", "0"}}, "found RANK without WORLD_SIZE"},
       {{{"WORLD_SIZE", "2"}}, "found WORLD_SIZE without RANK"},
-      {{{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "found rank 2 of 2 processes"},
+      {{{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "found rank 2 of 2"},
       {{{"RANK", "x"}, {"WORLD_SIZE", "2"}}, "found RANK 'x'"},
       {{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}, "no MASTER_ADDR"}};
   for (const auto& [variables, part] : cases) {

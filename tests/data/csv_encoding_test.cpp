@@ -56,11 +56,12 @@ TEST_F(CsvEncoding, NamesTheFirstDifference) {
   const auto differs = [&](const std::string& rows, const std::vector<std::string>& words) {
     expect_error<ConfigError>([&] { table(rows).check_fits(trained); }, words);
   };
-  differs("2,u,x\n2,v,z\n5,w,x\n", {"t.csv", "the mean of column 'a' is 3, expected 2.33", "fit_on", "load_from"});
-  differs("1,u,x\n2,v,z\n4,k,x\n", {"category 0 of column 'c' is 'k', expected 'u'"});
-  differs("1,u,x\n2,v,z\n4,v,x\n", {"category 2 of column 'c' is missing, expected 'w'"});
-  differs("1,7,x\n2,8,z\n4,9,x\n", {"column 'c' holds numbers, expected categories"});
-  differs("1,u,x\n2,v,z\n4,w,k\n", {"class 0 of target y is 'k', expected 'x'"});
+  differs("2,u,x\n2,v,z\n5,w,x\n",
+          {"t.csv", "the mean of column 'a' is 3, expected: the mean of column 'a' is 2.33", "fit_on", "load_from"});
+  differs("1,u,x\n2,v,z\n4,k,x\n", {"category 0 of column 'c' is 'k', expected: category 0 of column 'c' is 'u'"});
+  differs("1,u,x\n2,v,z\n4,v,x\n", {"expected: category 2 of column 'c' is 'w'"});
+  differs("1,7,x\n2,8,z\n4,9,x\n", {"the mean of column 'c' is 8, expected: category 0 of column 'c' is 'u'"});
+  differs("1,u,x\n2,v,z\n4,w,k\n", {"class 0 of target y is 'k', expected: class 0 of target y is 'x'"});
 }
 
 TEST_F(CsvEncoding, OfAnotherDatasetIsLeftAside) {

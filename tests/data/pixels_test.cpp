@@ -14,13 +14,17 @@
 namespace duet {
 namespace {
 
-// A picture of counted pixels, beside `mask`.
-Batch moved(std::unique_ptr<const Transform> transform, const at::Tensor& mask, uint64_t seed = 1) {
+// The first sample.
+Batch through_one(std::unique_ptr<const Transform> transform, const NamedTensors& tensors, uint64_t seed = 0) {
   Transforms list;
   list.push_back(std::move(transform));
+  return TransformedDataset(std::make_shared<TensorDataset>(tensors), std::move(list)).draw({0}, {{seed, 0}});
+}
+
+// A picture of counted pixels, beside `mask`.
+Batch moved(std::unique_ptr<const Transform> transform, const at::Tensor& mask, uint64_t seed = 1) {
   const at::Tensor pixels = at::arange(48, at::kFloat).view({1, 1, 6, 8}) / 48;
-  const auto data = std::make_shared<TensorDataset>(NamedTensors{{"image", pixels}, {"mask", mask}});
-  return TransformedDataset(data, std::move(list)).draw({0}, {{seed, 0}});
+  return through_one(std::move(transform), {{"image", pixels}, {"mask", mask}}, seed);
 }
 
 // What is done to a mask int64 is done to one of any dtype, which it keeps.
@@ -63,12 +67,6 @@ TEST_P(MaskOf, IsIgnoredOutside) {
     EXPECT_TRUE(((labels == outside) | (labels == 1)).all().item<bool>());
     EXPECT_TRUE((labels == outside).any().item<bool>() && (labels == 1).any().item<bool>());
   }
-}
-
-Batch through_one(std::unique_ptr<const Transform> transform, const NamedTensors& tensors) {
-  Transforms list;
-  list.push_back(std::move(transform));
-  return TransformedDataset(std::make_shared<TensorDataset>(tensors), std::move(list)).get({0});
 }
 
 TEST(Transforms, ChannelsFirstGivesPicturesTheirChannels) {

@@ -245,7 +245,7 @@ TEST(Launch, RefusesWhatIsNoNumberOrContradictsItself) {
   expect_refusal({"WORLD_SIZE", "'2x'"}, with(kTorchrun, {{"WORLD_SIZE", "2x"}}));
   expect_refusal({"MASTER_PORT", "'70000'", "65535"}, with(kTorchrun, {{"MASTER_PORT", "70000"}}));
   expect_refusal({"rank 8 of 8"}, with(kTorchrun, {{"RANK", "8"}}));
-  expect_refusal({"local rank 6 and rank 5"}, with(kTorchrun, {{"LOCAL_RANK", "6"}, {"LOCAL_WORLD_SIZE", "8"}}));
+  expect_refusal({"rank 5 of 8 and local rank 6"}, with(kTorchrun, {{"LOCAL_RANK", "6"}, {"LOCAL_WORLD_SIZE", "8"}}));
   expect_refusal({"local rank 4 of 4"}, with(kTorchrun, {{"LOCAL_RANK", "4"}}));
   expect_refusal({"MASTER_ADDR", "empty"}, with(kTorchrun, {{"MASTER_ADDR", ""}}));
   expect_refusal({"rank 2 of 2", "flags"}, {}, {.rank = 2, .world_size = 2});

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+#include "data/sampler.h"
+#include "data/transform.h"
+
+// How samples become a batch.
+
+namespace duet {
+
+// SplitMix64: neighbouring numbers give unrelated ones.
+inline uint64_t mixed_bits(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+// Of the `count` indices that sampler.next() has just given, where its pass() was `pass` before. Throws ConfigError if
+// its draws() are those of other indices.
+std::vector<SampleDraw> draws_of(const Sampler& sampler, int64_t pass, std::size_t count);
+
+// Samples (batches of one) as one batch. Throws DataError that names a tensor whose name, dtype or shape is not that of
+// the first; `indices` are the samples' numbers for messages.
+Batch stacked(const std::vector<Batch>& samples, const std::vector<int64_t>& indices);
+
+// The same through all transforms. `indices` and `draws`, one for each, say what random ones draw; there is at least
+// one.
+Batch transformed(std::vector<Batch> samples, const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws,
+                  const Transforms& transforms);
+// What Transform::undo_for_show() makes of a batch that went through all of them.
+Batch untransformed_for_show(Batch batch, const Transforms& transforms);
+
+}  // namespace duet
