@@ -21,12 +21,6 @@ using namespace kernel_math;
 bool is_factored(const at::Tensor& parameter) { return parameter.dim() > 1; }
 bool is_not_factored(const at::Tensor& parameter) { return !is_factored(parameter); }
 
-std::vector<StateSlot> adafactor_slots(const OptimizerOptions& /*options*/) {
-  return {{.name = "row_var", .shape = StateSlot::Shape::kRows, .kept = is_factored},
-          {.name = "col_var", .shape = StateSlot::Shape::kColumns, .kept = is_factored},
-          {.name = "variance", .kept = is_not_factored}};
-}
-
 // Kernels take it from the options.
 std::map<std::string, double> adafactor_numbers(const OptimizerOptions& options) {
   std::map<std::string, double> numbers = numbers_in(options);
@@ -88,6 +82,11 @@ void adafactor_kernel(const KernelCall& call, const OptimizerOptions& any) {
 }  // namespace
 
 const OptimizerKind kAdafactor{
-    .name = "Adafactor", .slots = adafactor_slots, .numbers = adafactor_numbers, .kernel = adafactor_kernel};
+    .name = "Adafactor",
+    .slots = always({{.name = "row_var", .shape = StateSlot::Shape::kRows, .kept = is_factored},
+                     {.name = "col_var", .shape = StateSlot::Shape::kColumns, .kept = is_factored},
+                     {.name = "variance", .kept = is_not_factored}}),
+    .numbers = adafactor_numbers,
+    .kernel = adafactor_kernel};
 
 }  // namespace duet

@@ -62,6 +62,6 @@ void asgd_kernel(const KernelCall& call, const OptimizerOptions& options) {
 
 }  // namespace
 
-const OptimizerKind kAsgd{.name = "ASGD", .slots = asgd_slots, .numbers = numbers_in, .kernel = asgd_kernel};
+const OptimizerKind kAsgd{.name = "ASGD", .slots = asgd_slots, .kernel = asgd_kernel};
 
 }  // namespace duet

@@ -22,83 +22,74 @@ namespace duet {
 
 namespace {
 
+using Lists = at::TensorList;
 using Optional = std::optional<at::Tensor>;
+using Tensors = std::vector<at::Tensor>;
 
-double number(const at::Tensor& scalar) { return read_device_scalar(scalar); }
+// What duet::fused_*_ are called with: the optimizer's slots, empty where it has fewer; its numbers in the order of its
+// FusedOp; amsgrad or nesterov.
+using FusedCall = void(Lists self, Lists grads, Lists slot0, Lists slot1, Lists slot2, Lists steps, Lists numbers,
+                       bool flag, bool maximize, const Optional& grad_scale, const Optional& found_inf);
+constexpr const char* kSchema =
+    "(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] slot0, Tensor(d!)[] slot1, Tensor(e!)[] slot2, Tensor[] "
+    "steps, Tensor[] numbers, bool flag, bool maximize, Tensor? grad_scale, Tensor? found_inf) -> ()";
 
-template <auto kernel>
-void adam_cpu(at::TensorList self, at::TensorList grads, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
-              at::TensorList max_exp_avg_sqs, at::TensorList steps, const at::Tensor& lr, const at::Tensor& beta1,
-              const at::Tensor& beta2, const at::Tensor& weight_decay, const at::Tensor& eps, bool amsgrad,
-              bool maximize, const Optional& grad_scale, const Optional& found_inf) {
-  kernel(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, number(lr), number(beta1), number(beta2),
-         number(weight_decay), number(eps), amsgrad, maximize, grad_scale, found_inf);
+struct FusedOp {
+  const char* name;
+  FusedCall* cpu;
+  std::vector<const char*> numbers;
+};
+
+std::vector<double> read(Lists numbers) {
+  std::vector<double> values;
+  for (const at::Tensor& number : numbers) values.push_back(read_device_scalar(number));
+  return values;
 }
 
-using AdamKernel = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList,
-                            at::TensorList, double, double, double, double, double, bool, bool, const Optional&,
-                            const Optional&);
-constexpr auto kAdamCpu = adam_cpu<static_cast<AdamKernel>(at::cpu::_fused_adam_)>;
-constexpr auto kAdamwCpu = adam_cpu<static_cast<AdamKernel>(at::cpu::_fused_adamw_)>;
+template <auto kernel>
+void adam_cpu(Lists self, Lists grads, Lists exp_avgs, Lists exp_avg_sqs, Lists max_exp_avg_sqs, Lists steps,
+              Lists numbers, bool amsgrad, bool maximize, const Optional& grad_scale, const Optional& found_inf) {
+  const std::vector<double> n = read(numbers);
+  kernel(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, n[0], n[1], n[2], n[3], n[4], amsgrad, maximize,
+         grad_scale, found_inf);
+}
+
+using AdamKernel = void (*)(Lists, Lists, Lists, Lists, Lists, Lists, double, double, double, double, double, bool,
+                            bool, const Optional&, const Optional&);
+const std::vector<const char*> kAdamNumbers = {"lr", "beta1", "beta2", "weight_decay", "eps"};
+const FusedOp kAdamOp{"fused_adam_", adam_cpu<static_cast<AdamKernel>(at::cpu::_fused_adam_)>, kAdamNumbers};
+const FusedOp kAdamwOp{"fused_adamw_", adam_cpu<static_cast<AdamKernel>(at::cpu::_fused_adamw_)>, kAdamNumbers};
 
 // ATen refuses buffers without momentum, which may have been set to 0 or be scheduled. torch.optim.SGD leaves them
 // alone.
-at::TensorList used_buffers(at::TensorList buffers, double momentum) {
-  return momentum == 0 ? at::TensorList() : buffers;
-}
+Lists used_buffers(Lists buffers, double momentum) { return momentum == 0 ? Lists() : buffers; }
 
 // The kernel's first step takes the gradient for the buffer, undamped.
-void sgd_cpu(at::TensorList self, at::TensorList grads, at::TensorList buffers, const at::Tensor& step,
-             const at::Tensor& lr, const at::Tensor& momentum, const at::Tensor& dampening,
-             const at::Tensor& weight_decay, bool nesterov, bool maximize, const Optional& grad_scale,
-             const Optional& found_inf) {
-  const double by = number(momentum);
-  const at::TensorList used = used_buffers(buffers, by);
-  const bool first = !used.empty() && number(step) <= 1;
-  at::cpu::_fused_sgd_(self, grads, used, number(weight_decay), by, number(lr), number(dampening), nesterov, maximize,
-                       first, grad_scale, found_inf);
+void sgd_cpu(Lists self, Lists grads, Lists buffers, Lists /*slot1*/, Lists /*slot2*/, Lists steps, Lists numbers,
+             bool nesterov, bool maximize, const Optional& grad_scale, const Optional& found_inf) {
+  const std::vector<double> n = read(numbers);
+  const Lists used = used_buffers(buffers, n[1]);
+  const bool first = !used.empty() && read_device_scalar(steps.front()) <= 1;
+  at::cpu::_fused_sgd_(self, grads, used, n[3], n[1], n[0], n[2], nesterov, maximize, first, grad_scale, found_inf);
 }
+const FusedOp kSgdOp{"fused_sgd_", sgd_cpu, {"lr", "momentum", "dampening", "weight_decay"}};
 
-void adagrad_cpu(at::TensorList self, at::TensorList grads, at::TensorList sums, at::TensorList steps,
-                 const at::Tensor& lr, const at::Tensor& lr_decay, const at::Tensor& weight_decay,
-                 const at::Tensor& eps, bool maximize, const Optional& grad_scale, const Optional& found_inf) {
-  at::cpu::_fused_adagrad_(self, grads, sums, steps, number(lr), number(lr_decay), number(weight_decay), number(eps),
-                           maximize, grad_scale, found_inf);
+void adagrad_cpu(Lists self, Lists grads, Lists sums, Lists /*slot1*/, Lists /*slot2*/, Lists steps, Lists numbers,
+                 bool /*flag*/, bool maximize, const Optional& grad_scale, const Optional& found_inf) {
+  const std::vector<double> n = read(numbers);
+  at::cpu::_fused_adagrad_(self, grads, sums, steps, n[0], n[1], n[2], n[3], maximize, grad_scale, found_inf);
 }
-
-constexpr const char* kAdamSchema =
-    "(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] "
-    "max_exp_avg_sqs, "
-    "Tensor[] steps, Tensor lr, Tensor beta1, Tensor beta2, Tensor weight_decay, Tensor eps, bool amsgrad, bool "
-    "maximize, "
-    "Tensor? grad_scale, Tensor? found_inf) -> ()";
+const FusedOp kAdagradOp{"fused_adagrad_", adagrad_cpu, {"lr", "lr_decay", "weight_decay", "eps"}};
 
 }  // namespace
 
-// Registered when the program starts; this file is linked wherever its functions are used.
+// Registered when the program starts; this file is linked wherever its functions are used. They change tensors in place
+// and have no derivative.
 TORCH_LIBRARY_FRAGMENT(duet, library) {
-  library.def((std::string("fused_adam_") + kAdamSchema).c_str());
-  library.def((std::string("fused_adamw_") + kAdamSchema).c_str());
-  library.def(
-      "fused_sgd_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffers, Tensor step, Tensor lr, "
-      "Tensor momentum, Tensor dampening, Tensor weight_decay, bool nesterov, bool maximize, Tensor? grad_scale, "
-      "Tensor? found_inf) -> ()");
-  library.def(
-      "fused_adagrad_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor[] steps, Tensor lr, "
-      "Tensor lr_decay, Tensor weight_decay, Tensor eps, bool maximize, Tensor? grad_scale, Tensor? found_inf) -> ()");
-}
-
-TORCH_LIBRARY_IMPL(duet, CPU, library) {
-  library.impl("fused_adam_", kAdamCpu);
-  library.impl("fused_adamw_", kAdamwCpu);
-  library.impl("fused_sgd_", sgd_cpu);
-  library.impl("fused_adagrad_", adagrad_cpu);
-}
-
-// They change tensors in place and have no derivative.
-TORCH_LIBRARY_IMPL(duet, Autograd, library) {
-  for (const char* name : {"fused_adam_", "fused_adamw_", "fused_sgd_", "fused_adagrad_"}) {
-    library.impl(name, torch::CppFunction::makeFallthrough());
+  for (const FusedOp* op : {&kAdamOp, &kAdamwOp, &kSgdOp, &kAdagradOp}) {
+    library.def((op->name + std::string(kSchema)).c_str());
+    library.impl(op->name, torch::dispatch(c10::DispatchKey::CPU, op->cpu));
+    library.impl(op->name, torch::dispatch(c10::DispatchKey::Autograd, torch::CppFunction::makeFallthrough()));
   }
 }
 
@@ -108,13 +99,18 @@ Optional optional(const at::Tensor& tensor) { return tensor.defined() ? Optional
 
 bool on_cpu(const KernelCall& call) { return call.parameters.front().is_cpu(); }
 
-template <class Function>
-auto op(const char* name, Function*) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
-}
+Tensors steps_of(const KernelCall& call) { return Tensors(call.parameters.size(), call.step); }
 
-std::vector<at::Tensor> steps_of(const KernelCall& call) {
-  return std::vector<at::Tensor>(call.parameters.size(), call.step);
+template <const FusedOp& op>
+void step_on_cpu(const KernelCall& call, bool flag, bool maximize) {
+  static const auto typed =
+      c10::Dispatcher::singleton().findSchemaOrThrow((std::string("duet::") + op.name).c_str(), "").typed<FusedCall>();
+  const Tensors none;
+  const auto slot = [&](std::size_t i) -> Lists { return i < call.state.size() ? call.state[i] : none; };
+  Tensors numbers;
+  for (const char* name : op.numbers) numbers.push_back(call.number(name));
+  typed.call(call.parameters, call.gradients, slot(0), slot(1), slot(2), steps_of(call), numbers, flag, maximize,
+             optional(call.grad_scale), optional(call.found_inf));
 }
 
 // ATen's CUDA kernels with lr as a tensor.
@@ -129,45 +125,31 @@ std::vector<StateSlot> adam_slots(const OptimizerOptions& options) {
   return slots;
 }
 
-template <class T, auto cuda>
-void step_adam(const char* name, const KernelCall& call, const OptimizerOptions& any) {
-  static const auto typed = op(name, kAdamCpu);
+template <class T, const FusedOp& op, auto cuda>
+void step_adam(const KernelCall& call, const OptimizerOptions& any) {
   const T& options = any.as<T>();
-  const std::vector<at::Tensor> none;
-  const auto& maxima = options.amsgrad ? call.state[2] : none;
-  if (on_cpu(call)) {
-    typed.call(call.parameters, call.gradients, call.state[0], call.state[1], maxima, steps_of(call), call.number("lr"),
-               call.number("beta1"), call.number("beta2"), call.number("weight_decay"), call.number("eps"),
-               options.amsgrad, options.maximize, optional(call.grad_scale), optional(call.found_inf));
-  } else {
-    cuda(call.parameters, call.gradients, call.state[0], call.state[1], maxima, steps_of(call), call.number("lr"),
-         call.host_number("beta1"), call.host_number("beta2"), call.host_number("weight_decay"),
-         call.host_number("eps"), options.amsgrad, options.maximize, optional(call.grad_scale),
-         optional(call.found_inf));
-  }
+  if (on_cpu(call)) return step_on_cpu<op>(call, options.amsgrad, options.maximize);
+  const Tensors none;
+  cuda(call.parameters, call.gradients, call.state[0], call.state[1], options.amsgrad ? call.state[2] : none,
+       steps_of(call), call.number("lr"), call.host_number("beta1"), call.host_number("beta2"),
+       call.host_number("weight_decay"), call.host_number("eps"), options.amsgrad, options.maximize,
+       optional(call.grad_scale), optional(call.found_inf));
 }
 
 void step_sgd(const KernelCall& call, const OptimizerOptions& any) {
   const SGD& options = any.as<SGD>();
   // ATen's CPU kernel (2.11) leaves float16 and bfloat16 parameters as they are, but for the last few of each.
   if (on_cpu(call) && kernel_math::is_narrow(call)) {
-    kernel_math::step_in_float32(call, [&](const KernelCall& wide) { step_sgd(wide, any); });
-    return;
+    return kernel_math::step_in_float32(call, [&](const KernelCall& wide) { step_sgd(wide, any); });
   }
-  static const auto typed = op("duet::fused_sgd_", &sgd_cpu);
-  const std::vector<at::Tensor> none;
-  const auto& buffers = call.state.empty() ? none : call.state[0];
-  if (on_cpu(call)) {
-    typed.call(call.parameters, call.gradients, buffers, call.step, call.number("lr"), call.number("momentum"),
-               call.number("dampening"), call.number("weight_decay"), options.nesterov, options.maximize,
-               optional(call.grad_scale), optional(call.found_inf));
-  } else {
-    const double momentum = call.host_number("momentum");
-    // Without dampening a buffer of zeros makes the first step like all others.
-    at::_fused_sgd_(call.parameters, call.gradients, used_buffers(buffers, momentum), call.host_number("weight_decay"),
-                    momentum, call.number("lr"), /*dampening=*/0, options.nesterov, options.maximize,
-                    /*is_first_step=*/false, optional(call.grad_scale), optional(call.found_inf));
-  }
+  if (on_cpu(call)) return step_on_cpu<kSgdOp>(call, options.nesterov, options.maximize);
+  const Tensors none;
+  const Tensors& buffers = call.state.empty() ? none : call.state[0];
+  const double momentum = call.host_number("momentum");
+  // Without dampening a buffer of zeros makes the first step like all others.
+  at::_fused_sgd_(call.parameters, call.gradients, used_buffers(buffers, momentum), call.host_number("weight_decay"),
+                  momentum, call.number("lr"), /*dampening=*/0, options.nesterov, options.maximize,
+                  /*is_first_step=*/false, optional(call.grad_scale), optional(call.found_inf));
 }
 
 void step_adagrad(const KernelCall& call, const OptimizerOptions& any) {
@@ -175,19 +157,12 @@ void step_adagrad(const KernelCall& call, const OptimizerOptions& any) {
   // ATen's CPU kernel (2.11) rounds eps to the parameters' dtype: 1e-10 is 0 in float16, and a zero gradient gives 0 /
   // 0.
   if (on_cpu(call) && kernel_math::is_narrow(call)) {
-    kernel_math::step_in_float32(call, [&](const KernelCall& wide) { step_adagrad(wide, any); });
-    return;
+    return kernel_math::step_in_float32(call, [&](const KernelCall& wide) { step_adagrad(wide, any); });
   }
-  static const auto typed = op("duet::fused_adagrad_", &adagrad_cpu);
-  if (on_cpu(call)) {
-    typed.call(call.parameters, call.gradients, call.state[0], steps_of(call), call.number("lr"),
-               call.number("lr_decay"), call.number("weight_decay"), call.number("eps"), maximize,
-               optional(call.grad_scale), optional(call.found_inf));
-  } else {
-    at::_fused_adagrad_(call.parameters, call.gradients, call.state[0], steps_of(call), call.number("lr"),
-                        call.host_number("lr_decay"), call.host_number("weight_decay"), call.host_number("eps"),
-                        maximize, optional(call.grad_scale), optional(call.found_inf));
-  }
+  if (on_cpu(call)) return step_on_cpu<kAdagradOp>(call, /*flag=*/false, maximize);
+  at::_fused_adagrad_(call.parameters, call.gradients, call.state[0], steps_of(call), call.number("lr"),
+                      call.host_number("lr_decay"), call.host_number("weight_decay"), call.host_number("eps"), maximize,
+                      optional(call.grad_scale), optional(call.found_inf));
 }
 
 }  // namespace
@@ -196,9 +171,7 @@ void step_adagrad(const KernelCall& call, const OptimizerOptions& any) {
 const OptimizerKind kAdam = {
     .name = "Adam",
     .slots = adam_slots<Adam>,
-    .numbers = numbers_in,
-    .kernel = [](const KernelCall& call,
-                 const OptimizerOptions& options) { step_adam<Adam, kAdamCuda>("duet::fused_adam_", call, options); },
+    .kernel = step_adam<Adam, kAdamOp, kAdamCuda>,
     .fused = true,
     .unfused = over_tensors::adam,
 };
@@ -206,11 +179,7 @@ const OptimizerKind kAdam = {
 const OptimizerKind kAdamw = {
     .name = "AdamW",
     .slots = adam_slots<AdamW>,
-    .numbers = numbers_in,
-    .kernel =
-        [](const KernelCall& call, const OptimizerOptions& options) {
-          step_adam<AdamW, kAdamwCuda>("duet::fused_adamw_", call, options);
-        },
+    .kernel = step_adam<AdamW, kAdamwOp, kAdamwCuda>,
     .fused = true,
     .unfused = over_tensors::adamw,
 };
@@ -222,7 +191,6 @@ const OptimizerKind kSgd = {
           return options.as<SGD>().momentum != 0 ? std::vector<StateSlot>{{"momentum_buffer"}}
                                                  : std::vector<StateSlot>{};
         },
-    .numbers = numbers_in,
     .kernel = step_sgd,
     .fused = true,
     .unfused = over_tensors::sgd,

@@ -28,12 +28,6 @@ constexpr double kAdamEps =
 bool is_matrix(const at::Tensor& parameter) { return parameter.dim() == 2; }
 bool is_no_matrix(const at::Tensor& parameter) { return !is_matrix(parameter); }
 
-std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) {
-  return {{.name = "momentum_buffer", .kept = is_matrix},
-          {.name = "exp_avg", .kept = is_no_matrix},
-          {.name = "exp_avg_sq", .kept = is_no_matrix}};
-}
-
 // The nearest matrix with orthonormal rows or columns, roughly: a quintic Newton-Schulz iteration in bfloat16 that
 // brings every singular value near 1. Needs a spectral norm of at most 1, which dividing by the Frobenius norm ensures;
 // rows are made the short side, since the iteration multiplies by rows * rows^T.
@@ -104,6 +98,11 @@ void check(const OptimizerOptions& /*options*/, const NamedTensors& parameters) 
 
 }  // namespace
 
-const OptimizerKind kMuon{.name = "Muon", .slots = slots, .numbers = numbers_in, .kernel = kernel, .check = check};
+const OptimizerKind kMuon{.name = "Muon",
+                          .slots = always({{.name = "momentum_buffer", .kept = is_matrix},
+                                           {.name = "exp_avg", .kept = is_no_matrix},
+                                           {.name = "exp_avg_sq", .kept = is_no_matrix}}),
+                          .kernel = kernel,
+                          .check = check};
 
 }  // namespace duet

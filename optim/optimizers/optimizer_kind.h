@@ -57,6 +57,9 @@ struct StateSlot {
   bool (*kept)(const at::Tensor& parameter) = nullptr;
 };
 
+// The options that may change during a run: every single number, and betas as beta1 and beta2.
+std::map<std::string, double> numbers_in(const OptimizerOptions& options);
+
 // One optimizer: what it keeps, the numbers that may change during a run, and its step. One of your own goes into
 // OptimizerOptions; groups, schedules, skipped steps, checkpoints, narrow dtypes and capture work as for the others.
 struct OptimizerKind {
@@ -64,7 +67,7 @@ struct OptimizerKind {
   // In the order of KernelCall::state. Depends on the flags ("centered" adds "grad_avg", ...).
   std::function<std::vector<StateSlot>(const OptimizerOptions& options)> slots;
   // Start values; "lr" is among them.
-  std::function<std::map<std::string, double>(const OptimizerOptions& options)> numbers;
+  std::function<std::map<std::string, double>(const OptimizerOptions& options)> numbers = numbers_in;
   // The step. Reads nothing to the host, uses no host number but the flags, and changes only parameters and state, so
   // that it can be captured. The parameters of a call have one dtype and device and keep the same state; a step makes
   // as many calls as it takes.
@@ -81,18 +84,20 @@ struct OptimizerKind {
   bool takes_any_layout = false;
 };
 
-extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;    // over ATen's fused kernels: fused.cpp
-extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion;  // over tensors: unfused.cpp
-// Over tensors, each in a file of its own.
-extern const OptimizerKind kAdadelta, kAdafactor, kAdamax, kAsgd, kMuon, kRprop, kSparseAdam;
+extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;  // over ATen's fused kernels: fused.cpp
+// Over tensors: unfused.cpp, the others each in a file of its own.
+extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kAdadelta, kAdamax;
+extern const OptimizerKind kAdafactor, kAsgd, kMuon, kRprop, kSparseAdam;
 
 // The kind called `name` ("RMSprop", ...), or null.
 const OptimizerKind* find_optimizer_kind(const std::string& name);
 // The one of the options' own, or the one of their type; null for LBFGS.
 const OptimizerKind* find_optimizer_kind(const OptimizerOptions& options);
 
-// The options that may change during a run: every single number, and betas as beta1 and beta2.
-std::map<std::string, double> numbers_in(const OptimizerOptions& options);
+// For OptimizerKind::slots: these, whatever the options.
+inline auto always(std::vector<StateSlot> slots) {
+  return [slots = std::move(slots)](const OptimizerOptions&) { return slots; };
+}
 
 }  // namespace duet
 

@@ -46,6 +46,6 @@ void rprop_kernel(const KernelCall& call, const OptimizerOptions& any) {
 
 }  // namespace
 
-const OptimizerKind kRprop{.name = "Rprop", .slots = rprop_slots, .numbers = numbers_in, .kernel = rprop_kernel};
+const OptimizerKind kRprop{.name = "Rprop", .slots = rprop_slots, .kernel = rprop_kernel};
 
 }  // namespace duet

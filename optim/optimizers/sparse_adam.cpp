@@ -14,10 +14,6 @@ namespace {
 
 using namespace kernel_math;
 
-std::vector<StateSlot> sparse_adam_slots(const OptimizerOptions& /*options*/) {
-  return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
-}
-
 // Moves `average` by its share 1 - beta of the way to `values` in the rows of `gradient`; returns what these rows hold
 // then.
 at::Tensor average_rows_(const at::Tensor& average, const at::Tensor& gradient, const at::Tensor& values,
@@ -76,8 +72,7 @@ void sparse_adam_kernel(const KernelCall& call, const OptimizerOptions& options)
 }  // namespace
 
 const OptimizerKind kSparseAdam{.name = "SparseAdam",
-                                .slots = sparse_adam_slots,
-                                .numbers = numbers_in,
+                                .slots = always({{"exp_avg"}, {"exp_avg_sq"}}),
                                 .kernel = sparse_adam_kernel,
                                 .takes_any_layout = true};
 

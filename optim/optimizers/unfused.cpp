@@ -1,9 +1,11 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_abs.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>
 #include <ATen/ops/_foreach_addcmul.h>
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_maximum.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_reciprocal.h>
 #include <ATen/ops/_foreach_sign.h>
@@ -17,7 +19,7 @@
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 
-// Optimizers over tensors: RMSprop, NAdam, RAdam, Lion.
+// Optimizers over tensors: RMSprop, NAdam, RAdam, Lion, Adadelta, Adamax.
 
 namespace duet {
 
@@ -74,12 +76,6 @@ void rmsprop_kernel(const KernelCall& call, const OptimizerOptions& options) {
   add_scaled_(call.parameters, buffers, step_size);
 }
 
-std::vector<StateSlot> nadam_slots(const OptimizerOptions& /*options*/) {
-  return {{.name = "exp_avg"},
-          {.name = "exp_avg_sq"},
-          {.name = "mu_product", .shape = StateSlot::Shape::kScalar, .initial = 1}};
-}
-
 // The momentum of step `step`: beta1 * (1 - 0.96^(step * momentum_decay) / 2).
 at::Tensor momentum_at(const at::Tensor& step, const at::Tensor& beta1, const at::Tensor& momentum_decay) {
   return beta1 * at::rsub(at::pow(0.96, step * momentum_decay) * 0.5, 1);
@@ -127,10 +123,6 @@ void nadam_kernel(const KernelCall& call, const OptimizerOptions& any) {
   at::_foreach_addcdiv_(call.parameters, at::_foreach_mul(averages, factors.average), denominators);
 }
 
-std::vector<StateSlot> radam_slots(const OptimizerOptions& /*options*/) {
-  return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
-}
-
 // How far the variance of 1 / sqrt(v) can be trusted at this step. In the first few steps it cannot (rho <= 5): they
 // are plain momentum steps.
 struct Rectification {
@@ -176,8 +168,6 @@ void radam_kernel(const KernelCall& call, const OptimizerOptions& any) {
   at::_foreach_sub_(call.parameters, steps);
 }
 
-std::vector<StateSlot> lion_slots(const OptimizerOptions& /*options*/) { return {{.name = "exp_avg"}}; }
-
 // Algorithm 2 of "Symbolic Discovery of Optimization Algorithms" (Chen et al., 2023): every element moves by lr, in the
 // direction of a short average of the gradient; what is kept is a longer one.
 void lion_kernel(const KernelCall& call, const OptimizerOptions& options) {
@@ -191,12 +181,55 @@ void lion_kernel(const KernelCall& call, const OptimizerOptions& options) {
   lerp_(averages, gradients, at::rsub(number64(call, "beta2"), 1));
 }
 
+// sqrt(average + eps)
+Tensors roots_of(const Tensors& averages, const at::Tensor& eps) {
+  Tensors roots = at::_foreach_add(averages, cast_like(eps, averages));
+  at::_foreach_sqrt_(roots);
+  return roots;
+}
+
+// torch.optim.Adadelta
+void adadelta_kernel(const KernelCall& call, const OptimizerOptions& options) {
+  const Tensors gradients = descent_gradients(call, options.as<Adadelta>().maximize, /*l2_decay=*/true);
+  const Tensors& squares = call.state[0];
+  const Tensors& squared_steps = call.state[1];
+  const at::Tensor rho = number64(call, "rho");
+  const at::Tensor& eps = call.number("eps");
+  average_squares_(squares, gradients, rho);
+  const Tensors steps = roots_of(squared_steps, eps);
+  at::_foreach_div_(steps, roots_of(squares, eps));
+  at::_foreach_mul_(steps, gradients);
+  average_squares_(squared_steps, steps, rho);
+  add_scaled_(call.parameters, steps, -number64(call, "lr"));
+}
+
+// torch.optim.Adamax
+void adamax_kernel(const KernelCall& call, const OptimizerOptions& options) {
+  const Tensors gradients = descent_gradients(call, options.as<Adamax>().maximize, /*l2_decay=*/true);
+  const Tensors& averages = call.state[0];
+  const Tensors& largest = call.state[1];
+  const at::Tensor beta1 = number64(call, "beta1");
+  lerp_(averages, gradients, at::rsub(beta1, 1));
+  const Tensors magnitudes = at::_foreach_abs(gradients);
+  at::_foreach_add_(magnitudes, cast_like(call.number("eps"), magnitudes));
+  at::_foreach_mul_(largest, cast_like(call.number("beta2"), largest));
+  at::_foreach_maximum_(largest, magnitudes);
+  add_quotient_(call.parameters, averages, largest, -number64(call, "lr") / bias_correction(beta1, call.step));
+}
+
 }  // namespace
 
 const OptimizerKind kRmsprop{
     .name = "RMSprop", .slots = rmsprop_slots, .numbers = rmsprop_numbers, .kernel = rmsprop_kernel};
-const OptimizerKind kNadam{.name = "NAdam", .slots = nadam_slots, .numbers = numbers_in, .kernel = nadam_kernel};
-const OptimizerKind kRadam{.name = "RAdam", .slots = radam_slots, .numbers = numbers_in, .kernel = radam_kernel};
-const OptimizerKind kLion{.name = "Lion", .slots = lion_slots, .numbers = numbers_in, .kernel = lion_kernel};
+const OptimizerKind kNadam{
+    .name = "NAdam",
+    .slots =
+        always({{"exp_avg"}, {"exp_avg_sq"}, {.name = "mu_product", .shape = StateSlot::Shape::kScalar, .initial = 1}}),
+    .kernel = nadam_kernel};
+const OptimizerKind kRadam{.name = "RAdam", .slots = always({{"exp_avg"}, {"exp_avg_sq"}}), .kernel = radam_kernel};
+const OptimizerKind kLion{.name = "Lion", .slots = always({{"exp_avg"}}), .kernel = lion_kernel};
+const OptimizerKind kAdadelta{
+    .name = "Adadelta", .slots = always({{"square_avg"}, {"acc_delta"}}), .kernel = adadelta_kernel};
+const OptimizerKind kAdamax{.name = "Adamax", .slots = always({{"exp_avg"}, {"exp_inf"}}), .kernel = adamax_kernel};
 
 }  // namespace duet

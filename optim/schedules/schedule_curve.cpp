@@ -231,16 +231,11 @@ std::string without_effect(const SchedulePiece& piece, const ScheduleRun& run) {
                   ", or train longer, if that is not meant");
 }
 
-// Where an annealing is over before the run is, the rest of it trains on with what is often next to nothing.
-std::string early_end(const std::vector<SchedulePiece>& pieces, const std::string& param, const ScheduleRun& run) {
-  if (pieces.empty()) return "";
-  const auto last = std::ranges::max_element(pieces, {}, &SchedulePiece::end);
-  const bool may_be_meant = param != "lr" || is_any<CustomSchedule>(last->schedule);  // a ramp, a warm-up of one's own
-  if (may_be_meant || !anneals(last->schedule) || last->end >= run.steps) return "";
-  return c10::str("[Schedule] ", last->name(), " ends at step ", last->end, " and the run at step ", run.steps,
-                  ": between them ", param,
-                  " stays what it is; leave the end of the schedule out, or train less, if that is not meant, or let a "
-                  "Constant of factor 1 follow if it is");
+// `next`: what comes at step `at`.
+std::string gap_after(const SchedulePiece& last, const std::string& next, int64_t at, const std::string& param) {
+  return c10::str("[Schedule] ", last.name(), " ends at step ", last.end, " and ", next, " at step ", at,
+                  ": between them ", param, " stays what it is; let schedules follow each other up to the end of the ",
+                  "run if that is not meant, or a Constant of factor 1 fill the gap if it is");
 }
 
 }  // namespace
@@ -255,16 +250,15 @@ std::vector<std::string> schedule_gaps(const std::vector<Schedule>& schedules, c
     const SchedulePiece* last = nullptr;  // the one that ends last so far
     const auto pieces = pieces_of(schedules, param, run);
     for (const SchedulePiece& piece : pieces) {
-      if (waits(piece.schedule) || never_begins(piece, run)) continue;
+      if (never_begins(piece, run)) continue;
       if (last != nullptr && last->end < piece.begin && either_anneals(*last, piece)) {
-        gaps.push_back(c10::str("[Schedule] ", last->name(), " ends at step ", last->end, " and ", piece.name(),
-                                " follows: between ", last->end, " and ", piece.begin, " ", param,
-                                " stays what it is; let one begin where the other ends if that is not meant"));
+        gaps.push_back(gap_after(*last, type_of(piece.schedule) + " begins", piece.begin, param));
       }
       if (last == nullptr || piece.end > last->end) last = &piece;
     }
-    const std::string gap = early_end(pieces, param, run);
-    if (!gap.empty()) gaps.push_back(gap);
+    // Of other numbers a ramp may be meant, and so may a warm-up of one's own: the rest trains on with what it leaves.
+    if (last == nullptr || param != "lr" || is_any<CustomSchedule>(last->schedule)) continue;
+    if (anneals(last->schedule) && last->end < run.steps) gaps.push_back(gap_after(*last, "the run", run.steps, param));
   }
   return gaps;
 }

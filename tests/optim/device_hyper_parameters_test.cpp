@@ -4,32 +4,11 @@
 #include <vector>
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
+#include "tests/support/called_ops.h"
 
 namespace duet {
 namespace {
-
-// Operators that this thread calls while it lives, by name.
-class Operators {
- public:
-  Operators() {
-    calls().clear();
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
-  }
-  ~Operators() { at::removeCallback(handle_); }
-  static std::map<std::string, int>& calls() {
-    static thread_local std::map<std::string, int> counts;
-    return counts;
-  }
-
- private:
-  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& call) {
-    ++calls()[call.name()];
-    return nullptr;
-  }
-  at::CallbackHandle handle_;
-};
 
 using Groups = std::vector<std::map<std::string, double>>;
 
@@ -48,9 +27,9 @@ TEST(DeviceHyperParameters, FollowTheirCurvesByOneOperatorPerStep) {
   DeviceHyperParameters numbers(Groups{{{"lr", 1.0}, {"momentum", 0.5}}, {{"lr", 2.0}}}, at::kCPU);
   const at::Tensor applied = at::zeros({1}, at::kLong);
   {
-    const Operators counting;
+    const testing::CalledOps counting;
     numbers.advance(applied);
-    EXPECT_TRUE(Operators::calls().empty()) << "nothing follows a curve";
+    EXPECT_TRUE(testing::CalledOps::counts().empty()) << "nothing follows a curve";
   }
   numbers.set_schedule("lr", curve);
   advance(numbers, 0, applied);
@@ -62,9 +41,9 @@ TEST(DeviceHyperParameters, FollowTheirCurvesByOneOperatorPerStep) {
     ASSERT_EQ(numbers.get(0, "momentum"), 0.5);
     numbers.end();
   }
-  const Operators counting;
+  const testing::CalledOps counting;
   numbers.advance(applied);
-  EXPECT_EQ(Operators::calls(), (std::map<std::string, int>{{"duet::look_up_", 1}}));
+  EXPECT_EQ(testing::CalledOps::counts(), (std::map<std::string, int>{{"duet::look_up_", 1}}));
 }
 
 TEST(DeviceHyperParameters, KeepWhatIsSetForOneStep) {
@@ -101,10 +80,10 @@ TEST(DeviceHyperParameters, AreReadFromAGpuOnceBetweenTwoSteps) {
   for (int64_t step = 0; step < 3; ++step) {
     advance(numbers, step, applied);
     numbers.end();
-    const Operators counting;
+    const testing::CalledOps counting;
     for (std::size_t group = 0; group < 3; ++group) EXPECT_EQ(numbers.get(group, "lr"), curve(group, step));
-    EXPECT_EQ(Operators::calls()["aten::_to_copy"], 1);
-    EXPECT_EQ(Operators::calls()["aten::_local_scalar_dense"], 0);
+    EXPECT_EQ(testing::CalledOps::counts()["aten::_to_copy"], 1);
+    EXPECT_EQ(testing::CalledOps::counts()["aten::_local_scalar_dense"], 0);
   }
   numbers.set(1, "lr", 7);
   EXPECT_EQ(numbers.get(1, "lr"), 7);

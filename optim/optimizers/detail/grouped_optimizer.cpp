@@ -49,14 +49,7 @@ std::vector<std::map<std::string, double>> numbers_of(const OptimizerKind& kind,
   for (const ParamGroup& group : groups) {
     auto& own = numbers.emplace_back(kind.numbers(options));
     for (const auto& [name, value] : group.numbers) {
-      const auto found = own.find(name);
-      if (found == own.end()) {
-        std::string known;
-        for (const auto& entry : own) known += (known.empty() ? "" : ", ") + entry.first;
-        throw ConfigError(c10::str("[Optimizer] group '", group.name, "' sets '", name, "', which ", kind.name,
-                                   " does not have; expected ", known));
-      }
-      found->second = value;
+      if (own.count(name) != 0) own[name] = value;  // else the constructor refuses it
     }
   }
   return numbers;
@@ -66,17 +59,14 @@ std::vector<std::map<std::string, double>> numbers_of(const OptimizerKind& kind,
 
 GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options,
                                    const ParamGroups& groups, bool may_skip)
-    : kind_(kind),
-      options_(options),
-      configured_(numbers_of(kind, options, groups)),
-      numbers_(configured_, device_of(groups)),
+    : NumberedOptimizer(options, numbers_of(kind, options, groups), device_of(groups)),
+      kind_(kind),
       slots_(kind.slots(options)),
       may_skip_(may_skip),
       fused_(kind.fused) {
   if (kind.check) kind.check(options, all_parameters(groups));
   const at::NoGradGuard no_grad;
   for (std::size_t group = 0; group < groups.size(); ++group) {
-    group_names_.push_back(groups[group].name);
     for (const auto& [name, value] : groups[group].parameters) add(name, value, group);
     for (const auto& [name, value] : groups[group].numbers) check_number(group, name, value);
   }
@@ -138,18 +128,12 @@ void GroupedOptimizer::follow_layout(Parameter& parameter) {
 }
 
 void GroupedOptimizer::check_number(std::size_t group, const std::string& name, double value) const {
-  numbers_.tensor(group, name);  // throws for a name that is not there
-  options_.check_number(name, value);
+  NumberedOptimizer::check_number(group, name, value);
   if (name == "momentum" && value != 0 && slots_.empty()) {
     throw ConfigError(c10::str("[Optimizer] found momentum = ", value,
                                " for an SGD that was made without momentum and has no "
                                "buffers for it; give SGD::momentum a small value from the start"));
   }
-}
-
-void GroupedOptimizer::set(std::size_t group, const std::string& name, double value) {
-  check_number(group, name, value);
-  numbers_.set(group, name, value);
 }
 
 void GroupedOptimizer::set_schedule(const std::string& name, Curve curve) {
@@ -158,21 +142,13 @@ void GroupedOptimizer::set_schedule(const std::string& name, Curve curve) {
                                ", where fused kernels take only lr from the device; give its OptimizerKind::unfused, ",
                                "schedule lr alone, or set ", name, " between steps where it changes"));
   }
-  const int64_t now = applied();
-  for (std::size_t group = 0; group < group_count(); ++group) {
-    if (has(group, name)) check_number(group, name, curve(group, now));
-  }
   const bool followed = numbers_.has_schedules();
-  numbers_.set_schedule(name, [this, name, curve = std::move(curve)](std::size_t group, int64_t at) {
-    const double value = curve(group, at);
-    check_number(group, name, value);
-    return value;
-  });
+  NumberedOptimizer::set_schedule(name, std::move(curve));
   if (!followed) ++plan_version_;  // a recorded step does not look numbers up yet
 }
 
 void GroupedOptimizer::clear_schedule(const std::string& name) {
-  numbers_.clear_schedule(name);
+  NumberedOptimizer::clear_schedule(name);
   ++plan_version_;
 }
 

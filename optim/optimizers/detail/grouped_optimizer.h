@@ -1,11 +1,9 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 #include "base/detail/tensor_layout.h"
-#include "optim/detail/device_hyper_parameters.h"
-#include "optim/optimizers/detail/optimizer.h"
+#include "optim/optimizers/detail/numbered_optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {
@@ -13,16 +11,11 @@ namespace duet {
 // What all optimizers share: groups and their numbers, state tensors per parameter, step counts, which parameters take
 // part in a step (those with a gradient, as in torch.optim), skipped steps, and the state in a checkpoint. A kind adds
 // its kernel.
-class GroupedOptimizer : public Optimizer {
+class GroupedOptimizer : public NumberedOptimizer {
  public:
   GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options, const ParamGroups& groups,
                    bool may_skip);
 
-  std::size_t group_count() const override { return numbers_.group_count(); }
-  std::vector<std::string> names() const override { return numbers_.names(); }
-  bool has(std::size_t group, const std::string& name) const override { return numbers_.has(group, name); }
-  double get(std::size_t group, const std::string& name) const override { return numbers_.get(group, name); }
-  void set(std::size_t group, const std::string& name, double value) override;
   void set_schedule(const std::string& name, Curve curve) override;
   void clear_schedule(const std::string& name) override;
   int64_t applied() const override;
@@ -63,7 +56,7 @@ class GroupedOptimizer : public Optimizer {
   void run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
   void run_over_tensors(const KernelCall& call) const;
   void run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
-  void check_number(std::size_t group, const std::string& name, double value) const;
+  void check_number(std::size_t group, const std::string& name, double value) const override;
 
   // Calls `use(parameter's name, slot's name, tensor)`.
   template <class Use>
@@ -74,24 +67,12 @@ class GroupedOptimizer : public Optimizer {
       }
     }
   }
-  // Calls `use(group, name, value that it was made with)`.
-  template <class Use>
-  void for_each_number(const Use& use) const {
-    for (std::size_t group = 0; group < group_count(); ++group) {
-      for (const auto& [name, value] : configured_[group]) use(group, name, value);
-    }
-  }
 
   std::string kind_text() const;
   void check_fits(const StateDict& state) const;
-  void warn_of_other_numbers(const StateDict& state) const;
   void load_counters(const StateDict& state);
 
   const OptimizerKind& kind_;
-  OptimizerOptions options_;
-  std::vector<std::map<std::string, double>> configured_;  // per group: the numbers it was made with
-  std::vector<std::string> group_names_;
-  DeviceHyperParameters numbers_;
   std::vector<StateSlot> slots_;
   std::vector<Parameter> parameters_;
   bool may_skip_;

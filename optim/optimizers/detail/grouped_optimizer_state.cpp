@@ -1,8 +1,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/concat_text.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/grouped_optimizer.h"
 
@@ -10,15 +8,6 @@
 // state.PARAMETER.step and param_groups.GROUP.lr, ...
 
 namespace duet {
-
-namespace {
-
-// "param_groups.0.lr"
-std::string number_key(const char* what, std::size_t group, const std::string& name) {
-  return concat_text(what, ".", group, ".", name);
-}
-
-}  // namespace
 
 // The type and the flags that change what its state means.
 std::string GroupedOptimizer::kind_text() const {
@@ -41,11 +30,7 @@ StateDict GroupedOptimizer::state_dict() const {
     state.set("state." + parameter.name + ".step", counters_[parameter.counter]);
   state.set("kind", kind_text());
   state.set("applied_steps", applied());
-  for_each_number([&](std::size_t group, const std::string& name, double configured) {
-    state.set(number_key("param_groups", group, name), get(group, name));
-    state.set(number_key("configured", group, name), configured);
-    state.set(number_key("kept", group, name), numbers_.kept(group, name));
-  });
+  save_numbers(state);
   return state;
 }
 
@@ -80,17 +65,6 @@ void GroupedOptimizer::check_fits(const StateDict& state) const {
   }
 }
 
-void GroupedOptimizer::warn_of_other_numbers(const StateDict& state) const {
-  for_each_number([&](std::size_t group, const std::string& name, double value) {
-    const double saved = state.number(number_key("configured", group, name));
-    if (saved == value) return;
-    const std::string where = group_count() == 1 ? "" : c10::str(" of group ", group, " ", group_names_[group]);
-    log_warning(c10::str("[Optimizer] the state was trained with ", name, where, " = ", saved,
-                         ", this run is configured with ", value,
-                         "; that of the state is used. BaseTrainer::load can take this run's"));
-  });
-}
-
 void GroupedOptimizer::load_counters(const StateDict& state) {
   std::map<float, std::size_t> counter_of;
   std::vector<at::Tensor> counters;
@@ -109,25 +83,13 @@ void GroupedOptimizer::load_counters(const StateDict& state) {
 
 void GroupedOptimizer::load_state_dict(const StateDict& state) {
   check_fits(state);
-  warn_of_other_numbers(state);
   const at::NoGradGuard no_grad;
   for_each_state([&](const auto& parameter, const auto& slot, const at::Tensor& tensor) {
     const std::string name = "state." + parameter + "." + slot;
     copy_state("optimizer." + name, state.tensor(name), tensor);
   });
   load_counters(state);
-  // As if it had been made with them: what is saved next says what is used.
-  for (std::size_t group = 0; group < group_count(); ++group) {
-    for (auto& [name, value] : configured_[group]) value = state.number(number_key("configured", group, name));
-  }
-  for_each_number([&](std::size_t group, const std::string& name, double) {
-    set(group, name, state.number(number_key("param_groups", group, name)));
-  });
-  numbers_.end();  // these are the numbers as they were; only some were set against a curve
-  for_each_number([&](std::size_t group, const std::string& name, double) {
-    if (state.flag(number_key("kept", group, name))) numbers_.keep(group, name);
-  });
-  numbers_.refill();
+  load_numbers(state);
   planned_.clear();
   ++plan_version_;
 }

@@ -8,9 +8,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "base/log.h"
 #include "optim/optimizers/detail/line_search.h"
-#include "optim/optimizers/detail/optimizer.h"
+#include "optim/optimizers/detail/numbered_optimizer.h"
 
 namespace duet {
 
@@ -32,7 +31,7 @@ void check_parameters(const NamedTensors& parameters) {
 
 // The method of torch.optim.LBFGS. One step evaluates loss and gradients up to max_eval times, at places that depend on
 // the values it finds: it reads them on the host, so it runs eager only.
-class Lbfgs : public Optimizer {
+class Lbfgs : public NumberedOptimizer {
  public:
   // Throws ConfigError for more than one group, or parameters of more than one dtype or device.
   Lbfgs(const LBFGS& options, const ParamGroups& groups);
@@ -47,37 +46,15 @@ class Lbfgs : public Optimizer {
         "times. Use EagerTrainer without gradient scaling, or another optimizer");
   }
   void begin() override {
-    if (lr_curve_ && !lr_is_set_) lr_ = lr_curve_(0, applied_);
+    numbers_.begin([this] { return applied_; });
+    numbers_.advance(at::full({1}, applied_, at::kLong));
   }
   void end() override {
-    lr_is_set_ = false;
+    numbers_.end();
     ++applied_;
     applied_steps_.fill_(applied_);
   }
 
-  std::size_t group_count() const override { return 1; }
-  std::vector<std::string> names() const override { return {"lr"}; }
-  bool has(std::size_t group, const std::string& name) const override { return group == 0 && name == "lr"; }
-  double get(std::size_t group, const std::string& name) const override {
-    check_name(group, name);
-    return lr_;
-  }
-  void set(std::size_t group, const std::string& name, double value) override {
-    check_name(group, name);
-    OptimizerOptions(options_).check_number(name, value);
-    lr_ = value;
-    lr_is_set_ = true;
-  }
-  void set_schedule(const std::string& name, Curve curve) override {
-    check_name(0, name);
-    OptimizerOptions(options_).check_number(name, curve(0, applied_));
-    lr_curve_ = std::move(curve);
-    lr_is_set_ = false;
-  }
-  void clear_schedule(const std::string& name) override {
-    check_name(0, name);
-    lr_curve_ = nullptr;
-  }
   int64_t applied() const override { return applied_; }
   const at::Tensor& applied_steps() const override { return applied_steps_; }
 
@@ -124,27 +101,20 @@ class Lbfgs : public Optimizer {
   // The first direction is the gradient itself, whose length says nothing about how far to go.
   double first_step(const at::Tensor& gradient) const {
     const double share = rounded(1 / gradient.abs().sum().item<double>());
-    return share < 1 ? rounded(share * rounded(lr_)) : lr_;
+    return share < 1 ? rounded(share * rounded(lr())) : lr();
   }
   bool iterate(const Closure& closure, Evaluation& at, bool is_last, int64_t& evaluations);
   void find_direction(const at::Tensor& gradient);
   void remember(const at::Tensor& gradient);
   Evaluation search_line(const Closure& closure, const Evaluation& at, double slope, int64_t& evaluations);
   Memory loaded_memory(const StateDict& state) const;
-  void check_name(std::size_t group, const std::string& name) const {
-    if (group != 0) throw ConfigError(c10::str("[LBFGS] found group ", group, ", expected 0: it has one group only"));
-    if (name != "lr") throw ConfigError("[LBFGS] there is no hyper-parameter '" + name + "'; this optimizer has lr");
-  }
+  double lr() const { return get(0, "lr"); }
 
-  LBFGS options_;
+  LBFGS limits_;
   int64_t max_eval_;
   NamedTensors parameters_;
   Memory memory_;
 
-  double lr_;
-  double configured_lr_;    // what it was made with
-  Curve lr_curve_;          // empty: lr_ stays
-  bool lr_is_set_ = false;  // for the next step, against the curve
   int64_t applied_ = 0;
   at::Tensor applied_steps_;
 };
@@ -152,10 +122,9 @@ class Lbfgs : public Optimizer {
 }  // namespace
 
 Lbfgs::Lbfgs(const LBFGS& options, const ParamGroups& groups)
-    : options_(options),
-      max_eval_(options.max_eval.value_or(options.max_iter * 5 / 4)),
-      lr_(options.lr),
-      configured_lr_(lr_) {
+    : NumberedOptimizer(options, {{{"lr", options.lr}}}, at::kCPU),  // where each step reads it
+      limits_(options),
+      max_eval_(options.max_eval.value_or(options.max_iter * 5 / 4)) {
   if (groups.size() != 1 || !groups.front().numbers.empty()) {
     throw ConfigError(c10::str("[LBFGS] found ", groups.size(),
                                " parameter groups with numbers of their own, expected one without: "
@@ -193,7 +162,7 @@ Lbfgs::Evaluation Lbfgs::evaluate(const Closure& closure, at::Tensor* loss) cons
     value = closure();
   }
   Evaluation result{value.item<double>(), flat_gradient()};
-  result.converged = largest(result.gradient) <= options_.tolerance_grad;
+  result.converged = largest(result.gradient) <= limits_.tolerance_grad;
   if (loss != nullptr) *loss = value;
   return result;
 }
@@ -204,8 +173,8 @@ at::Tensor Lbfgs::step_with(const Closure& closure) {
   Evaluation at = evaluate(closure, &first_loss);
   int64_t evaluations = 1;
   bool go_on = !at.converged;
-  for (int64_t i = 1; go_on && i <= options_.max_iter; ++i) {
-    go_on = iterate(closure, at, i == options_.max_iter, evaluations);
+  for (int64_t i = 1; go_on && i <= limits_.max_iter; ++i) {
+    go_on = iterate(closure, at, i == limits_.max_iter, evaluations);
   }
   memory_.evaluations += evaluations;
   return first_loss;
@@ -217,11 +186,11 @@ bool Lbfgs::iterate(const Closure& closure, Evaluation& at, bool is_last, int64_
   find_direction(at.gradient);
   memory_.previous_gradient = at.gradient.clone();
   memory_.previous_loss = at.loss;
-  memory_.t = memory_.iterations == 1 ? first_step(at.gradient) : lr_;
+  memory_.t = memory_.iterations == 1 ? first_step(at.gradient) : lr();
   const double slope = inner_product(at.gradient, memory_.direction);
-  if (slope > -options_.tolerance_change) return false;
+  if (slope > -limits_.tolerance_change) return false;
 
-  if (options_.line_search_fn == "strong_wolfe") {
+  if (limits_.line_search_fn == "strong_wolfe") {
     at = search_line(closure, at, slope, evaluations);
   } else {
     move(memory_.t, memory_.direction);
@@ -230,8 +199,8 @@ bool Lbfgs::iterate(const Closure& closure, Evaluation& at, bool is_last, int64_
     ++evaluations;
   }
   return !is_last && evaluations < max_eval_ && !at.converged &&
-         largest(memory_.direction * memory_.t) > options_.tolerance_change &&
-         std::abs(at.loss - memory_.previous_loss) >= options_.tolerance_change;
+         largest(memory_.direction * memory_.t) > limits_.tolerance_change &&
+         std::abs(at.loss - memory_.previous_loss) >= limits_.tolerance_change;
 }
 
 // Adds how the gradient changed over the last step. What would not keep the approximated Hessian positive is left out.
@@ -242,7 +211,7 @@ void Lbfgs::remember(const at::Tensor& gradient) {
   correction.ro = rounded(1 / curvature);
   memory_.h_diag = rounded(curvature / inner_product(correction.gradient_change, correction.gradient_change));
   memory_.corrections.push_back(std::move(correction));
-  if (static_cast<int64_t>(memory_.corrections.size()) > options_.history_size) memory_.corrections.pop_front();
+  if (static_cast<int64_t>(memory_.corrections.size()) > limits_.history_size) memory_.corrections.pop_front();
 }
 
 // Minus the gradient times the approximated inverse Hessian, by the two loops over the history.
@@ -276,12 +245,12 @@ Lbfgs::Evaluation Lbfgs::search_line(const Closure& closure, const Evaluation& a
     for (std::size_t i = 0; i < start.size(); ++i) parameters_[i].second.copy_(start[i]);
     return LinePoint{rounded(step), there.loss, there.gradient, inner_product(there.gradient, memory_.direction)};
   };
-  const LineSearch search{evaluate_at, largest(memory_.direction), options_.tolerance_change, max_eval_ - evaluations};
+  const LineSearch search{evaluate_at, largest(memory_.direction), limits_.tolerance_change, max_eval_ - evaluations};
   const LineSearchResult found = strong_wolfe(search, {0, at.loss, at.gradient, slope}, memory_.t);
   memory_.t = rounded(found.point.step);
   move(memory_.t, memory_.direction);
   evaluations += found.evaluations;
-  return {found.point.loss, found.point.gradient, largest(found.point.gradient) <= options_.tolerance_grad};
+  return {found.point.loss, found.point.gradient, largest(found.point.gradient) <= limits_.tolerance_grad};
 }
 
 // What a checkpoint keeps: torch's state under "state.", where lists have numbers.
@@ -290,8 +259,7 @@ StateDict Lbfgs::state_dict() const {
   StateDict state;
   state.set("kind", std::string("LBFGS"));
   state.set("applied_steps", applied_);
-  state.set("param_groups.0.lr", lr_);
-  state.set("configured.0.lr", configured_lr_);
+  save_numbers(state);
   state.set("state.n_iter", memory_.iterations);
   state.set("state.func_evals", memory_.evaluations);
   state.set("state.t", memory_.t);
@@ -344,18 +312,11 @@ void Lbfgs::load_state_dict(const StateDict& state) {
                           "it was saved from, or load the weights alone");
   }
   const int64_t applied = state.integer("applied_steps");
-  const double saved = state.number("configured.0.lr");
-  const double lr = state.number("param_groups.0.lr");
+  for (const char* key : {"configured", "param_groups"}) state.number(number_key(key, 0, "lr"));  // before any change
   memory_ = loaded_memory(state);
-  if (saved != configured_lr_) {
-    log_warning(c10::str("[LBFGS] the state was trained with lr = ", saved, ", this run is configured with ",
-                         configured_lr_, "; that of the state is used. BaseTrainer::load can take this run's"));
-  }
-  configured_lr_ = saved;  // as if it had been made with it: what is saved next says what is used
+  load_numbers(state);
   applied_ = applied;
   applied_steps_.fill_(applied);
-  lr_ = lr;
-  lr_is_set_ = false;
 }
 
 std::unique_ptr<Optimizer> make_lbfgs(const LBFGS& options, const ParamGroups& groups) {

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include "core/task.h"
 #include "optim/groups/param_group.h"
+#include "tests/optim/optimizers/described_cases.h"
 
 namespace duet {
 namespace {
@@ -104,14 +105,6 @@ std::unique_ptr<Task> make_tree_task(const Json& tree) {
   return make_task(module, [](Module&, const Batch&) { return torch::zeros({}); });
 }
 
-OptimizerOptions optimizer_of(const Json& json) {
-  OptimizerOptions options = OptimizerOptions::of_type(json["type"]);
-  options.set("lr", json["lr"].get<double>());
-  options.set("weight_decay", json["weight_decay"].get<double>());
-  if (json.contains("momentum")) options.set("momentum", json["momentum"].get<double>());
-  return options;
-}
-
 CustomKey custom_key_of(const Json& json) {
   CustomKey key;
   for (const auto& [name, value] : json.items()) {
@@ -129,31 +122,18 @@ CustomKey custom_key_of(const Json& json) {
   return key;
 }
 
-ParamwiseOptions paramwise_of(const Json& json) {
+ParamwiseOptions paramwise_of(Json json) {
   ParamwiseOptions options;
-  const auto read = [&json](const char* name, std::optional<double>& target) {
-    if (json.contains(name)) target = json[name].get<double>();
-  };
-  read("norm_decay_mult", options.norm_decay_mult);
-  read("bias_lr_mult", options.bias_lr_mult);
-  read("bias_decay_mult", options.bias_decay_mult);
-  read("dwconv_decay_mult", options.dwconv_decay_mult);
-  read("flat_decay_mult", options.flat_decay_mult);
-  read("dcn_offset_lr_mult", options.dcn_offset_lr_mult);
-  options.bypass_duplicate = json.value("bypass_duplicate", false);
   const Json custom_keys = json.value("custom_keys", Json::object());
-  for (const auto& [key, custom] : custom_keys.items()) {
-    options.custom_keys[key] = custom_key_of(custom);
-  }
+  for (const auto& [key, custom] : custom_keys.items()) options.custom_keys[key] = custom_key_of(custom);
+  json.erase("custom_keys");
+  testing::set_options(ParamwiseOptions::fields(), &options, json);
   return options;
 }
 
 LayerDecayOptions decay_of(const Json& json) {
-  LayerDecayOptions options;
-  options.num_layers = json["num_layers"];
-  options.decay_rate = json["decay_rate"];
-  options.decay_type = json.value("decay_type", "layer_wise");
-  options.strict_names = true;
+  LayerDecayOptions options{.strict_names = true};
+  testing::set_options(LayerDecayOptions::fields(), &options, json);
   return options;
 }
 
@@ -195,7 +175,10 @@ TEST_P(ParamwiseGolden, EveryParameterHasTheOptionsOfTheOriginal) {
   const Json& test_case = all["cases"][GetParam()];
   SCOPED_TRACE(test_case["model"].dump() + test_case["config"].dump());
   const auto task = make_tree_task(all["models"][test_case["model"].get<std::string>()]);
-  const OptimizerOptions optimizer = optimizer_of(test_case["optimizer"]);
+  Json numbers = test_case["optimizer"];
+  numbers.erase("type");
+  const OptimizerOptions optimizer =
+      testing::described_options({{"type", test_case["optimizer"]["type"]}, {"options", numbers}});
   const bool by_depth = test_case["constructor"] == "LearningRateDecayOptimizerConstructor";
   const ParamGroups groups = by_depth ? layer_decay_groups(*task, optimizer, decay_of(test_case["config"]))
                                       : paramwise_groups(*task, optimizer, paramwise_of(test_case["config"]));

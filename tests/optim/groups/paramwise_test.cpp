@@ -5,12 +5,12 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/torch.h>
 #include "base/error.h"
-#include "base/log.h"
 #include "core/task.h"
 #include "eager/eager_trainer.h"
 #include "optim/groups/param_group.h"
 #include "tests/optim/groups/described_task.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
 
 namespace duet {
 namespace {
@@ -19,6 +19,7 @@ using ::testing::AllOf;
 using testing::DescribedTask;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::stderr_of;
 
 OptimizerOptions sgd() { return SGD{.lr = 0.1, .weight_decay = 0.5, .momentum = 0.9}; }
 
@@ -40,14 +41,6 @@ std::map<std::string, double> numbers_of(const ParamGroups& groups, const std::s
     }
   }
   throw std::runtime_error(name + " is in no group");
-}
-
-// What is written to the log while `call` runs.
-template <class Call>
-std::string log_of(const Call& call) {
-  ::testing::internal::CaptureStderr();
-  call();
-  return ::testing::internal::GetCapturedStderr();
 }
 
 using Numbers = std::map<std::string, double>;
@@ -90,23 +83,23 @@ TEST(Paramwise, ATiedParameterCountsOnceUnderItsFirstName) {
   ParamwiseOptions options;
   options.custom_keys["tail"] = {.lr_mult = 3.0};
   ParamGroups groups;
-  const std::string warning = log_of([&] { groups = paramwise_groups(task, sgd(), options); });
+  const std::string warning = stderr_of([&] { groups = paramwise_groups(task, sgd(), options); });
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].parameters.size(), 5U);
   EXPECT_THAT(warning,
               AllOf(HasSubstr("'tail.weight' is the same tensor as 'head.weight'"), HasSubstr("bypass_duplicate")));
 
   options.bypass_duplicate = true;
-  EXPECT_EQ(log_of([&] { paramwise_groups(task, sgd(), options); }), "");
+  EXPECT_EQ(stderr_of([&] { paramwise_groups(task, sgd(), options); }), "");
   // Nothing to warn of where both names call for the same.
-  EXPECT_EQ(log_of([&] { paramwise_groups(task, sgd(), {}); }), "");
+  EXPECT_EQ(stderr_of([&] { paramwise_groups(task, sgd(), {}); }), "");
 }
 
 TEST(Paramwise, AKeyThatFitsNothingIsNamedWithNearNames) {
   ParamwiseOptions options;
   options.custom_keys["bakcbone"] = {.lr_mult = 0.1};
   options.custom_keys["head"] = {.lr_mult = 0.1};
-  const std::string warning = log_of([&] { paramwise_groups(segmentor(), sgd(), options); });
+  const std::string warning = stderr_of([&] { paramwise_groups(segmentor(), sgd(), options); });
   EXPECT_THAT(warning, AllOf(HasSubstr("'bakcbone' is part of no parameter's name; near names: backbone"),
                              Not(HasSubstr("'head'"))));
 }
@@ -143,9 +136,8 @@ TEST(Paramwise, RefusesRulesThatCouldNotTakeEffect) {
   EXPECT_EQ(paramwise_groups(unknown, sgd(), options).size(), 1U);
 
   expect_error<ConfigError>([&] { paramwise_groups(unknown, LBFGS{}, options); }, {"set the optimizer's weight_decay"});
-  ::testing::internal::CaptureStderr();
-  paramwise_groups(unknown, SGD{.lr = 1.0, .momentum = 0.9}, options);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("set the optimizer's weight_decay"));
+  EXPECT_THAT(stderr_of([&] { paramwise_groups(unknown, SGD{.lr = 1.0, .momentum = 0.9}, options); }),
+              HasSubstr("set the optimizer's weight_decay"));
   const OptimizerOptions plain = AdamW{.lr = 1.0};  // has one by default
   EXPECT_EQ(numbers_of(paramwise_groups(unknown, plain, options), "norm.weight"), (Numbers{{"weight_decay", 0.0}}));
 }

@@ -15,20 +15,25 @@ inline nlohmann::json described_cases(const std::string& path) {
   return file ? nlohmann::json::parse(file) : nlohmann::json::array();
 }
 
+// Sets the fields of `options` that are described by name.
+inline void set_options(const OptionFields& fields, void* options, const nlohmann::json& described) {
+  for (const auto& [name, value] : described.items()) {
+    const OptionField* const field = fields.find(name);
+    if (field == nullptr) throw std::runtime_error(fields.name() + " has no option " + name);
+    switch (field->kind) {
+      case OptionField::Kind::kBool: field->set(options, value.get<bool>()); break;
+      case OptionField::Kind::kInteger: field->set(options, value.get<int64_t>()); break;
+      case OptionField::Kind::kText: field->set(options, value.get<std::string>()); break;
+      case OptionField::Kind::kNumbers: field->set(options, value.get<std::vector<double>>()); break;
+      default: field->set(options, value.get<double>());
+    }
+  }
+}
+
 // Of a case's type and options.
 inline OptimizerOptions described_options(const nlohmann::json& described) {
   OptimizerOptions options = OptimizerOptions::of_type(described.at("type"));
-  for (const auto& [name, value] : described.at("options").items()) {
-    const OptionField* const field = options.fields().find(name);
-    if (field == nullptr) throw std::runtime_error(options.type() + " has no option " + name);
-    switch (field->kind) {
-      case OptionField::Kind::kBool: options.set(name, value.get<bool>()); break;
-      case OptionField::Kind::kInteger: options.set(name, value.get<int64_t>()); break;
-      case OptionField::Kind::kText: options.set(name, value.get<std::string>()); break;
-      case OptionField::Kind::kNumbers: options.set(name, value.get<std::vector<double>>()); break;
-      default: options.set(name, value.get<double>());
-    }
-  }
+  set_options(options.fields(), options.mutable_data(), described.at("options"));
   return options;
 }
 

@@ -1,13 +1,13 @@
-#include <set>
+#include <algorithm>
 #include <string>
 #include <vector>
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "optim/optimizers/optimizer_kind.h"
+#include "tests/support/called_ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/modes.h"
@@ -18,20 +18,9 @@
 namespace duet {
 namespace {
 
-// The operators that this thread has called, by name.
-std::set<std::string>& called() {
-  static thread_local std::set<std::string> names;
-  return names;
-}
-
-std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& call) {
-  called().insert(call.name());
-  return nullptr;
-}
-
 bool calls_fused_kernel() {
-  return std::any_of(called().begin(), called().end(),
-                     [](const std::string& name) { return name.rfind("aten::_fused_", 0) == 0; });
+  return std::ranges::any_of(testing::CalledOps::counts(),
+                             [](const auto& op) { return op.first.starts_with("aten::_fused_"); });
 }
 
 constexpr int64_t kSteps = 10;
@@ -41,11 +30,6 @@ using Change = std::function<void(HyperParameters& numbers)>;
 
 class DeviceOptimizer : public testing::InBothModes {
  protected:
-  void SetUp() override {
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
-  }
-  void TearDown() override { at::removeCallback(handle_); }
-
   // Trains in the mode of the parameter; in graph mode the run has to take one capture.
   static void train(const OptimizerOptions& optimizer, const Change& change = {}) {
     seed_all(1);
@@ -61,7 +45,7 @@ class DeviceOptimizer : public testing::InBothModes {
       trainer = std::make_unique<GraphTrainer>(task.make(), options, graph);
     }
     if (change) change(trainer->hyper_parameters());
-    called().clear();
+    const testing::CalledOps counting;
     for (int64_t n = 0; n < kSteps; ++n) trainer->step(task.batch(8, 1));
     if (const auto* captured = dynamic_cast<GraphTrainer*>(trainer.get())) {
       ASSERT_EQ(captured->report().size(), 1U);
@@ -69,9 +53,6 @@ class DeviceOptimizer : public testing::InBothModes {
       EXPECT_EQ(captured->replays(), kReplays);
     }
   }
-
- private:
-  at::CallbackHandle handle_ = 0;
 };
 
 DUET_IN_BOTH_MODES(DeviceOptimizer);

@@ -58,20 +58,6 @@ TEST(SparseAdam, IsThatOfTorchOptim) {
   }
 }
 
-TEST(SparseAdam, GoesOnFromItsState) {
-  const Tensor table = table_at_start();
-  const auto optimizer = Optimizer::create(sparse_cases().at("plain"), {{"table", table}});
-  for (int64_t step = 0; step < 5; ++step) sparse_step(*optimizer, table, step);
-  const Tensor copy = table.detach().clone().requires_grad_(true);
-  const auto resumed = Optimizer::create(sparse_cases().at("plain"), {{"table", copy}});
-  resumed->load_state_dict(optimizer->state_dict());
-  for (int64_t step = 5; step < 9; ++step) {
-    sparse_step(*optimizer, table, step);
-    sparse_step(*resumed, copy, step);
-  }
-  expect_bits(values_of(table), values_of(copy), "table");
-}
-
 TEST(SparseAdam, StepsNoRowWithoutAGradient) {
   const Tensor table = table_at_start();
   const Tensor before = table.detach().clone();

@@ -85,7 +85,7 @@ TEST(ScheduleCurve, NamesTheGapsThatSchedulesLeave) {
   const auto gaps = [](const Schedules& schedules) { return schedule_gaps(schedules, {1000, 50}); };
   const auto found = gaps({Cosine{.begin = 120}, Linear{.end = 100}});
   ASSERT_EQ(found.size(), 1U);
-  for (const char* part : {"Linear from step 0", "100", "Cosine from step 120", "lr"}) {
+  for (const char* part : {"Linear from step 0", "100", "Cosine begins at step 120", "lr"}) {
     EXPECT_NE(found[0].find(part), std::string::npos) << part << " is not in " << found[0];
   }
   EXPECT_EQ(

@@ -25,6 +25,15 @@ const OneCycle kThreePhases = {.eta_max = 0.4,
                                .cycle_momentum = true};
 const Schedule kHalfWarmUp = Linear{.start_factor = 0.01, .end_factor = 0.5, .end = 100};
 
+// Factors that overlap one another, in another order than they begin.
+const std::vector<Schedule> kProducts = {Linear{.start_factor = 0.2, .end_factor = 0.9, .begin = 30, .end = 700},
+                                         Step{.step_size = 130, .gamma = 0.9, .begin = 100, .end = 1600},
+                                         Exponential{.gamma = 0.999, .begin = 100, .end = 900},
+                                         Constant{.factor = 0.7, .begin = 300, .end = 1200},
+                                         Exponential{.gamma = 0.98, .begin = 1000, .end = 1010},
+                                         Linear{.start_factor = 0.5, .end_factor = 0.8, .begin = 600, .end = 1900},
+                                         MultiStep{.milestones = {1, 77, 1500}, .gamma = 0.8}};
+
 // As in schedule_reference.py.
 const std::map<std::string, Case> kCases = {
     {"linear", {{Linear{.end = 500}}}},
@@ -50,6 +59,10 @@ const std::map<std::string, Case> kCases = {
     {"sequential", {{Linear{.start_factor = 0.01, .end = 100}, Cosine{.begin = 100}}}},
     {"half_linear_cosine", {{kHalfWarmUp, Cosine{.eta_min = 1e-5, .begin = 100, .end = 1500}}, 0.001}},
     {"linear_multi_step", {{Linear{.end = 500}, MultiStep{.milestones = {1200, 1700}}}, 0.02}},
+    {"products", {kProducts}},
+    {"weighted_restarts", {{CosineRestart{.periods = {400, 1, 700}, .restart_weights = {1, 0.7, 0.3}}}}},
+    {"polynomial_to_a_floor", {{Polynomial{.power = 0.9, .eta_min_ratio = 0.2}}}},
+    {"cosine_to_a_share", {{Cosine{.eta_min_ratio = 0.1, .end = 1200}}, 0.2}},
     {"cosine_step", {{Cosine{.eta_min = 0.01, .end = 900}, Step{.step_size = 400, .begin = 1000}}}},
 };
 

@@ -74,6 +74,38 @@ def wsd(warmup, decay, length, kind, lowest):
     return [(0, length, lambda opt: s.LambdaLR(opt, factor))]
 
 
+def by_factor(begin, end, factor):
+    """factor(s): of the value at `begin`."""
+    return begin, end, lambda opt: s.LambdaLR(opt, factor)
+
+
+def constant(begin, end, factor):
+    return begin, end, lambda opt: s.ConstantLR(opt, factor, total_iters=end - begin - 1)
+
+
+def exponential(begin, end, gamma):
+    return begin, end, lambda opt: s.ExponentialLR(opt, gamma)
+
+
+def products():
+    """Factors that overlap one another."""
+    return [linear(30, 700, 0.2, 0.9), step(100, 1600, 130, 0.9), exponential(100, 900, 0.999), constant(300, 1200, 0.7),
+            linear(600, 1900, 0.5, 0.8), exponential(1000, 1010, 0.98), multi_step(0, STEPS, [1, 77, 1500], 0.8)]
+
+
+def weighted_restarts(s):
+    """mmengine's, which torch has not: periods of 400, 1 and 700 from 1, 0.7 and 0.3 of the first value."""
+    for length, weight in ((400, 1.0), (1, 0.7), (700, 0.3)):
+        if s < length:
+            return weight * 0.5 * (1 + math.cos(math.pi * s / length))
+        s -= length
+    return weight * 0.5 * (1 + math.cos(math.pi * (length - 1) / length))
+
+
+def polynomial_to_a_floor(s):
+    return 0.2 + 0.8 * (1 - s / (STEPS - 1)) ** 0.9
+
+
 def sequential(opt):
     parts = [s.LinearLR(opt, 0.01, 1.0, total_iters=99), s.CosineAnnealingLR(opt, 1900)]
     return s.SequentialLR(opt, parts, milestones=[100])
@@ -84,10 +116,10 @@ def curves():
     three_phases = one_cycle(1500, three_phase=True, anneal_strategy="linear", pct_start=0.25)
     return {
         "linear": values(sgd(), [linear(0, 500, 0.001, 1.0)]),
-        "constant": values(sgd(), [(50, 700, lambda opt: s.ConstantLR(opt, 1 / 3, total_iters=649))]),
+        "constant": values(sgd(), [constant(50, 700, 1 / 3)]),
         "step": values(sgd(0.3), [step(0, STEPS, 300, 0.1)]),
         "multi_step": values(sgd(0.3), [multi_step(100, 1800, [300, 900, 1750], 0.5)]),
-        "exponential": values(sgd(), whole(lambda opt: s.ExponentialLR(opt, 0.998))),
+        "exponential": values(sgd(), [exponential(0, STEPS, 0.998)]),
         "exponential_per_epoch": values(sgd(), whole(lambda opt: s.LambdaLR(opt, lambda u: 0.9 ** (u / EPOCH)))),
         "cosine": values(sgd(), [cosine(0, STEPS, 0.001)]),
         "cosine_swings": values(sgd(), whole(lambda opt: s.CosineAnnealingLR(opt, 300, 0.01))),
@@ -106,6 +138,10 @@ def curves():
         "half_linear_cosine": values(sgd(0.001), [linear(0, 100, 0.01, 0.5), cosine(100, 1500, 1e-5)]),
         "linear_multi_step": values(
             sgd(0.02), [linear(0, 500, 0.001, 1.0), multi_step(0, STEPS, [1200, 1700], 0.1)]),
+        "products": values(sgd(), products()),
+        "weighted_restarts": values(sgd(), [by_factor(0, STEPS, weighted_restarts)]),
+        "polynomial_to_a_floor": values(sgd(), [by_factor(0, STEPS, polynomial_to_a_floor)]),
+        "cosine_to_a_share": values(sgd(0.2), [cosine(0, 1200, 0.02)]),
         "cosine_step": values(sgd(), [cosine(0, 900, 0.01), step(1000, STEPS, 400, 0.1)]),
     }
 
