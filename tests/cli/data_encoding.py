@@ -3,12 +3,7 @@
 usage: data_encoding.py PROGRAM
 """
 
-import json
-import pathlib
-import sys
-import tempfile
-
-from program import Program
+from program import Program, run_checks
 
 TABLE = """
 model: {type: Mlp, in_features: 4, num_classes: 1, loss: mse, hidden: [8]}
@@ -56,8 +51,7 @@ def check_table(program):
     assert "runs/table" in program.run(*resume, "data.train.fit_on=old.csv")
     said = program.run("eval", "table.yaml", run, "data.val={type: Csv, path: old.csv, target: y, fit_on: rows.csv}", code=2)
     assert "data.val: [Csv] old.csv: the mean of column 'a' is 102.9" in said and "leave fit_on out" in said, said
-    program.run("eval", "table.yaml", run, "data.val={type: Csv, path: old.csv}", "--json", "e.json")
-    assert json.loads((folder / "e.json").read_text())["metrics"]["loss"] < 2
+    assert program.json("eval", "table.yaml", run, "data.val={type: Csv, path: old.csv}")["metrics"]["loss"] < 2
 
     # A file of weights says nothing of its data.
     said = program.run("predict", "table.yaml", run, "--checkpoint", "runs/table/checkpoints/step-16/model.safetensors")
@@ -84,13 +78,5 @@ def check_text(program):
     assert generated() == first
 
 
-def main():
-    with tempfile.TemporaryDirectory() as name:
-        program = Program(sys.argv[1], pathlib.Path(name))
-        check_table(program)
-        check_text(program)
-    print("data means what it meant to the checkpoint")
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(Program, check_table, check_text)

@@ -3,15 +3,10 @@
 usage: dry_run.py PROGRAM
 """
 
-import json
-import os
-import pathlib
 import re
-import sys
-import tempfile
 
 import small_data
-from program import Program
+from program import Program, run_checks
 
 # All hooks, with files wherever one may be named.
 HOOKS = """
@@ -35,13 +30,15 @@ test_evaluator: [{type: Accuracy}, {type: F1, num_classes: 10}]
 class CleanProgram(Program):
     def __init__(self, path, folder):
         super().__init__(path, folder, TMPDIR=str(folder / "tmp"))
-        self.scratch = folder / "tmp"
-        self.scratch.mkdir()
+        (folder / "tmp").mkdir()
+        small_data.write_data(folder / "data")
+        self.write("base.yaml", small_data.BASE.replace("default_hooks: {checkpoint: {interval: 2}}\n", ""))
+        self.write("all.yaml", "_base_: base.yaml\n" + HOOKS)
 
     def run(self, *arguments, code=0):
-        before = {path for path in self.folder.rglob("*")}
+        before = set(self.folder.rglob("*"))
         text = super().run(*arguments, code=code)
-        left = {path for path in self.folder.rglob("*")} - before
+        left = set(self.folder.rglob("*")) - before
         assert {path.name for path in left} <= {"result.json"}, f"{arguments} left {left}"
         return text
 
@@ -50,12 +47,13 @@ def check_dry_run(program):
     for mode, arguments, steps in (("eager", ["--dry-run", "3"], 3), ("graph", ["--dry-run"], 1), ("graph", ["--dry-run", "50"], 4)):
         text = program.run("train", "all.yaml", "--mode", mode, *arguments, "--json", "result.json")  # an epoch has four steps
         assert "dry run: all parts work\n" in text, text
-        assert json.loads((program.folder / "result.json").read_text())["steps"] == steps
+        assert program.result()["steps"] == steps
         for part in ("val  step", "test  step", "best checkpoint so far", "trace written to"):
             assert part in text, (part, text)
     # The number may stand before the config. A fixed step of the run's own counts, and schedules are those of the whole run.
     for arguments in (["--dry-run", "2", "all.yaml"], ["all.yaml", "--dry-run", "trainer={max_steps: 8, accumulate: 2}"],
-                      ["all.yaml", "--dry-run", "trainer={max_epochs: 30}", "param_scheduler=[{type: Linear, end: 50}, {type: Cosine, begin: 50}]"]):
+                      ["all.yaml", "--dry-run", "trainer={max_epochs: 30}",
+                       "param_scheduler=[{type: Linear, end: 50}, {type: Cosine, begin: 50}]"]):
         assert "all parts work" in program.run("train", *arguments)
 
 
@@ -75,7 +73,7 @@ def check_small_parts(program):
 def check_compare(program):
     """Every hook and validation take part in both modes, and files go nowhere."""
     text = program.run("compare", "all.yaml", "trainer={max_steps: 20, val_interval: 3}", "--steps", "7", "--json", "result.json")
-    result = json.loads((program.folder / "result.json").read_text())
+    result = program.result()
     assert result["bit_identical"] and result["first_difference"] is None, result
     assert result["eager"]["weights_hash"] == result["graph"]["weights_hash"], result
     assert result["eager"]["steps"] == result["graph"]["steps"] == 7, result
@@ -94,20 +92,5 @@ def check_compare(program):
     assert "x in 3 turns)" in text and "step, CPU time, median" in text, text
 
 
-def main():
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        small_data.write_data(folder / "data")
-        base = small_data.BASE.replace("default_hooks: {checkpoint: {interval: 2}}\n", "")
-        (folder / "base.yaml").write_text(base, encoding="utf-8")
-        (folder / "all.yaml").write_text("_base_: base.yaml\n" + HOOKS, encoding="utf-8")
-        program = CleanProgram(sys.argv[1], folder)
-        check_dry_run(program)
-        check_small_parts(program)
-        check_compare(program)
-    print("dry run: all checks passed")
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(CleanProgram, check_dry_run, check_small_parts, check_compare)

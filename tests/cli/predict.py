@@ -4,33 +4,33 @@ usage: predict.py PROGRAM
 """
 
 import json
-import os
-import pathlib
 import struct
-import sys
-import tempfile
 
 import small_data
-from program import Program
+from program import Program, run_checks
 
 RUN = ["trainer={max_steps: 8, val_interval: 4}", "default_hooks.checkpoint={interval: 4, save_best: loss}"]
 AVERAGE = "custom_hooks=[{type: EMAHook, momentum: 0.5}]"
 
 
 class PredictProgram(Program):
-    def json(self, *arguments):
-        self.run(*arguments, "--json", "result.json")
-        return json.loads((self.folder / "result.json").read_text())
+    def __init__(self, path, folder):
+        super().__init__(path, folder)
+        small_data.write_data(folder / "data")
+        self.write("base.yaml", small_data.BASE)
+        self.run("train", "base.yaml", "work_dir=run", *RUN)
 
+    def predicted(self, folder):
+        """Name: (dtype, shape, bytes) of what it wrote as safetensors."""
+        content = (self.folder / folder / "predictions.safetensors").read_bytes()
+        size = struct.unpack("<Q", content[:8])[0]
+        header = json.loads(content[8:8 + size])
+        header.pop("__metadata__", None)
+        return {name: (entry["dtype"], entry["shape"], content[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]])
+                for name, entry in header.items()}
 
-def tensors_of(path):
-    """Name: (dtype, shape, bytes) of a safetensors file."""
-    content = path.read_bytes()
-    size = struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8:8 + size])
-    header.pop("__metadata__", None)
-    return {name: (entry["dtype"], entry["shape"], content[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]])
-            for name, entry in header.items()}
+    def names(self, folder):
+        return sorted(path.name for path in (self.folder / folder).iterdir())
 
 
 def check_data(program):
@@ -40,7 +40,7 @@ def check_data(program):
                                      "data.predict", 9)):
         result = program.json("predict", "base.yaml", "work_dir=run", override)
         assert result["data"] == data and result["samples"] == samples, result
-        dtype, shape, _ = tensors_of(program.folder / result["folder"] / "predictions.safetensors")["prediction"]
+        dtype, shape, _ = program.predicted(result["folder"])["prediction"]
         assert dtype == "F32" and shape == [samples, 10], (dtype, shape)
     result = program.json("predict", "base.yaml", "work_dir=run", "trainer.limit_predict_batches=1")
     assert result["samples"] == 32, result
@@ -71,12 +71,12 @@ def check_checkpoints(program):
     assert latest["checkpoint"].endswith("step-8") and latest["step"] == 8, latest
     named = program.json("predict", "base.yaml", "work_dir=run", "--checkpoint", "run/checkpoints/step-4", "--output", "four")
     assert named["step"] == 4, named
-    four = tensors_of(program.folder / "four/predictions.safetensors")
+    four = program.predicted("four")
     program.json("predict", "base.yaml", "work_dir=run", "--checkpoint", "latest", "--output", "eight")
-    assert four != tensors_of(program.folder / "eight/predictions.safetensors"), "the checkpoint made no difference"
+    assert four != program.predicted("eight"), "the checkpoint made no difference"
     for mode in ("eager", "graph"):
         program.run("predict", "base.yaml", "work_dir=run", "--mode", mode, "--output", mode)
-    assert tensors_of(program.folder / "eager/predictions.safetensors") == tensors_of(program.folder / "graph/predictions.safetensors")
+    assert program.predicted("eager") == program.predicted("graph")
     assert "train first" in program.run("predict", "base.yaml", "work_dir=nowhere", code=4)
     assert not (program.folder / "nowhere").exists(), "a refused predict left a folder"
 
@@ -87,14 +87,13 @@ def check_average(program):
     values = {}
     for name, hooks in (("plain", "custom_hooks=null"), ("average", AVERAGE)):
         program.run("predict", "base.yaml", "work_dir=ema", hooks, "--checkpoint", "latest", "--output", name)
-        values[name] = tensors_of(program.folder / name / "predictions.safetensors")
+        values[name] = program.predicted(name)
         values[name + " loss"] = program.json("eval", "base.yaml", "work_dir=ema", hooks, "--checkpoint", "latest")["metrics"]["loss"]
     assert values["plain"] != values["average"] and values["plain loss"] != values["average loss"], "no average"
     # As validation in training saw it.
-    lines = [json.loads(line) for line in (program.folder / "ema/log.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "val"][-1]
+    last = program.records("ema", "val")[-1]
     assert last["step"] == 8 and abs(last["loss"] - values["average loss"]) < 1e-12, (last, values["average loss"])
-    assert all(line["kind"] != "test" for line in lines), "an evaluation wrote into the log of the training"
+    assert not program.records("ema", "test"), "an evaluation wrote into the log of the training"
     for command in ("eval", "predict"):
         text = program.run(command, "base.yaml", "work_dir=ema", "custom_hooks=null")
         assert text.count("holds averages of the weights, 'ema'") == 1 and "type: EMAHook" in text, text
@@ -108,7 +107,7 @@ def check_pictures(program):
     draw = "default_hooks.visualization={draw: true, interval: 1, max_samples: 2}"
     program.run("predict", "base.yaml", "work_dir=run", draw)
     program.run("eval", "base.yaml", "work_dir=run", draw)
-    names = sorted(path.name for path in (program.folder / "run/vis_data").iterdir())
+    names = program.names("run/vis_data")
     for mode in ("predict", "test"):
         assert sum(name.startswith(mode) for name in names) == 4, names  # two of each of two batches
     for path in (program.folder / "run/vis_data").iterdir():
@@ -135,7 +134,7 @@ def check_weights_files(program):
     for name in ("run.safetensors", "run.pt"):
         program.run("export", "run/checkpoints/step-8", name)
         text = program.run("eval", "base.yaml", "--checkpoint", name, "--json", "result.json")
-        result = json.loads((program.folder / "result.json").read_text())
+        result = program.result()
         assert result == {**whole, "checkpoint": name, "step": None}, (result, whole)
         assert f"loaded weights from '{name}'" in text, text
         assert program.json("predict", "base.yaml", "--checkpoint", name, "--output", "of_file")["step"] is None
@@ -163,13 +162,13 @@ def check_output(program):
                           ("{format: jsonl}", ["predictions.jsonl"]), ("{format: safetensors}", ["predictions.safetensors"])):
         writer = "custom_hooks=[{type: PredictionWriterHook, " + writer[1:] + "]"
         program.run("predict", "base.yaml", "work_dir=run", writer, "--output", "again")
-        assert sorted(path.name for path in (program.folder / "again").iterdir()) == names, (writer, names)
+        assert program.names("again") == names, (writer, names)
     # Only files of an earlier predict go, and only once this one is through.
     mine = program.folder / "again/batch-train.safetensors"
     mine.write_bytes(b"mine")
     program.run("predict", "base.yaml", "work_dir=run", "data.predict={type: Text, path: base.yaml, context: 8}", "--output", "again",
                 code=3)
-    assert sorted(path.name for path in (program.folder / "again").iterdir()) == [mine.name, "predictions.safetensors"]
+    assert program.names("again") == [mine.name, "predictions.safetensors"]
     program.run("predict", "base.yaml", "work_dir=run", "--output", "again")
     assert mine.read_bytes() == b"mine"
 
@@ -180,10 +179,10 @@ def check_failed_run(program):
     result = program.json("train", "base.yaml", "work_dir=failed", *RUN)
     metrics = result["metrics"]
     assert metrics["best"]["loss"]["step"] in (4, 8) and metrics["best"]["loss"]["value"] <= metrics["final"]["loss"], metrics
-    before = sorted(path.name for path in (program.folder / "failed/checkpoints").iterdir())
+    before = program.names("failed/checkpoints")
     text = program.run("train", "base.yaml", "work_dir=failed", "trainer={max_steps: 8}", *fails, code=5)
     assert "are back in" in text, text
-    assert sorted(path.name for path in (program.folder / "failed/checkpoints").iterdir()) == before
+    assert program.names("failed/checkpoints") == before
     assert not (program.folder / "failed/checkpoints.1").exists()
     program.run("eval", "base.yaml", "work_dir=failed")
     # One that was killed cannot put them back: eval says where they are.
@@ -191,26 +190,6 @@ def check_failed_run(program):
     assert "failed/checkpoints.1'" in program.run("eval", "base.yaml", "work_dir=failed", code=4)
 
 
-def main():
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        small_data.write_data(folder / "data")
-        (folder / "base.yaml").write_text(small_data.BASE, encoding="utf-8")
-        program = PredictProgram(sys.argv[1], folder)
-        program.run("train", "base.yaml", "work_dir=run", *RUN)
-        check_data(program)
-        check_folder(program)
-        check_failed_run(program)
-        check_checkpoints(program)
-        check_average(program)
-        check_paths(program)
-        check_weights_files(program)
-        check_sections(program)
-        check_output(program)
-        check_pictures(program)
-    print("predict: all checks passed")
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(PredictProgram, check_data, check_folder, check_failed_run, check_checkpoints, check_average, check_paths,
+               check_weights_files, check_sections, check_output, check_pictures)

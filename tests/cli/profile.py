@@ -3,13 +3,9 @@
 usage: profile.py PROGRAM
 """
 
-import json
-import os
-import pathlib
 import random
-import subprocess
-import sys
-import tempfile
+
+from program import Program, run_checks
 
 CONFIG = """
 model: {type: Mlp, in_features: 3, hidden: [64, 32], num_classes: 1, loss: mse}
@@ -20,49 +16,47 @@ optim_wrapper: {optimizer: {type: Adam, lr: 0.02}}
 """
 
 
-def main():
-    program = os.path.abspath(sys.argv[1])
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
+class ProfileProgram(Program):
+    def __init__(self, path, folder):
+        super().__init__(path, folder)
         numbers = random.Random(1)
         rows = "".join(",".join(f"{numbers.gauss(0, 1):.4f}" for _ in range(4)) + "\n" for _ in range(100))
-        (folder / "table.csv").write_text("a,b,c,y\n" + rows)
-        (folder / "t.yaml").write_text(CONFIG)
+        self.write("table.csv", "a,b,c,y\n" + rows)
+        self.write("t.yaml", CONFIG)
 
-        def profile(*arguments):
-            done = subprocess.run([program, "profile", "t.yaml", "--steps", "10", "--json", "p.json", *arguments],
-                                  cwd=folder, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stdout + done.stderr
-            return done.stdout, json.loads((folder / "p.json").read_text())
+    def profile(self, *arguments):
+        return self.run("profile", "t.yaml", "--steps", "10", "--json", "result.json", *arguments), self.result()
 
-        # Of seven batches an epoch has three steps: of 3, 3 and 1 of them, and 22 in the ten that are timed.
-        for accumulate, batches in (1, 1), (3, 2.2):
-            text, result = profile("--mode", "graph", f"trainer.accumulate={accumulate}")
-            for phase in ("forward", "backward", "optimizer", "hooks"):
-                assert result[f"{phase}_us"] > 0, result
-                assert phase in text, text
-            phases = sum(result[f"{phase}_us"] for phase in ("forward", "backward", "optimizer", "hooks"))
-            assert abs(phases / result["eager_us"] - 1) < 1e-6, result
-            assert sum(op["us"] for op in result["ops"]) < result["eager_us"], result
-            assert result["eager_us"] > 0 and result["graph_us"] > 0 and "captured" in text, text
-            # Its first replays are all checked.
-            assert 0 < result["checks_us"] < result["graph_us"] and "\nchecks " in text, text
-            calls = {(op["op"], op["module"]): op["calls"] for op in result["ops"]}
-            for layer in ("hidden1", "hidden2", "head"):
-                assert calls[("aten::addmm", layer)] == batches, calls
-                assert any("AddmmBackward" in op for op, module in calls if module == layer), calls
-            assert {module for op, module in calls if op == "duet::fused_adam_"} == {""}, calls
-            weights = 4 * (3 * 64 + 64 + 64 * 32 + 32 + 32 + 1)
-            memory = result["memory"]
-            assert memory["weights"] == memory["gradients"] == weights, memory
-            assert 2 * weights <= memory["optimizer"] <= 2 * weights + 1000, memory
-            # The inputs of the two ReLUs' successors, at least.
-            assert memory["activations"] >= 4 * 16 * (64 + 32), memory
-        text, result = profile("--mode", "eager")
-        assert result["graph_us"] is None and result["checks_us"] is None and "graph mode" not in text, text
-        assert not (folder / "runs").exists()
-    print("profiles say where time and memory go")
+
+def check_graph(program):
+    # Of seven batches an epoch has three steps: of 3, 3 and 1 of them, and 22 in the ten that are timed.
+    for accumulate, batches in (1, 1), (3, 2.2):
+        text, result = program.profile("--mode", "graph", f"trainer.accumulate={accumulate}")
+        phases = ("forward", "backward", "optimizer", "hooks")
+        assert all(result[f"{phase}_us"] > 0 and phase in text for phase in phases), (result, text)
+        assert abs(sum(result[f"{phase}_us"] for phase in phases) / result["eager_us"] - 1) < 1e-6, result
+        assert sum(op["us"] for op in result["ops"]) < result["eager_us"], result
+        assert result["eager_us"] > 0 and result["graph_us"] > 0 and "captured" in text, text
+        # Its first replays are all checked.
+        assert 0 < result["checks_us"] < result["graph_us"] and "\nchecks " in text, text
+        calls = {(op["op"], op["module"]): op["calls"] for op in result["ops"]}
+        for layer in ("hidden1", "hidden2", "head"):
+            assert calls[("aten::addmm", layer)] == batches, calls
+            assert any("AddmmBackward" in op for op, module in calls if module == layer), calls
+        assert {module for op, module in calls if op == "duet::fused_adam_"} == {""}, calls
+        weights = 4 * (3 * 64 + 64 + 64 * 32 + 32 + 32 + 1)
+        memory = result["memory"]
+        assert memory["weights"] == memory["gradients"] == weights, memory
+        assert 2 * weights <= memory["optimizer"] <= 2 * weights + 1000, memory
+        # The inputs of the two ReLUs' successors, at least.
+        assert memory["activations"] >= 4 * 16 * (64 + 32), memory
+
+
+def check_eager(program):
+    text, result = program.profile("--mode", "eager")
+    assert result["graph_us"] is None and result["checks_us"] is None and "graph mode" not in text, text
+    assert not (program.folder / "runs").exists()
 
 
 if __name__ == "__main__":
-    main()
+    run_checks(ProfileProgram, check_graph, check_eager)

@@ -6,13 +6,9 @@ usage: resume_differences.py PROGRAM
 """
 
 import json
-import os
-import pathlib
 import re
-import sys
-import tempfile
 
-from program import Program
+from program import Program, run_checks
 
 CONFIG = """
 work_dir: run
@@ -26,49 +22,42 @@ default_hooks: {checkpoint: {interval: 2}, logger: {interval: 1}}
 """
 
 
-def expect(condition, message):
-    if not condition:
-        sys.exit(f"FAILED: {message}")
-
-
-def write_rows(path, first):
-    rows = [f"{i},{(first + 1) * i % 11},{i % 7},{i % 3},{i % 3}" for i in range(40)]
-    path.write_text("a,b,c,d,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-
-
-def rates(folder, run):
-    lines = [json.loads(line) for line in (folder / run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line["step"]: line["lr"] for line in lines if line["kind"] == "train"}
-
-
-def config_of(folder, run):
-    return (folder / run / "config.yaml").read_text(encoding="utf-8")
-
-
-def manifest_of(folder, run, step):
-    return json.loads((folder / run / f"checkpoints/step-{step}/manifest.json").read_text(encoding="utf-8"))["run"]
-
-
-class Case:
+class Case(Program):
     """Resumes copies of one run of 4 steps."""
 
-    def __init__(self, program, folder):
-        self.program, self.folder = program, folder
+    def __init__(self, path, folder):
+        super().__init__(path, folder)
+        self.write("config.yaml", CONFIG)
+        self.write_rows("rows.csv", 0)
+        self.run("train", "config.yaml")
+        saved = self.manifest("run", 4)
+        assert saved["world_size"] == 1 and saved["parent"] == "" and saved["data"].startswith("Csv, 40 samples, "), saved
+
+    def write_rows(self, name, first):
+        rows = [f"{i},{(first + 1) * i % 11},{i % 7},{i % 3},{i % 3}" for i in range(40)]
+        self.write(name, "a,b,c,d,label\n" + "\n".join(rows) + "\n")
 
     def resume(self, name, *words, code=0):
-        return self.program.run("train", "config.yaml", f"work_dir={name}", "--resume", "run", "trainer.max_steps=8", *words,
-                                code=code)
+        return self.run("train", "config.yaml", f"work_dir={name}", "--resume", "run", "trainer.max_steps=8", *words, code=code)
 
     def hash_of(self, name):
-        found = self.program.run("inspect", f"{name}/checkpoints/step-8")
-        return re.findall(r"model\..*", found)
+        return re.findall(r"model\..*", self.run("inspect", f"{name}/checkpoints/step-8"))
+
+    def rates(self, run):
+        return {record["step"]: record["lr"] for record in self.records(run, "train")}
+
+    def config(self, run):
+        return (self.folder / run / "config.yaml").read_text(encoding="utf-8")
+
+    def manifest(self, run, step):
+        return json.loads((self.folder / run / f"checkpoints/step-{step}/manifest.json").read_text(encoding="utf-8"))["run"]
 
 
 def says_nothing_where_nothing_differs(case):
     text = case.resume("same", "trainer.max_steps=8", "--mode", "graph")
-    expect("differs" not in text and "is not what" not in text, f"expected no word of differences:\n{text}")
-    parent = manifest_of(case.folder, "same", 8)["parent"]
-    expect(parent.endswith("run/checkpoints/step-4"), f"found the parent {parent}")
+    assert "differs" not in text and "is not what" not in text, f"expected no word of differences:\n{text}"
+    parent = case.manifest("same", 8)["parent"]
+    assert parent.endswith("run/checkpoints/step-4"), f"found the parent {parent}"
 
 
 def nothing_is_left_to_do(case):
@@ -76,18 +65,18 @@ def nothing_is_left_to_do(case):
         return {path: path.stat().st_mtime_ns for path in (case.folder / "same/checkpoints").rglob("*")}
 
     before = times()
-    text = case.program.run("train", "config.yaml", "work_dir=same", "trainer.max_steps=8", "--resume", "auto")
-    expect("info step " not in text and times() == before, f"a finished run was resumed and did something:\n{text}")
+    text = case.run("train", "config.yaml", "work_dir=same", "trainer.max_steps=8", "--resume", "auto")
+    assert "info step " not in text and times() == before, f"a finished run was resumed and did something:\n{text}"
 
 
 def a_run_begins_afresh(case):
     """Without --resume, in the work_dir of a longer run: the newest checkpoint is that of the new run."""
     wish = ("train", "config.yaml", "work_dir=afresh")
-    case.program.run(*wish, "trainer.max_steps=8")
-    text = case.program.run(*wish)
-    expect("checkpoints.1" in text, f"expected a line that tells where the earlier checkpoints are:\n{text}")
-    text = case.program.run(*wish, "trainer.max_steps=6", "--resume", "auto")
-    expect(re.search(r"resumed from .*step-4'", text), text)
+    case.run(*wish, "trainer.max_steps=8")
+    text = case.run(*wish)
+    assert "checkpoints.1" in text, f"expected a line that tells where the earlier checkpoints are:\n{text}"
+    text = case.run(*wish, "trainer.max_steps=6", "--resume", "auto")
+    assert re.search(r"resumed from .*step-4'", text), text
 
 
 def checkpoint_wins(case):
@@ -95,109 +84,93 @@ def checkpoint_wins(case):
     for line in (r"optim_wrapper.optimizer.lr: 0.01 there, 0.05 here; that of the checkpoint is used",
                  r"model.dropout: 0.1 there, 0.2 here; this one is used",
                  r"seed: 3 there, 9 here; that of the checkpoint is used"):
-        expect(re.search(line, text), f"expected '{line}' in:\n{text}")
-    expect("--hyper-parameters config" in text, "expected the way out")
-    config = config_of(case.folder, "kept")
+        assert re.search(line, text), f"expected '{line}' in:\n{text}"
+    assert "--hyper-parameters config" in text, "expected the way out"
+    config = case.config("kept")
     for line in (r"lr: 0.01  # checkpoint .*step-4", r"dropout: 0.2", r"^seed: 3  # checkpoint .*step-4"):
-        expect(re.search(line, config, re.M), f"expected '{line}' in config.yaml:\n{config}")
-    saved = manifest_of(case.folder, "kept", 8)["config"]
-    expect(saved["optim_wrapper.optimizer.lr"] == "0.01" and saved["seed"] == "3" and saved["model.dropout"] == "0.2",
-           f"the checkpoint says {saved}")
-    expect(rates(case.folder, "kept")[8] == rates(case.folder, "same")[8], "expected the learning rates of the checkpoint")
+        assert re.search(line, config, re.M), f"expected '{line}' in config.yaml:\n{config}"
+    saved = case.manifest("kept", 8)["config"]
+    assert saved["optim_wrapper.optimizer.lr"] == "0.01" and saved["seed"] == "3" and saved["model.dropout"] == "0.2", saved
+    assert case.rates("kept")[8] == case.rates("same")[8], "expected the learning rates of the checkpoint"
 
 
 def config_wins(case):
     text = case.resume("changed", "optim_wrapper.optimizer.lr=0.05", "--hyper-parameters", "config")
-    expect(re.search(r"lr: 0.01 there, 0.05 here; this one is used", text), text)
-    expect(re.search(r"lr: 0.05  # command line", config_of(case.folder, "changed")), config_of(case.folder, "changed"))
-    here, there = rates(case.folder, "changed"), rates(case.folder, "same")
+    assert re.search(r"lr: 0.01 there, 0.05 here; this one is used", text), text
+    assert re.search(r"lr: 0.05  # command line", case.config("changed")), case.config("changed")
+    here, there = case.rates("changed"), case.rates("same")
     for step in range(5, 9):
-        expect(abs(here[step] - 5 * there[step]) < 1e-12, f"found learning rates {here}, expected 5 times those of {there}")
+        assert abs(here[step] - 5 * there[step]) < 1e-12, f"found learning rates {here}, expected 5 times those of {there}"
 
 
 def the_record_reproduces_the_run(case):
     """config.yaml of a resumed run, resumed again from the same checkpoint, trains the same without a word."""
-    text = case.program.run("train", "kept/config.yaml", "work_dir=again", "--resume", "run")
-    expect("lr:" not in text and "seed:" not in text, text)
-    expect(case.hash_of("again") == case.hash_of("kept"), "expected the same weights")
+    text = case.run("train", "kept/config.yaml", "work_dir=again", "--resume", "run")
+    assert "lr:" not in text and "seed:" not in text, text
+    assert case.hash_of("again") == case.hash_of("kept"), "expected the same weights"
 
 
 def other_data(case):
-    write_rows(case.folder / "other.csv", 100)
+    case.write_rows("other.csv", 100)
     text = case.resume("other", "data.train.path=other.csv", "data.train.fit_on=rows.csv")
-    expect(re.search(r"training data is not what .*: Csv, 40 samples, \w+ here, Csv, 40 samples, \w+ there", text), text)
+    assert re.search(r"training data is not what .*: Csv, 40 samples, \w+ here, Csv, 40 samples, \w+ there", text), text
 
 
 def other_world(case):
-    text = case.program.run("launch", "-n", "2", "train", "config.yaml", "work_dir=two", "--resume", "run",
+    text = case.run("launch", "-n", "2", "train", "config.yaml", "work_dir=two", "--resume", "run",
                             "trainer.max_steps=8", "data.train.batch_size=2")
-    expect(re.search(r"saved by 1 processes, this run has 2", text), text)
-    expect(manifest_of(case.folder, "two", 8)["world_size"] == 2, "the manifest has another world size")
+    assert re.search(r"saved by 1 processes, this run has 2", text), text
+    assert case.manifest("two", 8)["world_size"] == 2, "the manifest has another world size"
 
 
 def suspect(case):
-    case.program.run("train", "config.yaml", "work_dir=odd", "--mode", "graph", "graph.check=off")
+    case.run("train", "config.yaml", "work_dir=odd", "--mode", "graph", "graph.check=off")
     place = case.folder / "odd/checkpoints"
     means = json.loads((place / "step-4/manifest.json").read_text(encoding="utf-8"))["unchecked"]
-    expect(means["replays"] == 1 and "1 replays did not run their host code" in means["means"], means)
+    assert means["replays"] == 1 and "1 replays did not run their host code" in means["means"], means
     (place / "step-4/suspect").write_text("the host code has changed\n", encoding="utf-8")
-    text = case.program.run("inspect", "odd/checkpoints/step-4")
+    text = case.run("inspect", "odd/checkpoints/step-4")
     for line in ("host code: 1 replays did not run", "SUSPECT: the host code has changed", "verified: every hash matches"):
-        expect(line in text, f"expected '{line}' in:\n{text}")
-    listed = [line for line in case.program.run("list", ".").splitlines() if line.startswith(("odd ", "run "))]
-    expect(any("1, 1 in a row; suspect: step-4" in line for line in listed), listed)
-    expect(any(re.search(r" 0  +\d", line) for line in listed if line.startswith("run ")), listed)
-    text = case.program.run("train", "config.yaml", "work_dir=odd", "--resume", "auto", "--mode", "graph")
-    expect(re.search(r"step-4' is suspect: the host code has changed; passing over it for .*step-2", text), text)
-    expect(re.search(r"resumed from .*step-2", text) and "training ends at step 4" in text, text)
-    expect("the host code of every step has run" in text, text)
+        assert line in text, f"expected '{line}' in:\n{text}"
+    listed = [line for line in case.run("list", ".").splitlines() if line.startswith(("odd ", "run "))]
+    assert any("1, 1 in a row; suspect: step-4" in line for line in listed), listed
+    assert any(re.search(r" 0  +\d", line) for line in listed if line.startswith("run ")), listed
+    text = case.run("train", "config.yaml", "work_dir=odd", "--resume", "auto", "--mode", "graph")
+    assert re.search(r"step-4' is suspect: the host code has changed; passing over it for .*step-2", text), text
+    assert re.search(r"resumed from .*step-2", text) and "training ends at step 4" in text, text
+    assert "the host code of every step has run" in text, text
 
 
 def checkpoints_lie_elsewhere(case):
     wish = ("train", "config.yaml", "work_dir=far", "default_hooks.checkpoint.out_dir=scratch")
-    case.program.run(*wish, "default_hooks.checkpoint.interval_time=30 min")
+    case.run(*wish, "default_hooks.checkpoint.interval_time=30 min")
     place = case.folder / "scratch/far/checkpoints"
-    expect((place / "step-4").is_dir() and (case.folder / "far/checkpoints").resolve() == place.resolve(), "not in out_dir")
-    text = case.program.run(*wish, "--resume", "auto", "trainer.max_steps=6")
-    expect(re.search(r"resumed from '.*scratch/far/checkpoints/step-4'", text), text)
-    text = case.program.run("eval", "config.yaml", "work_dir=far", "data.val={type: Csv, path: rows.csv, target: label}",
+    assert (place / "step-4").is_dir() and (case.folder / "far/checkpoints").resolve() == place.resolve(), "not in out_dir"
+    text = case.run(*wish, "--resume", "auto", "trainer.max_steps=6")
+    assert re.search(r"resumed from '.*scratch/far/checkpoints/step-4'", text), text
+    text = case.run("eval", "config.yaml", "work_dir=far", "data.val={type: Csv, path: rows.csv, target: label}",
                             "evaluator=[{type: Accuracy}]")
-    expect("scratch/far/checkpoints/step-6" in text, text)
-    expect("step-6" in case.program.run("inspect", "far"), "inspect does not find it")
-    listed = case.program.run("list", ".")
-    expect("far" in listed and "scratch" not in listed, listed)
-    text = case.program.run(*wish)  # anew: those of the run before go beside theirs
-    expect((place.parent / "checkpoints.1/step-6").is_dir() and (place / "step-4").is_dir(), text)
+    assert "scratch/far/checkpoints/step-6" in text, text
+    assert "step-6" in case.run("inspect", "far"), "inspect does not find it"
+    listed = case.run("list", ".")
+    assert "far" in listed and "scratch" not in listed, listed
+    text = case.run(*wish)  # anew: those of the run before go beside theirs
+    assert (place.parent / "checkpoints.1/step-6").is_dir() and (place / "step-4").is_dir(), text
 
 
 def a_run_that_fails_gives_an_earlier_one_its_place_back(case):
     config, diverges = ("train", "config.yaml", "work_dir=near"), "optim_wrapper.optimizer.lr=1e30"
-    case.program.run(*config)
+    case.run(*config)
     wish = (*config, "default_hooks.checkpoint.out_dir=other")
-    text = case.program.run(*wish, diverges, code=5)
+    text = case.run(*wish, diverges, code=5)
     folder, place = case.folder / "near/checkpoints", case.folder / "other/near"
-    expect((folder / "step-4").is_dir() and not folder.is_symlink() and not place.exists(), text)
-    case.program.run(*wish)  # and from one out_dir to another
-    text = case.program.run(*config, "default_hooks.checkpoint.out_dir=third", diverges, code=5)
-    expect(folder.resolve() == (place / "checkpoints").resolve() and (folder / "step-4").is_dir(), text)
-
-
-def main():
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
-        write_rows(folder / "rows.csv", 0)
-        case = Case(Program(sys.argv[1], folder), folder)
-        case.program.run("train", "config.yaml")
-        saved = manifest_of(folder, "run", 4)
-        expect(saved["world_size"] == 1 and saved["parent"] == "" and saved["data"].startswith("Csv, 40 samples, "), saved)
-        for check in (says_nothing_where_nothing_differs, nothing_is_left_to_do, a_run_begins_afresh, checkpoint_wins, config_wins,
-                      the_record_reproduces_the_run, other_data, other_world, suspect, checkpoints_lie_elsewhere,
-                      a_run_that_fails_gives_an_earlier_one_its_place_back):
-            check(case)
-            print(check.__name__.replace("_", " "), flush=True)
+    assert (folder / "step-4").is_dir() and not folder.is_symlink() and not place.exists(), text
+    case.run(*wish)  # and from one out_dir to another
+    text = case.run(*config, "default_hooks.checkpoint.out_dir=third", diverges, code=5)
+    assert folder.resolve() == (place / "checkpoints").resolve() and (folder / "step-4").is_dir(), text
 
 
 if __name__ == "__main__":
-    main()
+    run_checks(Case, says_nothing_where_nothing_differs, nothing_is_left_to_do, a_run_begins_afresh, checkpoint_wins, config_wins,
+               the_record_reproduces_the_run, other_data, other_world, suspect, checkpoints_lie_elsewhere,
+               a_run_that_fails_gives_an_earlier_one_its_place_back)

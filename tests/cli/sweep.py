@@ -3,17 +3,13 @@
 usage: sweep.py PROGRAM
 """
 
-import json
-import pathlib
 import random
 import shlex
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 
-from program import Program
+from program import Program, run_checks
 
 CONFIG = """
 model: {type: Mlp, in_features: 2, hidden: [8], num_classes: 1, loss: mse}
@@ -28,9 +24,15 @@ LR = "optim_wrapper.optimizer.lr"
 
 
 class SweepProgram(Program):
+    def __init__(self, path, folder):
+        super().__init__(path, folder)
+        numbers = random.Random(1)
+        rows = [(numbers.gauss(0, 1), numbers.gauss(0, 1)) for _ in range(200)]
+        self.write("table.csv", "a,b,y\n" + "".join(f"{a:.4f},{b:.4f},{a - b * b:.4f}\n" for a, b in rows))
+        self.write("t.yaml", CONFIG)
+
     def sweep(self, *arguments, code=0):
-        text = self.run("sweep", "t.yaml", *arguments, "--json", "sweep.json", code=code)
-        return text, json.loads((self.folder / "sweep.json").read_text())
+        return self.run("sweep", "t.yaml", *arguments, "--json", "result.json", code=code), self.result()
 
 
 def check_ranking(program):
@@ -39,11 +41,10 @@ def check_ranking(program):
     values = [run["best"]["value"] for run in runs]
     assert values == sorted(values, reverse=True) and runs[0]["best"]["metric"] == "r2", values
     assert "lr=1e-6" in runs[-1]["run"] and "batch_size=" in runs[0]["run"], runs
-    alone = program.folder / "alone"
-    program.run("train", "t.yaml", f"{LR}=0.1", "data.train.batch_size=8", "seed=3", f"work_dir={alone}")
-    last = [json.loads(line) for line in (alone / "log.jsonl").read_text().splitlines() if '"val"' in line]
+    program.run("train", "t.yaml", f"{LR}=0.1", "data.train.batch_size=8", "seed=3", "work_dir=alone")
+    alone = [record["r2"] for record in program.records("alone", "val")]
     swept = next(run for run in runs if run["run"] == "lr=0.1,batch_size=8")
-    assert swept["best"]["value"] == max(line["r2"] for line in last), (swept, last)
+    assert swept["best"]["value"] == max(alone), (swept, alone)
     assert "\n1  lr=0.1" in text and {run["state"] for run in runs} == {"finished"}, text
     # What it says shows all of them, though the folder holds more than runs.
     command = text.split("to look at them: duet ")[1].splitlines()[0]
@@ -62,8 +63,7 @@ def check_failure(program):
     assert runs[0]["run"] == "in_features=2" and "best" not in runs[1], runs
     assert [run["state"] for run in runs] == ["finished", "failed"], runs
     # The report says so too, though the run has no log; that it has no config either is no difference of the others.
-    program.run("list", "runs/f/sweep", "--json", "list.json")
-    listed = json.loads((program.folder / "list.json").read_text())
+    listed = program.json("list", "runs/f/sweep")
     assert {run["name"]: run["state"] for run in listed} == {"in_features=2": "finished", "in_features=3": "failed"}, listed
     # One that diverges before its first result has none to be ranked by, and is said to have failed.
     text, runs = program.sweep(f"{LR}=1e30,0.02", "work_dir=runs/d", code=1)
@@ -73,8 +73,7 @@ def check_failure(program):
 def check_record(program):
     # Of a run that ends in whatever way, once there is something to train.
     def record(*arguments, code):
-        program.run("train", "t.yaml", "work_dir=runs/j", "--json", "run.json", *arguments, code=code)
-        return json.loads((program.folder / "run.json").read_text())
+        return program.json("train", "t.yaml", "work_dir=runs/j", *arguments, code=code)
 
     done = record(code=0)
     assert (done["state"], done["exit_code"]) == ("finished", 0) and "r2" in done["metrics"]["final"], done
@@ -101,11 +100,9 @@ def check_failed_save(program):
 
 
 def check_mistakes(program):
-    for expected, *arguments in (("several values", f"{LR}=0.1"), ("twice", f"{LR}=1,2", f"{LR}=3"),
-                                 ("differ", f"{LR}=1,1"), ("known", "optim_wrapper.optimizer.lrr=1,2"),
-                                 ("a number", f"{LR}=0.1,fast")):
-        text = program.run("sweep", "t.yaml", *arguments, "work_dir=runs/m", code=2)
-        assert expected in text, (arguments, text)
+    program.refuses([("several values", 2, f"{LR}=0.1"), ("twice", 2, f"{LR}=1,2", f"{LR}=3"), ("differ", 2, f"{LR}=1,1"),
+                     ("known", 2, "optim_wrapper.optimizer.lrr=1,2"), ("a number", 2, f"{LR}=0.1,fast")],
+                    "sweep", "t.yaml", "work_dir=runs/m")
     assert not (program.folder / "runs/m").exists()
 
 
@@ -143,28 +140,14 @@ def check_other_config(program):
     program.sweep("seed=1,2", "work_dir=runs/o", "trainer={max_epochs: 1}")
     text = program.run("sweep", "t.yaml", "seed=1,2", "work_dir=runs/o", "trainer={max_epochs: 2}", code=2)
     assert "another config" in text and "runs/o/sweep/seed=1" in text, text
-    (program.folder / "d").mkdir()
     for name in ("d/table.csv", "d_table.csv"):
-        (program.folder / name).write_text((program.folder / "table.csv").read_text())
+        program.write(name, (program.folder / "table.csv").read_bytes())
     _, runs = program.sweep("data.train.path=d/table.csv,d_table.csv", "work_dir=runs/p", "trainer={max_epochs: 1}",
                             "data.val.fit_on=table.csv", "data.train.fit_on=table.csv")
     assert sorted(run["run"] for run in runs) == ["path=d_table.csv", "path=d_table.csv~2"], runs
     assert "several work_dir" in program.run("sweep", "t.yaml", "work_dir=a,b", code=2)
 
 
-def main():
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        numbers = random.Random(1)
-        rows = [(numbers.gauss(0, 1), numbers.gauss(0, 1)) for _ in range(200)]
-        (folder / "table.csv").write_text("a,b,y\n" + "".join(f"{a:.4f},{b:.4f},{a - b * b:.4f}\n" for a, b in rows))
-        (folder / "t.yaml").write_text(CONFIG)
-        program = SweepProgram(sys.argv[1], folder)
-        for check in (check_ranking, check_failure, check_failed_save, check_record, check_mistakes, check_other_config, check_stop_bad,
-                      check_stop):
-            check(program)
-    print("sweeps rank, go on and stop")
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(SweepProgram, check_ranking, check_failure, check_failed_save, check_record, check_mistakes, check_other_config,
+               check_stop_bad, check_stop)
