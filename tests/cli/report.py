@@ -9,13 +9,10 @@ import os
 import pathlib
 import random
 import re
-import sys
-import tempfile
-import time
 
 import file_bytes
 import run_folders
-from program import Program
+from program import Program, run_checks
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 FASHION = ["trainer.max_epochs=null", "trainer.max_steps=8", "trainer.val_interval=4", "default_hooks.logger.interval=2",
@@ -29,6 +26,10 @@ SCENES = ["trainer.max_steps=2", "trainer.val_interval=2", "default_hooks.logger
 class ReportProgram(Program):
     def train(self, example, work_dir, *overrides, code=0):
         return self.run("train", EXAMPLES / example, f"work_dir={work_dir}", *overrides, code=code)
+
+    def made(self, name, lines, **config):
+        """The folder of a run that nobody has made."""
+        return run_folders.write_run(self.folder / name, lines, **config)
 
     def page(self, *runs):
         """What the page of the runs shows: its data."""
@@ -76,8 +77,8 @@ def check_segmentation(program):
 
 
 def check_list(program):
-    text = program.run("list", "runs", "--json", "list.json")
-    rows = json.loads((program.folder / "list.json").read_text())
+    text = program.run("list", "runs", "--json", "result.json")
+    rows = program.result()
     assert [row["name"] for row in rows] == ["scenes", "graph", "eager"], rows
     assert all(row["state"] == "finished" and row["last_loss"] > 0 for row in rows), rows
     assert rows[2]["best"]["metric"] == "accuracy" and rows[2]["steps"] == 8, rows
@@ -89,8 +90,8 @@ def check_list(program):
 
 
 def check_diff(program):
-    text = program.run("diff", "runs/eager", "runs/graph", "--json", "diff.json")
-    diff = json.loads((program.folder / "diff.json").read_text())
+    text = program.run("diff", "runs/eager", "runs/graph", "--json", "result.json")
+    diff = program.result()
     rows = {row["name"]: row for row in diff["config"]}
     assert set(rows) == {"work_dir", "mode", "optim_wrapper.optimizer.lr"}, rows
     rate = rows["optim_wrapper.optimizer.lr"]
@@ -115,7 +116,7 @@ def size_of_png(text):
 
 def check_large_pictures(program):
     """Photographs, as noise is: none of them fits into the page, all of the newest are shown smaller, none is lost silently."""
-    run = run_folders.write_run(program.folder / "photos", run_folders.log_lines(20))
+    run = program.made("photos", run_folders.log_lines(20))
     (run / "vis_data").mkdir()
     draw = random.Random(1)
     for sample in range(3):
@@ -142,18 +143,18 @@ def check_diverged(program):
     lines = [line for line in run_folders.log_lines(20) if '"stop"' not in line]
     lines += ['{"kind": "train", "step": 21, "loss": "nan"}',
               '{"kind": "stop", "step": 21, "reason": "the loss is beyond hope", "outcome": "diverged"}']
-    run = run_folders.write_run(program.folder / "diverged/one", lines)
+    run = program.made("diverged/one", lines)
     (data,) = program.page(run)["runs"]
     assert (data["state"], data["reason"], data["last_loss"]) == ("failed", "the loss is beyond hope", "NaN"), data["state"]
     assert re.search(r"one +eager +failed .* NaN ", program.run("list", "diverged"))
-    other = run_folders.write_run(program.folder / "diverged/other", run_folders.log_lines(20))
+    other = program.made("diverged/other", run_folders.log_lines(20))
     text = program.run("diff", run, other)
     assert re.search(r"state +failed +finished\n +ended by +the loss is beyond hope +done\n", text), text
 
 
 def check_broken_logs(program):
     lines = list(run_folders.log_lines(40))
-    broken = run_folders.write_run(program.folder / "ends/killed", lines[:30])
+    broken = program.made("ends/killed", lines[:30])
     with open(broken / "log.jsonl", "a", encoding="utf-8") as log:
         log.write('{"kind":"train","loss":0.1')
     (run,) = program.page(broken)["runs"]
@@ -162,13 +163,13 @@ def check_broken_logs(program):
 
     # Resumed from step 20: the steps after it count once, as they were run the second time.
     resumed = [line for line in lines if '"stop"' not in line] + list(run_folders.log_lines(40, seed=3, begin=20))
-    (run,) = program.page(run_folders.write_run(program.folder / "ends/resumed", resumed))["runs"]
+    (run,) = program.page(program.made("ends/resumed", resumed))["runs"]
     assert curve(run, "train", "loss")["x"] == list(range(1, 41)) and run["earlier_runs"] == 0, run
     # Begun again in the same file: the first run is left out, and said to be.
-    (run,) = program.page(run_folders.write_run(program.folder / "ends/again", [*lines, *run_folders.log_lines(7)]))["runs"]
+    (run,) = program.page(program.made("ends/again", [*lines, *run_folders.log_lines(7)]))["runs"]
     assert curve(run, "train", "loss")["x"] == list(range(1, 8)) and run["earlier_runs"] == 1, run
 
-    empty = run_folders.write_run(program.folder / "ends/empty", [])
+    empty = program.made("ends/empty", [])
     (run,) = program.page(empty)["runs"]
     assert run["lines"] == 0 and run["state"] == "no log" and run["config"], run
     (empty / "log.jsonl").unlink()
@@ -182,16 +183,13 @@ def check_broken_logs(program):
     binary.mkdir()
     (binary / "log.jsonl").write_bytes(bytes(range(256)) * 50 + b'\n[1]\n{"kind":7,"step":"x"}\n{"kind":"train","step":1e300,"loss":[]}\n')
     program.page(binary)
-    rows = program.run("list", "ends", "--json", "ends.json")
-    assert len(json.loads((program.folder / "ends.json").read_text())) == 6, rows
+    assert len(program.json("list", "ends")) == 6
 
 
 def check_long_log(program):
-    run = run_folders.write_run(program.folder / "long", run_folders.log_lines(100_000))
-    begin = time.monotonic()
+    run = program.made("long", run_folders.log_lines(100_000))
     (data,) = program.page(run)["runs"]
     size = (program.folder / "page.html").stat().st_size
-    print(f"100 000 lines: a page of {size / 1e6:.2f} MB in {time.monotonic() - begin:.1f} s")
     assert size < 2_000_000, size
     loss = curve(data, "train", "loss")
     assert loss["logged"] == 100_000 and len(loss["x"]) <= 2000 and len(loss["low"]) == len(loss["x"]), len(loss["x"])
@@ -202,7 +200,7 @@ def check_long_log(program):
 def check_hostile_names(program):
     name = '<script>alert(1)<%script>"&\'\n\x1b[31m'
     lines = [*run_folders.log_lines(5), '{"kind":"text","step":5,"</script><b>":"</script><!-- \u2028"}']
-    run_folders.write_run(program.folder / "hostile" / name, lines)
+    program.made(pathlib.Path("hostile") / name, lines)
     (run,) = program.page(pathlib.Path("hostile") / name)["runs"]
     assert run["name"] == name, run["name"]
     page = (program.folder / "page.html").read_text(encoding="utf-8")
@@ -227,15 +225,6 @@ def check_no_runs(program):
     program.run("report", code=2)
 
 
-def main():
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as name:
-        program = ReportProgram(sys.argv[1], pathlib.Path(name))
-        for check in (check_fashion, check_segmentation, check_list, check_diff, check_failed, check_diverged,
-                      check_large_pictures, check_broken_logs, check_long_log, check_hostile_names, check_no_runs):
-            check(program)
-            print(f"{check.__name__}: passed", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(ReportProgram, check_fashion, check_segmentation, check_list, check_diff, check_failed, check_diverged,
+               check_large_pictures, check_broken_logs, check_long_log, check_hostile_names, check_no_runs)
