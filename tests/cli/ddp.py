@@ -8,7 +8,6 @@ call, config or data of one process ends all of them, with a message each and wi
 left out, and said so.
 """
 
-import argparse
 import atexit
 import json
 import os
@@ -16,14 +15,12 @@ import pathlib
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 
-from program import Program
+from processes import end
+from program import Program, run_checks
 
 CONFIG = """
 model: {type: SmallCnn, channels: [4], dropout: 0.1}
@@ -48,15 +45,6 @@ distributed: {start_timeout: 200, timeout: 60}
 """
 SECONDS = 300  # for any run here, on a slow machine that is busy with other things
 NO_END = 10_000_000  # epochs or steps of a run that ends when it is told to, or killed
-
-
-def fail(message):
-    sys.exit(f"FAILED: {message}")
-
-
-def expect(condition, message):
-    if not condition:
-        fail(message)
 
 
 def free_port():
@@ -88,12 +76,10 @@ class RankProgram(Program):
     def __init__(self, path, folder):
         super().__init__(path, folder)
         self.environment = plain_environment()
-        self.torchrun = self.find_torchrun()
-        self.mpirun = shutil.which("mpirun")
-
-    def find_torchrun(self):
         beside = pathlib.Path(__file__).resolve().parents[2] / ".venv/bin/torchrun"
-        return str(beside) if beside.exists() else shutil.which("torchrun")
+        self.torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
+        self.mpirun = shutil.which("mpirun")
+        self.write("run.yaml", CONFIG)
 
     def start(self, words, cwd=None, **variables):
         process = subprocess.Popen(list(map(str, words)), cwd=cwd or self.folder, env={**self.environment, **variables},
@@ -107,15 +93,15 @@ class RankProgram(Program):
             text = process.communicate(timeout=SECONDS)[0]
         except subprocess.TimeoutExpired:
             end(process)
-            fail(f"{process.args} hangs:\n{process.communicate()[0]}")
+            raise AssertionError(f"{process.args} hangs:\n{process.communicate()[0]}") from None
         if process.args[0] != self.torchrun:  # which has a c10d of its own
             for trace in ("frame #", "Exception raised from"):
-                expect(trace not in text, f"{process.args} shows a stack trace:\n{text}")
+                assert trace not in text, f"{process.args} shows a stack trace:\n{text}"
         return process.returncode, text
 
     def run(self, words, code=0, **variables):
         found, text = self.finish(self.start(words, **variables))
-        expect(found == code, f"expected exit code {code} of {words}, found {found}:\n{text}")
+        assert found == code, f"expected exit code {code} of {words}, found {found}:\n{text}"
         return text
 
     def by_torchrun(self, count, *words, options=()):
@@ -140,7 +126,7 @@ class RankProgram(Program):
             time.sleep(0.005)
         return True
 
-    def result(self, name):
+    def result(self, name="result"):
         return json.loads((self.folder / f"{name}.json").read_text())
 
 
@@ -169,8 +155,8 @@ def same_weights(program):
             text = run(*words(name, mode, 8))
             hashes[name] = program.result(name)["weights_hash"]
             for line in ("finished after 26 steps", "val  step 26/26", "rank 0 of 2"):
-                expect(text.count(line) == 1, f"expected '{line}' once:\n{text}")
-    expect(len(set(hashes.values())) <= 1, f"expected the same weights of all: {hashes}")
+                assert text.count(line) == 1, f"expected '{line}' once:\n{text}"
+    assert len(set(hashes.values())) <= 1, f"expected the same weights of all: {hashes}"
 
 
 def other_world_size(program):
@@ -179,13 +165,13 @@ def other_world_size(program):
         return
     program.run(program.by_torchrun(2, *words("two", "eager", 8, "trainer.max_steps=18")))
     text = program.run([program.path, *words("two", "graph", 16, "--resume", "auto")])
-    expect("resumed from 'two/" in text and "after step 18" in text, f"expected a resume:\n{text}")
-    expect(program.result("two")["steps"] == 26, f"expected 26 steps:\n{text}")
+    assert "resumed from 'two/" in text and "after step 18" in text, f"expected a resume:\n{text}"
+    assert program.result("two")["steps"] == 26, f"expected 26 steps:\n{text}"
     text = program.run(program.by_torchrun(2, "eval", "run.yaml", "work_dir=two", "--json", "eval_2.json"))
     program.run([program.path, "eval", "run.yaml", "work_dir=two", "--json", "eval_1.json"])
     two, one = program.result("eval_2")["metrics"], program.result("eval_1")["metrics"]
-    expect(two["accuracy"] == one["accuracy"] and abs(two["loss"] - one["loss"]) < 1e-5, f"eval differs: {two}, {one}")
-    expect(text.count("samples of data.val") == 1, f"expected one summary:\n{text}")
+    assert two["accuracy"] == one["accuracy"] and abs(two["loss"] - one["loss"]) < 1e-5, f"eval differs: {two}, {one}"
+    assert text.count("samples of data.val") == 1, f"expected one summary:\n{text}"
 
 
 def restart_of_another_run(program):
@@ -197,11 +183,11 @@ def restart_of_another_run(program):
     run()
     for count in ("1", "0"):  # 0: machines have come or gone
         text = run(TORCHELASTIC_RESTART_COUNT=count)
-        expect(f"is started anew (restart {count}): --resume auto" in text and "after step 26" in text, f"no resume:\n{text}")
+        assert f"is started anew (restart {count}): --resume auto" in text and "after step 26" in text, f"no resume:\n{text}"
     text = run("--resume", "none", TORCHELASTIC_RESTART_COUNT="1")
-    expect("resumed from" not in text and "checkpoints.1'" in text, f"expected --resume none to hold:\n{text}")
+    assert "resumed from" not in text and "checkpoints.1'" in text, f"expected --resume none to hold:\n{text}"
     text = run(TORCHELASTIC_RUN_ID="second", TORCHELASTIC_RESTART_COUNT="1")
-    expect("resumed from" not in text and "checkpoints.2'" in text, f"expected the other run to be set aside:\n{text}")
+    assert "resumed from" not in text and "checkpoints.2'" in text, f"expected the other run to be set aside:\n{text}"
 
 
 def lost_store(program):
@@ -209,59 +195,23 @@ def lost_store(program):
     own = words("lost", "eager", 8, f"trainer.max_epochs={NO_END}")
     group = ["--world-size", 2, "--master-port", free_port()]
     first, other = (program.start([program.path, *own, "--rank", rank, *group]) for rank in range(2))
-    expect(program.wait_until_saved("lost", 5, first, other), "the run ended early")
+    assert program.wait_until_saved("lost", 5, first, other), "the run ended early"
     first.kill()
     begun = time.monotonic()
     program.finish(first)
     code, text = program.finish(other)
-    expect(time.monotonic() - begun < 10, f"the other rank ended after {time.monotonic() - begun:.1f} s")
+    assert time.monotonic() - begun < 10, f"the other rank ended after {time.monotonic() - begun:.1f} s"
     errors = [line for line in text.splitlines() if line.startswith("error: rank 1: ")]
-    expect(code == 6 and len(errors) == 1 and "rank 0" in errors[0], f"expected one error with code 6, found {code}:\n{text}")
-
-
-def workers_of(launcher):
-    """Processes that a launcher has started, the oldest first."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) == launcher:
-                found.append((int(fields[19]), int(entry.name)))
-        except OSError:
-            continue
-    return [pid for _, pid in sorted(found)]
-
-
-def all_below(pid):
-    """Processes that it has started, after those that they have."""
-    return [below for child in workers_of(pid) for below in (*all_below(child), child)]
-
-
-def kill(pid, number):
-    """False if it has ended by itself."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def end(process):
-    """With those whom it has started: some of them would run for ever."""
-    if process.poll() is None:
-        for pid in [*all_below(process.pid), process.pid]:
-            kill(pid, signal.SIGKILL)
+    assert code == 6 and len(errors) == 1 and "rank 0" in errors[0], f"expected one error with code 6, found {code}:\n{text}"
 
 
 def both(program, codes, pattern, *ranks, **how):
     for i, (code, text) in enumerate(program.by_hand(*ranks, **how)):
         lines = [line for line in text.splitlines() if line.startswith("error: ")]
-        expect(code in codes, f"expected exit code {codes} of rank {i} for {ranks}, found {code}:\n{text}")
+        assert code in codes, f"expected exit code {codes} of rank {i} for {ranks}, found {code}:\n{text}"
         told = len(lines) == 1 and pattern in lines[0]
-        expect(told, f"expected one error with '{pattern}' of rank {i} for {ranks}:\n{text}")
-        expect(lines[0].startswith("error: rank 1: ") == (i == 1), f"expected the rank before the error:\n{text}")
+        assert told, f"expected one error with '{pattern}' of rank {i} for {ranks}:\n{text}"
+        assert lines[0].startswith("error: rank 1: ") == (i == 1), f"expected the rank before the error:\n{text}"
 
 
 def mistakes_of_one_rank(program):
@@ -293,11 +243,11 @@ def nobody_to_tell(program):
         text += line
         if "waiting for the other ranks" in line:
             break
-    expect("rank 1: " in text and "nowhere.yaml" in text, f"expected the error before the wait:\n{text}")
+    assert "rank 1: " in text and "nowhere.yaml" in text, f"expected the error before the wait:\n{text}"
     process.kill()
     process.wait()
     text = program.run([program.path, "train", "run.yaml", "--no-such-flag"], 2, RANK="0", WORLD_SIZE="2")
-    expect("Run with --help" in text and "waiting" not in text, f"expected it to end at once:\n{text}")
+    assert "Run with --help" in text and "waiting" not in text, f"expected it to end at once:\n{text}"
 
 
 def error_of_a_launch(program):
@@ -306,25 +256,15 @@ def error_of_a_launch(program):
         return
     path = {"PATH": f"{os.path.dirname(program.torchrun)}:{os.environ['PATH']}"}
     text = program.run([program.path, "launch", "-n", 2, "--max-restarts", 0, "--", "train", "run.yaml", "model.type=Nope"], 1, **path)
-    expect("model.type is 'Nope'" in text[text.index("Root Cause"):], f"expected the error in torchrun's summary:\n{text}")
+    assert "model.type is 'Nope'" in text[text.index("Root Cause"):], f"expected the error in torchrun's summary:\n{text}"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        program = RankProgram(options.program, pathlib.Path(folder))
-        (program.folder / "run.yaml").write_text(CONFIG)
-        for name in ("torchrun", "mpirun"):
-            if not getattr(program, name):
-                print(f"no {name} here: left out", flush=True)
-        for check in (mistakes_of_one_rank, nobody_to_tell, error_of_a_launch, same_weights, other_world_size,
-                      restart_of_another_run, lost_store):
-            begun = time.monotonic()
-            check(program)
-            print(f"{check.__name__}: {time.monotonic() - begun:.0f} s", flush=True)
+def launchers_are_here(program):
+    for name in ("torchrun", "mpirun"):
+        if not getattr(program, name):
+            print(f"no {name} here: left out", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_checks(RankProgram, launchers_are_here, mistakes_of_one_rank, nobody_to_tell, error_of_a_launch, same_weights, other_world_size,
+               restart_of_another_run, lost_store)

@@ -6,14 +6,13 @@ usage: ddp_elastic.py PROGRAM
 The run must go on with the next sample of the global order each time, in one work_dir, until it is told to stop.
 """
 
-import argparse
-import pathlib
 import re
 import signal
-import tempfile
 import time
 
-from ddp import CONFIG, NO_END, SECONDS, RankProgram, end, expect, free_port
+from ddp import NO_END, SECONDS, RankProgram, free_port
+from processes import end
+from program import run_checks
 
 # The launcher asks once a second who is there, and takes a machine for lost after 15 seconds.
 RENDEZVOUS = "last_call_timeout=5,join_timeout=300,keep_alive_interval=3,keep_alive_max_attempt=5"
@@ -60,12 +59,14 @@ def wait_until(happened, agents, what):
         late, gone = time.monotonic() - begun > SECONDS, any(agent.process.poll() is not None for agent in agents)
         if late or gone:
             texts = "\n".join(f"{agent.log.name}:\n{agent.log.read_text()}" for agent in agents)
-            expect(False, f"{'waited in vain until' if late else 'torchrun ended before'} {what}:\n{texts}")
+            raise AssertionError(f"{'waited in vain until' if late else 'torchrun ended before'} {what}:\n{texts}")
         time.sleep(0.05)
 
 
 def join_and_leave(program):
-    """One agent, then two, then one: what both wrote, and where the first one's processes were stopped."""
+    """One agent, then two, then one."""
+    if not program.torchrun:
+        return print("left out: no torchrun")
     port = free_port()
     first = Agent(program, port, "a.log")
     wait_until(lambda: first.trains(1), [first], "one trains")
@@ -79,29 +80,16 @@ def join_and_leave(program):
     first.process.send_signal(signal.SIGTERM)
     first.process.wait(timeout=SECONDS)
     text = first.log.read_text() + second.log.read_text()
-    return text, numbers(r"interrupted after (\d+) steps", first.log.read_text())
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        program = RankProgram(arguments.program, pathlib.Path(folder))
-        if not program.torchrun:
-            return print("left out: no torchrun")
-        (program.folder / "run.yaml").write_text(CONFIG)
-        text, stopped = join_and_leave(program)
-        resumed = sorted(numbers(r"resumed from .* after step (\d+)", text))
-        expect(len(resumed) >= 2 and stopped[0] == resumed[0] < resumed[-1] < stopped[-1],
-               f"expected stops {stopped} when a machine comes and at the end, and to go on at each, found {resumed}:\n{text}")
-        expect("earlier run" not in text, f"expected no run to begin anew:\n{text}")
-        last = stopped[-1] + 50
-        text = program.run([program.path, *train(last), "--resume", "auto"])
-        expect(f"after step {stopped[-1]}" in text, f"expected to go on after step {stopped[-1]}:\n{text}")
-        expect(program.result("elastic")["steps"] == last, f"expected {last} steps")
-        print(f"one process, then two, then one: went on after steps {resumed}")
+    stopped = numbers(r"interrupted after (\d+) steps", first.log.read_text())
+    resumed = sorted(numbers(r"resumed from .* after step (\d+)", text))
+    assert len(resumed) >= 2 and stopped[0] == resumed[0] < resumed[-1] < stopped[-1], (
+        f"expected stops {stopped} when a machine comes and at the end, and to go on at each, found {resumed}:\n{text}")
+    assert "earlier run" not in text, f"expected no run to begin anew:\n{text}"
+    last = stopped[-1] + 50
+    text = program.run([program.path, *train(last), "--resume", "auto"])
+    assert f"after step {stopped[-1]}" in text, f"expected to go on after step {stopped[-1]}:\n{text}"
+    assert program.result("elastic")["steps"] == last, f"expected {last} steps"
 
 
 if __name__ == "__main__":
-    main()
+    run_checks(RankProgram, join_and_leave)

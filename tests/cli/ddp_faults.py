@@ -20,7 +20,8 @@ import signal
 import tempfile
 import time
 
-from ddp import CONFIG, RankProgram, expect, free_port, kill, words, workers_of
+from ddp import CONFIG, RankProgram, free_port, words
+from processes import children_of, is_alive, kill
 from proxy import Proxy
 
 STEPS_PER_EPOCH = 13  # at the least
@@ -37,13 +38,6 @@ FROM_WITHIN = {
 }
 SLOW = f"data.train.transforms=[{{type: Fault, what: sleep, seconds: {TIMEOUT / 3}%s}}]"
 CUT_OFF = ("cut off from the store", "disconnected from the store")
-
-
-def alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 class Moment:
@@ -77,7 +71,7 @@ class Round:
 
     def end(self, process):
         code, text = self.program.finish(process)
-        expect(code == 0, f"{self.name}: expected the run to end well, found {code}:\n{text}")
+        assert code == 0, f"{self.name}: expected the run to end well, found {code}:\n{text}"
         return text
 
     def named(self, text):
@@ -88,13 +82,13 @@ class Round:
 
     def survivors_end(self, process, strike):
         """Seconds until all but the rank have ended after the strike; None if they were through before."""
-        pids = workers_of(process.pid)
+        pids = children_of(process.pid)
         if len(pids) != self.ranks:
             return None
         begun = time.monotonic()
         strike(pids[self.rank])
         others = [pid for rank, pid in enumerate(pids) if rank != self.rank]
-        while any(map(alive, others)) and time.monotonic() - begun < SECONDS:
+        while any(map(is_alive, others)) and time.monotonic() - begun < SECONDS:
             time.sleep(0.005)
         took = time.monotonic() - begun
         kill(pids[self.rank], signal.SIGKILL)  # torchrun would wait half a minute before it does so
@@ -120,13 +114,13 @@ class Round:
         text = self.end(self.start([self.program.faulty], override))
         if not once.exists() or text.count(" from step 0/") > 1:  # too late, or before its first save (samples are shuffled)
             return None
-        expect("is started anew (restart 1)" in text, f"{self.name}: {how}, expected a restart:\n{text}")
+        assert "is started anew (restart 1)" in text, f"{self.name}: {how}, expected a restart:\n{text}"
         return f"{how}: all ended, and were started anew"
 
     def slow(self, how):
         override, once = self.fault(SLOW)
         text = self.end(self.start([self.program.faulty], override))
-        expect("is started anew" not in text, f"{self.name}: a rank that is slow for a while must not end the run:\n{text}")
+        assert "is started anew" not in text, f"{self.name}: a rank that is slow for a while must not end the run:\n{text}"
         return f"{how}: the others waited" if once.exists() else None
 
     def cut_off(self, how):
@@ -145,7 +139,7 @@ class Round:
         text = self.end(process)
         if took is None or "is started anew" not in text:
             return None
-        expect(took < SECONDS, f"{self.name}: {how}: the others did not end within {SECONDS} s:\n{text}")
+        assert took < SECONDS, f"{self.name}: {how}: the others did not end within {SECONDS} s:\n{text}"
         return f"{how}: the others ended after {took:.2f} s{self.named(text)}"
 
     def interrupted(self, how):
@@ -158,7 +152,7 @@ class Round:
         codes = [code for code, _ in answers]
         if not any(codes) and not any("asked to stop" in text for _, text in answers):
             return None
-        expect(set(codes) == {75}, f"{self.name}: expected 75 of all: {answers}")
+        assert set(codes) == {75}, f"{self.name}: expected 75 of all: {answers}"
         self.program.run(self.program.by_torchrun(self.ranks, *self.words("--resume", "auto")))
         return f"{how}: all saved, and went on"
 
@@ -178,10 +172,10 @@ def one_round(program, number, draw, how, ranks, wanted):
     for attempt in range(3):
         name = f"{how.replace(' ', '_')}_{number}_{attempt}"
         said = kinds(program)[how](Round(program, name, draw, attempt, ranks), how)
-        expect(program.result(name)["weights_hash"] == wanted, f"{name}: other weights than unbroken: {said}")
+        assert program.result(name)["weights_hash"] == wanted, f"{name}: other weights than unbroken: {said}"
         if said:
             return f"{said} ({ranks} ranks)"
-    return expect(False, f"{how}: a run of {program.epochs} epochs was always through before")
+    raise AssertionError(f"{how}: a run of {program.epochs} epochs was always through before")
 
 
 def unbroken(program, ranks):
@@ -190,7 +184,7 @@ def unbroken(program, ranks):
     program.run(program.by_torchrun(ranks, *own))
     wanted = program.result(name)
     steps = program.epochs * STEPS_PER_EPOCH
-    expect(wanted["steps"] >= steps, f"expected at least {steps} steps, found {wanted['steps']}")
+    assert wanted["steps"] >= steps, f"expected at least {steps} steps, found {wanted['steps']}"
     return wanted["weights_hash"]
 
 
@@ -211,7 +205,7 @@ def main():
             print("no torchrun here: left out")
             return
         program.faulty, program.epochs, program.settings = options.faulty, options.epochs, options.set
-        (program.folder / "run.yaml").write_text(CONFIG.replace("timeout: 60", f"timeout: {TIMEOUT}"))
+        program.write("run.yaml", CONFIG.replace("timeout: 60", f"timeout: {TIMEOUT}"))
         ways, wanted = list(kinds(program)), {}
         draw.shuffle(ways)
         for number in range(options.rounds):

@@ -16,16 +16,24 @@ import sys
 import tempfile
 import time
 
-from chain import CONFIG, IMAGES, STOPPED, Chain, fail
+from chain import CONFIG, IMAGES, STOPPED, Chain
+from processes import children_of, is_alive
 from program import hear_signals
 
 SECONDS = 60  # for the step in progress and the save, on a slow machine that is busy with other things
 # Most of the time goes into validations, the rest into steps with a save every third.
 RUN = CONFIG % (IMAGES % (1200, 16, "true", 1, ""), IMAGES % (1500, 32, "false", 0, ""), "max_epochs: 4, val_interval: 4",
                 "type: AdamW, lr: 3.0e-3")
+LONG = RUN.replace("max_epochs: 4", "max_steps: 100000")
 # One batch of a validation takes seconds: time for a second signal.
 SLOW = CONFIG % (IMAGES % (64, 16, "true", 0, ""), IMAGES % (9000, 9000, "false", 0, ""), "max_steps: 50, val_interval: 1",
                  "type: SGD, lr: 0.01")
+
+
+def chain_of(program, folder, text, kind=Chain):
+    config = folder.with_suffix(".yaml")
+    config.write_text(text, encoding="utf-8")
+    return kind(program, folder, config)
 
 
 def wait_for(chain, pattern):
@@ -47,9 +55,7 @@ def wait_until_noticed(process, number):
 
 def in_slow_validation(program, root, name, mode):
     """A process in a validation that takes seconds."""
-    config = root / "slow.yaml"
-    config.write_text(SLOW, encoding="utf-8")
-    chain = Chain(program, root / f"{name}_{mode}", config)
+    chain = chain_of(program, root / f"{name}_{mode}", SLOW)
     chain.start(mode, "none")
     wait_for(chain, "info step 2/")
     return chain
@@ -62,10 +68,9 @@ def stop_at_once(program, root, mode):
     wait_until_noticed(chain.process, signal.SIGINT)
     begun = time.monotonic()
     code = chain.signal(signal.SIGINT)
-    if code not in (128 + signal.SIGINT, STOPPED):
-        fail(f"expected exit code {128 + signal.SIGINT} after a second SIGINT, found {code}:\n{chain.log}")
-    if time.monotonic() - begun > SECONDS:
-        fail("the second SIGINT did not end the process at once")
+    assert code in (128 + signal.SIGINT, STOPPED), (
+        f"expected exit code {128 + signal.SIGINT} after a second SIGINT, found {code}:\n{chain.log}")
+    assert time.monotonic() - begun <= SECONDS, "the second SIGINT did not end the process at once"
     return code == 128 + signal.SIGINT
 
 
@@ -76,39 +81,32 @@ def stop_by_several(program, root, mode, numbers):
         chain.process.send_signal(number)
         wait_until_noticed(chain.process, number)
     code = chain.signal(numbers[-1])
-    if code != STOPPED or chain.newest_checkpoint() < 2:
-        fail(f"expected exit code {STOPPED} and a checkpoint after {numbers}, found {code} and step "
-             f"{chain.newest_checkpoint()}:\n{chain.log}")
-    if numbers[0].name not in chain.log:
-        fail(f"the log does not name the first of {numbers}:\n{chain.log}")
+    assert code == STOPPED and chain.newest_checkpoint() >= 2, (
+        f"expected exit code {STOPPED} and a checkpoint after {numbers}, found {code} and step {chain.newest_checkpoint()}:\n{chain.log}")
+    assert numbers[0].name in chain.log, f"the log does not name the first of {numbers}:\n{chain.log}"
 
 
 def outlive_the_reader_of_its_log(program, root):
     """Ctrl-C to `duet train ... | tee log` ends tee as well: the run saves all the same."""
-    config = root / "slow.yaml"
-    config.write_text(SLOW, encoding="utf-8")
-    chain = Chain(program, root / "unread", config)
+    chain = chain_of(program, root / "unread", SLOW)
     process = subprocess.Popen(chain.arguments("eager", "none"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while "info step 2/" not in (line := process.stdout.readline()):
-        if not line:
-            fail("the run ended before it trained")
+        assert line, "the run ended before it trained"
     process.stdout.close()
     process.send_signal(signal.SIGINT)
     code = process.wait(timeout=SECONDS)
-    if code != STOPPED or chain.newest_checkpoint() < 2:
-        fail(f"expected exit code {STOPPED} and a checkpoint where nobody reads the log, found {code}")
+    assert code == STOPPED and chain.newest_checkpoint() >= 2, (
+        f"expected exit code {STOPPED} and a checkpoint where nobody reads the log, found {code}")
 
 
 def print_nowhere(program, root):
     """What is printed where the standard streams are closed, as some daemons start programs, goes into no file of the run."""
-    config = root / "long.yaml"
-    config.write_text(RUN, encoding="utf-8")
-    chain = Chain(program, root / "closed", config)
-    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *chain.arguments("eager", "none"), "trainer.max_steps=4", "trainer.max_epochs=null"]
+    chain = chain_of(program, root / "closed", RUN)
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *chain.arguments("eager", "none"), "trainer={max_steps: 4}"]
     code = subprocess.run(closed, check=False).returncode
     lines = (chain.work_dir / "log.jsonl").read_text(encoding="utf-8").splitlines() if code == 0 else []
-    if code != 0 or not all(line.startswith("{") for line in lines):
-        fail(f"without standard streams the run returned {code} and logged {lines}")
+    assert code == 0 and all(line.startswith("{") for line in lines), (
+        f"without standard streams the run returned {code} and logged {lines}")
 
 
 class LaunchedChain(Chain):
@@ -123,93 +121,66 @@ class LaunchedChain(Chain):
         return children_of(launcher[0]) if launcher else []
 
 
-def parents():
-    """Of each process that is alive."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2] if entry.name.isdigit() else "Z0"
-        except OSError:  # it has ended since
-            continue
-        if state not in "ZX":
-            found[int(entry.name)] = int(parent)
-    return found
-
-
-def children_of(parent):
-    return [pid for pid, above in parents().items() if above == parent]
-
-
 def stop_launched(program, root, times):
     """The exit code of `duet launch` after as many Ctrl-C; nothing of it is left."""
-    config = root / "slow.yaml"
-    config.write_text(SLOW, encoding="utf-8")
-    chain = LaunchedChain(program, root / f"launched_{times}", config)
+    chain = chain_of(program, root / f"launched_{times}", SLOW, LaunchedChain)
     chain.start("eager", "none")
-    if not wait_for(chain, "info step 2/"):
-        fail(f"the ranks ended before they trained:\n{chain.log}")
+    assert wait_for(chain, "info step 2/"), f"the ranks ended before they trained:\n{chain.log}"
     ranks = chain.ranks()
-    if len(ranks) != 2:
-        fail(f"expected two ranks, found {ranks}:\n{chain.log}")
+    assert len(ranks) == 2, f"expected two ranks, found {ranks}:\n{chain.log}"
     for _ in range(times - 1):
         chain.process.send_signal(signal.SIGINT)
         wait_until_noticed(chain.process, signal.SIGINT)
     begun = time.monotonic()
     code = chain.signal(signal.SIGINT)
-    if code == STOPPED and chain.newest_checkpoint() < 2:
-        fail(f"expected a checkpoint after SIGINT to the launcher:\n{chain.log}")
-    left = [pid for pid in ranks if pid in parents()]
-    if left or time.monotonic() - begun > SECONDS or "Traceback" in chain.log:
-        fail(f"after {times} SIGINT to the launcher {left} are left, in {time.monotonic() - begun:.0f} s:\n{chain.log}")
+    assert code != STOPPED or chain.newest_checkpoint() >= 2, f"expected a checkpoint after SIGINT to the launcher:\n{chain.log}"
+    left = [pid for pid in ranks if is_alive(pid)]
+    assert not left and time.monotonic() - begun <= SECONDS and "Traceback" not in chain.log, (
+        f"after {times} SIGINT to the launcher {left} are left, in {time.monotonic() - begun:.0f} s:\n{chain.log}")
     return code
 
 
 def stop_all_launched(program, root):
-    if stop_launched(program, root, 1) != STOPPED:
-        fail(f"expected exit code {STOPPED} after one SIGINT to the launcher")
+    assert stop_launched(program, root, 1) == STOPPED, f"expected exit code {STOPPED} after one SIGINT to the launcher"
     killed = 128 + signal.SIGINT
-    if not any(stop_launched(program, root, 2) == killed for _ in range(3)):
-        fail(f"expected exit code {killed} after a second SIGINT to the launcher")
+    assert any(stop_launched(program, root, 2) == killed for _ in range(3)), (
+        f"expected exit code {killed} after a second SIGINT to the launcher")
 
 
 def refuse_second_run(program, root):
     """A work_dir has one run at a time, and a run that was killed holds nothing."""
-    config = root / "long.yaml"
-    config.write_text(RUN.replace("max_epochs: 4", "max_steps: 100000"), encoding="utf-8")
-    chain = Chain(program, root / "shared", config)
+    chain = chain_of(program, root / "shared", LONG)
     chain.work_dir.mkdir()
     elsewhere, lock = root / "elsewhere", chain.work_dir / "run.lock"
     elsewhere.write_text("of another", encoding="utf-8")
     lock.symlink_to(elsewhere)
     done = subprocess.run(chain.arguments("eager", "none"), capture_output=True, text=True, check=False)
-    if done.returncode != 2 or elsewhere.read_text(encoding="utf-8") != "of another":
-        fail(f"a lock that is a link returned {done.returncode} and led elsewhere:\n{done.stderr}")
+    assert done.returncode == 2 and elsewhere.read_text(encoding="utf-8") == "of another", (
+        f"a lock that is a link returned {done.returncode} and led elsewhere:\n{done.stderr}")
     lock.unlink()
     chain.start("eager", "none")
-    if not wait_for(chain, "info step 7/"):  # its save of step 3 is through, since that of step 6 has begun
-        fail(f"the first run ended early:\n{chain.log}")
+    # Its save of step 3 is through, since that of step 6 has begun.
+    assert wait_for(chain, "info step 7/"), f"the first run ended early:\n{chain.log}"
     # Still at work, but not so fast that a checkpoint is gone before an eval has read it.
     chain.process.send_signal(signal.SIGSTOP)
     begun = chain.temporary(), sorted(os.listdir(chain.work_dir))
     second = subprocess.run(chain.arguments("graph", "none"), capture_output=True, text=True, check=False)
-    if second.returncode != 2 or f"process {chain.process.pid})" not in second.stderr or "another work_dir" not in second.stderr:
-        fail(f"expected a second run to be refused with exit code 2, found {second.returncode}:\n{second.stderr}")
-    if [name for name in os.listdir(chain.work_dir) if name.startswith("checkpoints.")]:
-        fail(f"the second run moved checkpoints: {begun}, {os.listdir(chain.work_dir)}")
+    words = (f"process {chain.process.pid})", "another work_dir")
+    assert second.returncode == 2 and all(word in second.stderr for word in words), (
+        f"expected a second run to be refused with exit code 2, found {second.returncode}:\n{second.stderr}")
+    assert not [name for name in os.listdir(chain.work_dir) if name.startswith("checkpoints.")], (
+        f"the second run moved checkpoints: {begun}, {os.listdir(chain.work_dir)}")
     # Others only read.
-    done = subprocess.run([program, "eval", str(config), f"work_dir={chain.work_dir}"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        fail(f"eval beside the run returned {done.returncode}:\n{done.stderr}")
-    if chain.signal(signal.SIGKILL) != -signal.SIGKILL:
-        fail("the first run ended by itself")
+    done = subprocess.run([program, "eval", str(chain.config), f"work_dir={chain.work_dir}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"eval beside the run returned {done.returncode}:\n{done.stderr}"
+    assert chain.signal(signal.SIGKILL) == -signal.SIGKILL, "the first run ended by itself"
     done = subprocess.run([*chain.arguments("eager", "auto"), "trainer.max_steps=8"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        fail(f"after a killed run the next one returned {done.returncode}:\n{done.stderr}")
+    assert done.returncode == 0, f"after a killed run the next one returned {done.returncode}:\n{done.stderr}"
 
 
 def stop_without_state(program, root, *arguments):
     """What keeps nothing leaves no temporary folder, and ends as shells say it of a signal."""
-    config, scratch = root / "long.yaml", root / "scratch"
+    config, scratch = chain_of(program, root / "kept_nowhere", LONG).config, root / "scratch"
     scratch.mkdir(exist_ok=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         process = subprocess.Popen([program, arguments[0], str(config), f"work_dir={root}/none", *arguments[1:]],
@@ -217,17 +188,15 @@ def stop_without_state(program, root, *arguments):
         text = ""
         while "info step" not in text:
             line = process.stdout.readline()
-            if not line:
-                fail(f"duet {arguments} ended early:\n{text}")
+            assert line, f"duet {arguments} ended early:\n{text}"
             text += line
-        if not list(scratch.iterdir()):
-            fail(f"duet {arguments} works without a temporary folder: this test shows nothing")
+        assert list(scratch.iterdir()), f"duet {arguments} works without a temporary folder: this test shows nothing"
         process.send_signal(number)
         text += process.communicate(timeout=SECONDS)[0]
-        if process.returncode != 128 + number or f"stopped by {number.name}" not in text:
-            fail(f"expected exit code {128 + number} of duet {arguments}, found {process.returncode}:\n{text}")
-        if list(scratch.iterdir()) or (root / "none").exists():
-            fail(f"duet {arguments} left {list(scratch.iterdir())} after {number.name}")
+        assert process.returncode == 128 + number and f"stopped by {number.name}" in text, (
+            f"expected exit code {128 + number} of duet {arguments}, found {process.returncode}:\n{text}")
+        assert not list(scratch.iterdir()) and not (root / "none").exists(), (
+            f"duet {arguments} left {list(scratch.iterdir())} after {number.name}")
 
 
 def main():
@@ -239,8 +208,7 @@ def main():
         stop_without_state(program, root, "compare", "--steps", "90000")
         stop_without_state(program, root, "train", "--dry-run", "90000", "data.train.sampler=infinite")
         at_once = sum(stop_at_once(program, root, mode) for mode in ("eager", "graph") for _ in range(2))
-        if at_once == 0:
-            fail("no second signal came in time to end a process at once")
+        assert not at_once == 0, "no second signal came in time to end a process at once"
         outlive_the_reader_of_its_log(program, root)
         print_nowhere(program, root)
         stop_all_launched(program, root)

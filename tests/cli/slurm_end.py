@@ -11,11 +11,11 @@ too, before the others or after them. All save and end before SIGKILL, and the r
 import itertools
 import pathlib
 import signal
-import sys
-import tempfile
 import time
 
-from ddp import CONFIG, RankProgram, all_below, expect, free_port, kill, words
+from ddp import RankProgram, free_port, words
+from processes import all_below, is_alive, kill
+from program import run_checks
 
 STOPPED = 75
 EPOCHS, STEPS = 40, 520
@@ -43,13 +43,6 @@ def wait_for_end(started):
         time.sleep(0.01)
 
 
-def is_alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def send(numbers, pids):
     for number, pid in itertools.product(numbers, pids):
         kill(pid, number)
@@ -72,8 +65,8 @@ def end_job(program, how, name, own, warned):
     if f"finished after {STEPS} steps" in text:
         return False
     as_it_must = how is launch or all(code == STOPPED for code, _ in answers)
-    expect(not left and as_it_must, f"{name}: expected all to end, found {answers}, alive {left}")
-    expect("asked to stop" in text and "state saved" in text, f"{name}: expected a saved state:\n{text}")
+    assert not left and as_it_must, f"{name}: expected all to end, found {answers}, alive {left}"
+    assert "asked to stop" in text and "state saved" in text, f"{name}: expected a saved state:\n{text}"
     return True
 
 
@@ -84,26 +77,23 @@ def try_end(program, how, mode, warned, wanted):
         if not end_job(program, how, name, own, warned):
             continue
         answers = [program.finish(process) for process in how(program, own, 1)]
-        expect(all(code == 0 for code, _ in answers), f"{name}: the requeued job failed: {answers}")
-        expect(any("resumed from" in text for _, text in answers), f"{name}: expected a resume: {answers}")
-        expect(program.result(name)["weights_hash"] == wanted, f"{name}: other weights than unbroken")
+        assert all(code == 0 for code, _ in answers), f"{name}: the requeued job failed: {answers}"
+        assert any("resumed from" in text for _, text in answers), f"{name}: expected a resume: {answers}"
+        assert program.result(name)["weights_hash"] == wanted, f"{name}: other weights than unbroken"
         return
-    expect(False, f"{how.__name__}: a run of {STEPS} steps was always through before")
+    raise AssertionError(f"{how.__name__}: a run of {STEPS} steps was always through before")
 
 
-def main():
-    with tempfile.TemporaryDirectory() as folder:
-        program = RankProgram(sys.argv[1], pathlib.Path(folder))
-        (program.folder / "run.yaml").write_text(CONFIG)
-        answers = [program.finish(process) for process in srun(program, words("unbroken", "eager", 8, f"trainer.max_epochs={EPOCHS}"), 0)]
-        expect(all(code == 0 for code, _ in answers), f"the unbroken run failed: {answers}")
-        wanted = program.result("unbroken")
-        expect(wanted["steps"] == STEPS, f"expected {STEPS} steps, found {wanted['steps']}")
-        try_end(program, srun, "graph", False, wanted["weights_hash"])
-        if program.torchrun:
-            try_end(program, launch, "eager", True, wanted["weights_hash"])
-    print("saved before SIGKILL, and the same weights after the requeue")
+def ends(program):
+    unbroken = srun(program, words("unbroken", "eager", 8, f"trainer.max_epochs={EPOCHS}"), 0)
+    answers = [program.finish(process) for process in unbroken]
+    assert all(code == 0 for code, _ in answers), f"the unbroken run failed: {answers}"
+    wanted = program.result("unbroken")
+    assert wanted["steps"] == STEPS, f"expected {STEPS} steps, found {wanted['steps']}"
+    try_end(program, srun, "graph", False, wanted["weights_hash"])
+    if program.torchrun:
+        try_end(program, launch, "eager", True, wanted["weights_hash"])
 
 
 if __name__ == "__main__":
-    main()
+    run_checks(RankProgram, ends)
