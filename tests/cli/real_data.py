@@ -5,13 +5,11 @@ Needs scikit-learn, which scripts/test installs, and is skipped without it.
 usage: real_data.py PROGRAM
 """
 
-import json
 import pathlib
 import sys
 import tempfile
 
 from file_bytes import picture
-from own_data import write
 from program import Program
 
 DIGITS = """
@@ -63,28 +61,27 @@ def best_of_sklearn(data):
                for model in models)
 
 
-def write_digits(folder, data):
+def write_digits(program, data):
     for part, rows in zip(("train", "test"), split(data)):
         for row in rows:
             pixels = bytes(int(level * 15) for level in data.data[row])
-            write(folder, f"digits/{part}/{data.target[row]}/{row:04}.png", picture(8, 8, pixels, 0))
-    write(folder, "digits.yaml", DIGITS)
+            program.write(f"digits/{part}/{data.target[row]}/{row:04}.png", picture(8, 8, pixels, 0))
+    program.write("digits.yaml", DIGITS)
 
 
-def write_table(folder, data):
+def write_table(program, data):
     names = [name.replace(" ", "_") for name in data.feature_names]
     for part, rows in zip(("train", "test"), split(data)):
         lines = [",".join([*map(repr, map(float, data.data[row])), str(data.target_names[data.target[row]])]) for row in rows]
-        write(folder, f"{part}.csv", "\n".join([",".join([*names, "diagnosis"]), *lines]) + "\n")
-    write(folder, "table.yaml", TABLE)
+        program.write(f"{part}.csv", "\n".join([",".join([*names, "diagnosis"]), *lines]) + "\n")
+    program.write("table.yaml", TABLE)
 
 
 def train(program, config):
     """The accuracy of the last validation, and the weights' hash, which both modes share."""
     results = []
     for mode in ("eager", "graph"):
-        program.run("train", config, "--mode", mode, f"work_dir=runs/{config}/{mode}", "--json", "result.json")
-        results.append(json.loads((program.folder / "result.json").read_text()))
+        results.append(program.json("train", config, "--mode", mode, f"work_dir=runs/{config}/{mode}"))
     assert results[0]["weights_hash"] == results[1]["weights_hash"], results
     program.run("report", f"runs/{config}/eager", f"runs/{config}/graph", "--output", "report.html")
     return results[0]["metrics"]["final"]["accuracy"]
@@ -101,7 +98,7 @@ def main():
         program = Program(sys.argv[1], folder)
         for config, data, write_data, class_name in (("digits.yaml", load_digits(), write_digits, "9"),
                                                      ("table.yaml", load_breast_cancer(), write_table, "malignant")):
-            write_data(folder, data)
+            write_data(program, data)
             assert len((folder / config).read_text().strip().splitlines()) <= 25
             ours, theirs = train(program, config), best_of_sklearn(data)
             print(f"{config}: accuracy {ours:.4f}, scikit-learn {theirs:.4f}")

@@ -7,21 +7,10 @@ usage: make_data.py CLASS...
 
 import pathlib
 import random
-import struct
 import sys
-import zlib
 
-
-def png(side, pixels):
-    """RGB, or grey where there is one byte for each pixel."""
-    width = len(pixels) // side
-    rows = b"".join(b"\0" + pixels[y * width:(y + 1) * width] for y in range(side))
-
-    def chunk(name, data):
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 8, 2 if width == 3 * side else 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from file_bytes import picture  # noqa: E402
 
 
 def main():
@@ -32,15 +21,15 @@ def main():
         for i in range(20):
             side = numbers.choice((36, 40))
             pixels = bytes(numbers.randrange(60) + 190 * (c == place % 3) for _ in range(side * side) for c in range(3))
-            (folder / f"{i:02}.png").write_bytes(png(side, pixels))
+            (folder / f"{i:02}.png").write_bytes(picture(side, side, pixels))
     for folder in ("scenes", "masks"):
         pathlib.Path(folder).mkdir(exist_ok=True)
     colours = ((30, 30, 30), (220, 40, 40), (40, 220, 40))
     for i in range(20):
         left = numbers.randrange(24)
         mask = bytes(1 + i % 2 if left <= x < left + 16 and 8 <= y < 24 else 0 for y in range(40) for x in range(40))
-        pathlib.Path("masks", f"{i:02}.png").write_bytes(png(40, mask))
-        pathlib.Path("scenes", f"{i:02}.png").write_bytes(png(40, bytes(v for c in mask for v in colours[c])))
+        pathlib.Path("masks", f"{i:02}.png").write_bytes(picture(40, 40, mask, 0))
+        pathlib.Path("scenes", f"{i:02}.png").write_bytes(picture(40, 40, bytes(v for c in mask for v in colours[c])))
     with open("table.csv", "w", encoding="utf-8") as file:
         file.write("width,height,colour,price\n")
         for _ in range(100):
