@@ -85,8 +85,7 @@ def test_memory_stays_flat_over_many_steps():
             return int(file.read().split()[1]) * 4096
 
     module = toy.model()
-    step = duet.graph_step(module, toy.loss, torch.optim.AdamW(module.parameters()))
-    data = toy.batches(4)
+    step, data = duet.graph_step(module, toy.loss, toy.adam(module)), toy.batches(4)
     for i in range(3000):
         step(data[i % 4])
     before = resident()

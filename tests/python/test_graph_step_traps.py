@@ -1,5 +1,6 @@
 """Loops that could fool a recorded step."""
 
+import functools
 import random
 
 import numpy as np
@@ -10,50 +11,25 @@ import duet
 import toy
 
 
-def both(make_optimizer, run, steps=None):
-    """Runs run(step, module, optimizer) with duet's step and with the loop's own; the ends must be the same."""
-    ends = []
-    for kind in ("duet", "loop"):
-        module = toy.model()
-        optimizer = make_optimizer(module)
-        if kind == "duet":
-            step = duet.graph_step(module, toy.loss, optimizer)
-        else:
-
-            def step(batch, module=module, optimizer=optimizer):
-                return toy.loop_step(module, toy.loss, optimizer, batch)
-
-        torch.manual_seed(3)
-        run(step, module, optimizer)
-        ends.append((module.state_dict(), optimizer.state_dict()))
-    toy.assert_same_bits(*ends)
-
-
-def adam(module):
-    return torch.optim.Adam(module.parameters(), lr=1e-2)
-
-
 def momentum(module):
     return torch.optim.SGD(module.parameters(), lr=1e-2, momentum=0.9)
 
 
-def own_step(step, module, optimizer):
-    """A step of the loop itself, whatever `step` is."""
-    return lambda batch: toy.loop_step(module, toy.loss, optimizer, batch)
+def rmsprop(module):
+    return torch.optim.RMSprop(module.parameters(), momentum=0.9)
 
 
-@pytest.mark.parametrize("make", [adam, momentum, lambda m: torch.optim.RMSprop(m.parameters(), momentum=0.9)])
-@pytest.mark.parametrize("pattern", ["osssss", "sosososs", "ssssooss"])
+@pytest.mark.parametrize("make", [toy.adam, momentum, rmsprop])
+@pytest.mark.parametrize("pattern", ["osssss", "sosososs", "ssssooss", "oooooossssssoooo"])
 def test_steps_of_the_loop_and_of_duet_take_turns(make, pattern):
     def run(step, module, optimizer):
-        plain = own_step(step, module, optimizer)
-        for kind, batch in zip(pattern, toy.batches(len(pattern))):
-            (plain if kind == "o" else step)(batch)
+        own = functools.partial(toy.loop_step, module, toy.loss, optimizer)
+        return [(own if kind == "o" else step)(batch) for kind, batch in zip(pattern, toy.batches(len(pattern)))]
 
-    both(make, run)
+    toy.same_as_loop(run, optimizer=make)
 
 
-@pytest.mark.parametrize("make", [adam, momentum])
+@pytest.mark.parametrize("make", [toy.adam, momentum])
 def test_state_that_is_cleared_replaced_or_loaded_often_counts(make):
     def run(step, module, optimizer):
         data = toy.batches(4)
@@ -62,10 +38,11 @@ def test_state_that_is_cleared_replaced_or_loaded_often_counts(make):
         optimizer.state.clear()
         for batch in data:
             step(batch)
-        saved = toy.twin(optimizer.state_dict())
+        saved = {name: tensor.clone() for name, tensor in module.state_dict().items()}, optimizer.state_dict()
         for _ in range(4):
             step(data[0])
-            optimizer.load_state_dict(toy.twin(saved))
+            module.load_state_dict(saved[0])
+            optimizer.load_state_dict(saved[1])
         step(data[1])
         first = next(iter(module.parameters()))
         for name, value in list(optimizer.state[first].items()):
@@ -74,27 +51,21 @@ def test_state_that_is_cleared_replaced_or_loaded_often_counts(make):
         del optimizer.state[first]
         step(data[3])
 
-    both(make, run)
+    toy.same_as_loop(run, optimizer=make)
 
 
 def test_two_steps_share_an_optimizer():
     def other_loss(model, batch):
         return model(batch["x"]).square().mean()
 
-    ends = []
-    for kind in ("duet", "loop"):
-        module = toy.model()
-        optimizer = adam(module)
-        losses = (toy.loss, other_loss)
-        if kind == "duet":
-            steps = [duet.graph_step(module, loss, optimizer) for loss in losses]
+    def run(step, module, optimizer):
+        if isinstance(step, functools.partial):
+            other = functools.partial(toy.loop_step, module, other_loss, optimizer)
         else:
-            steps = [lambda batch, loss=loss: toy.loop_step(module, loss, optimizer, batch) for loss in losses]
-        torch.manual_seed(3)
-        for i, batch in enumerate(toy.batches(20)):
-            steps[i % 2](batch)
-        ends.append((module.state_dict(), optimizer.state_dict()))
-    toy.assert_same_bits(*ends)
+            other = duet.graph_step(module, other_loss, optimizer)
+        return [(other if i % 2 else step)(batch) for i, batch in enumerate(toy.batches(20))]
+
+    toy.same_as_loop(run)
 
 
 @pytest.mark.parametrize("change", ["amsgrad", "maximize", "hook", "group", "decoupled_weight_decay"])
@@ -115,121 +86,92 @@ def test_an_optimizer_that_is_another_now_is_an_error(change):
         step(batch)
 
 
+def two_groups(module, of_hidden, of_rest):
+    rest = [*module.norm.parameters(), module.scale, *module.output.parameters()]
+    return [{"params": module.hidden.parameters(), **of_hidden}, {"params": rest, **of_rest}]
+
+
 @pytest.mark.parametrize(
     "make",
     [
         lambda m: torch.optim.Adam(m.parameters(), weight_decay=0.1, decoupled_weight_decay=True),
         lambda m: torch.optim.Adam(m.parameters(), lr=torch.tensor(1e-3)),
-        lambda m: torch.optim.RMSprop([{"params": m.hidden.parameters()}, {"params": [*m.norm.parameters(), m.scale, *m.output.parameters()], "momentum": 0.9}]),
-        lambda m: torch.optim.SGD([{"params": m.hidden.parameters(), "nesterov": True, "momentum": 0.9}, {"params": [*m.norm.parameters(), m.scale, *m.output.parameters()]}], lr=0.1),
+        lambda m: torch.optim.RMSprop(two_groups(m, {}, {"momentum": 0.9})),
+        lambda m: torch.optim.SGD(two_groups(m, {"nesterov": True, "momentum": 0.9}, {}), lr=0.1),
     ],
-)  # fmt: skip
+)
 def test_odd_ways_to_set_an_optimizer(make):
-    both(make, lambda step, module, optimizer: [step(batch) for batch in toy.batches(12)])
+    toy.same_as_loop(toy.over(toy.batches(12)), optimizer=make)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
 def test_other_dtypes(dtype, kind):
-    ends = []
-    for name in ("duet", "loop"):
-        torch.manual_seed(0)
-        module = torch.nn.Linear(8, 3).to(dtype)
-        options = {"momentum": 0.9} if kind in ("SGD", "RMSprop") else {}
-        optimizer = getattr(torch.optim, kind)(module.parameters(), lr=1e-2, weight_decay=1e-2, **options)
-
-        def loss(model, batch):
-            return model(batch["x"].to(dtype)).square().mean()
-
-        step = duet.graph_step(module, loss, optimizer)
-        for batch in toy.batches(12):
-            step(batch) if name == "duet" else toy.loop_step(module, loss, optimizer, batch)
-        ends.append(module.state_dict())
-    toy.assert_same_bits(*ends)
+    options = {"momentum": 0.9} if kind in ("SGD", "RMSprop") else {}
+    toy.same_as_loop(
+        toy.over(toy.batches(12)),
+        lambda model, batch: model(batch["x"].to(dtype)).square().mean(),
+        lambda: torch.nn.Linear(8, 3).to(dtype),
+        lambda m: getattr(torch.optim, kind)(m.parameters(), lr=1e-2, weight_decay=1e-2, **options),
+    )
 
 
-def test_settings_around_the_step_are_part_of_its_signature():
-    def run(step, module, optimizer):
-        for i, batch in enumerate(toy.batches(24)):
-            if i % 6 < 3:
-                with torch.autocast("cpu", dtype=torch.bfloat16):
-                    step(batch)
-            else:
-                step(batch)
-
-    both(adam, run)
-
-
-def test_replays_do_not_run_the_loss_function():
-    module = toy.model()
-    calls = []
+@pytest.mark.parametrize(("check", "unchecked"), [("off", True), ("every", False)])
+def test_replays_run_the_loss_function_where_they_are_checked(check, unchecked):
+    calls, fails = [], []
 
     def loss(model, batch):
         calls.append(1)
-        return toy.loss(model, batch)
-
-    step = duet.graph_step(module, loss, adam(module), check="off")
-    for batch in toy.batches(100):
-        step(batch)
-    assert len(calls) < 20, len(calls)
-    assert not step.explain(batch).text().count("somebody keeps")
-    report = step.report()[0]
-    assert report["replays"] - len(calls) <= report["unchecked"] >= report["unchecked_in_a_row"] > 20, report
-    assert f"{report['unchecked']} replays did not run their host code" in report["host_code"], report
-
-
-def test_code_that_throws_between_steps_is_not_checked():
-    module = toy.model()
-    fails = []
-
-    def loss(model, batch):
         if fails:
             raise ValueError("at the end of the data")
         return toy.loss(model, batch)
 
-    for check, unchecked in (("off", True), ("every", False)):
-        step = duet.graph_step(module, loss, adam(module), check=check)
-        for batch in toy.batches(20):
-            step(batch)
-        fails.append(1)
-        step.set_mode("eager")
-        fails.clear()
-        assert (step.report()[0]["unchecked"] > 0) == unchecked, step.report()
+    module = toy.model()
+    step = duet.graph_step(module, loss, toy.adam(module), check=check)
+    for batch in toy.batches(60):
+        step(batch)
+    report = step.report()[0]
+    if unchecked:
+        assert len(calls) < 20, len(calls)
+        assert report["replays"] - len(calls) <= report["unchecked"] >= report["unchecked_in_a_row"] > 20, report
+        assert f"{report['unchecked']} replays did not run their host code" in report["host_code"], report
+    assert not step.explain(batch).text().count("somebody keeps")
+    fails.append(1)  # which the check of what has not been checked meets
+    step.set_mode("eager")
+    assert (step.report()[0]["unchecked"] > 0) == unchecked, step.report()
 
 
 class Counting(toy.Net):
     """Host code that leaves something behind, though no op shows it."""
 
-    def __init__(self, kind):
-        super().__init__()
-        self.kind, self.calls = kind, 0
+    calls = 0
 
     def forward(self, x):
-        if self.kind == "attribute":
-            self.calls += 1
-        elif self.kind == "random":
-            random.random()
-        elif self.kind == "numpy":
-            np.random.rand()
+        getattr(self, self.kind)()
         return super().forward(x)
+
+    def attribute(self):
+        self.calls += 1
+
+    def random(self):
+        random.random()
+
+    def numpy(self):
+        np.random.rand()
 
 
 @pytest.mark.parametrize("kind", ["attribute", "random", "numpy"])
 def test_what_host_code_counts_and_draws_goes_on_as_in_the_loop(kind):
-    random.seed(1)
-    np.random.seed(1)
-    module = Counting(kind)
-    step = duet.graph_step(module, toy.loss, adam(module), check="off")
-    for batch in toy.batches(100):
-        step(batch)
+    def run(step, module, optimizer):
+        module.kind = kind
+        random.seed(1)
+        np.random.seed(1)
+        for batch in toy.batches(60):
+            step(batch)
+        return module.calls, random.random(), np.random.rand()
+
+    step = toy.same_as_loop(run, make=Counting, check="off")
     assert toy.captured(step.report()) == ["step"], step.report()
-    left = module.calls, random.random(), np.random.rand()
-    random.seed(1)
-    np.random.seed(1)
-    module = Counting(kind)
-    for batch in toy.batches(100):
-        toy.loop_step(module, toy.loss, adam(module), batch)
-    assert left == (module.calls, random.random(), np.random.rand())
 
 
 def test_numbers_that_the_loop_sets_on_the_model_are_part_of_the_signature():
@@ -239,38 +181,29 @@ def test_numbers_that_the_loop_sets_on_the_model_are_part_of_the_signature():
         def forward(self, x):
             return super().forward(x) * self.factor
 
-    states = []
-    for kind in ("duet", "loop"):
-        torch.manual_seed(0)
-        module = Scaled()
-        optimizer = adam(module)
-        step = duet.graph_step(module, toy.loss, optimizer, check="off")
-        torch.manual_seed(3)
+    def run(step, module, optimizer):
         for i, batch in enumerate(toy.batches(60)):
             module.factor = 1.0 + i // 20
             module.drop.p = 0.1 * (i // 30)
-            step(batch) if kind == "duet" else toy.loop_step(module, toy.loss, optimizer, batch)
-        states.append(module.state_dict())
-    toy.assert_same_bits(*states)
+            step(batch)
+
+    toy.same_as_loop(run, make=Scaled, check="off")
 
 
 def test_gradients_are_there_between_steps():
-    gradients = []
-
     def run(step, module, optimizer):
         kept = []
         for batch in toy.batches(8):
             step(batch)
             kept.append([parameter.grad for parameter in module.parameters()])
-        gradients.append([[g.clone() for g in one] for one in kept])
+        return kept
 
-    both(adam, run)
-    toy.assert_same_bits(*gradients)
+    toy.same_as_loop(run)
 
 
 def test_a_batch_that_holds_itself_and_one_step_at_a_time():
     module = toy.model()
-    step = duet.graph_step(module, toy.loss, adam(module))
+    step = duet.graph_step(module, toy.loss, toy.adam(module))
     batch = toy.batches(1)[0]
     loop = {**batch}
     loop["again"] = loop
@@ -281,7 +214,7 @@ def test_a_batch_that_holds_itself_and_one_step_at_a_time():
         again(batch)
         return toy.loss(model, batch)
 
-    again = duet.graph_step(module, nested, adam(module))
+    again = duet.graph_step(module, nested, toy.adam(module))
     with pytest.raises(duet.ConfigError, match="runs already"):
         again(batch)
     step(batch)

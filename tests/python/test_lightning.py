@@ -34,7 +34,7 @@ class Module(toy.Net):
         return functional.cross_entropy(prediction, batch["y"])
 
     def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), lr=1e-2)
+        return torch.optim.AdamW(self.parameters(), lr=1e-2, fused=True)
 
     def on_train_start(self):
         self.calls.append("on_train_start")
@@ -74,17 +74,16 @@ def test_hooks_are_called_around_epochs_and_batches():
     assert names.count("on_validation_epoch_end") == 2
 
 
-def test_both_modes_have_the_same_bits(mode):
+def test_both_modes_have_the_bits_of_the_loop(mode):
     module, data = make(), toy.batches(5)
     trainer = duet.make_trainer(mode, duet.lightning(module), max_epochs=6, default_hooks=False)
     torch.manual_seed(3)
     trainer.fit(data, data)
     other = make()
-    optimizer = torch.optim.AdamW(other.parameters(), lr=1e-2, fused=True)
+    optimizer = other.configure_optimizers()
     torch.manual_seed(3)
-    for _ in range(6):
-        for batch in data:
-            toy.loop_step(other, toy.loss, optimizer, batch)
+    for batch in data * 6:
+        toy.loop_step(other, toy.loss, optimizer, batch)
     toy.assert_same_bits(module.state_dict(), other.state_dict())
 
 
@@ -128,36 +127,28 @@ class Count:
         self.total = 0
 
 
-def test_torchmetrics_of_training_are_in_the_log_of_its_epochs(tmp_path):
-    class Counting(Module):
-        def __init__(self):
-            super().__init__()
-            self.count = Count()
+class Counting(Module):
+    def __init__(self):
+        super().__init__()
+        self.trained, self.seen = Count(), Count()
 
-        def training_step(self, batch, batch_idx):
-            self.count.update(batch["y"])
-            self.log("trained_on", self.count)
-            return super().training_step(batch, batch_idx)
+    def training_step(self, batch, batch_idx):
+        self.trained.update(batch["y"])
+        self.log("trained_on", self.trained)
+        return super().training_step(batch, batch_idx)
 
+    def validation_step(self, batch, batch_idx):
+        self.seen.update(batch["y"])
+        self.log("seen", self.seen)
+        return super().validation_step(batch, batch_idx)
+
+
+def test_torchmetrics_are_computed_when_their_epoch_ends(tmp_path):
     trainer = duet.EagerTrainer(duet.lightning(Counting()), max_epochs=2, val_interval=2, work_dir=str(tmp_path))
     trainer.fit(toy.batches(3), toy.batches(1))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["trained_on"] for line in lines if line["kind"] == "epoch"] == [36, 36]
     assert not any("trained_on" in line for line in lines if line["kind"] == "val")
-
-
-def test_torchmetrics_are_computed_when_the_epoch_ends():
-    class Counting(Module):
-        def __init__(self):
-            super().__init__()
-            self.count = Count()
-
-        def validation_step(self, batch, batch_idx):
-            self.count.update(batch["y"])
-            self.log("seen", self.count)
-            return super().validation_step(batch, batch_idx)
-
-    trainer = duet.EagerTrainer(duet.lightning(Counting()), default_hooks=False)
     assert [trainer.validate(toy.batches(3))["seen"] for _ in range(2)] == [36, 36]
 
 

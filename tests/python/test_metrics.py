@@ -1,10 +1,5 @@
 """Metrics of the library and of one's own, against figures computed here."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -19,7 +14,7 @@ def evaluated(mode, metrics, outputs=1):
         mode,
         torch.nn.Linear(8, outputs),
         lambda prediction, batch: prediction.square().mean(),
-        forward=lambda model, batch: model(batch["x"]),
+        forward=toy.forward,
         metrics=metrics,
         default_hooks=False,
     )
@@ -45,14 +40,8 @@ def test_metrics_and_predictions(mode):
         def compute(self):
             return {"zeros": float(self.count)}
 
-    trainer = duet.make_trainer(
-        mode,
-        toy.model(),
-        lambda prediction, batch: torch.nn.functional.cross_entropy(prediction, batch["y"]),
-        forward=lambda model, batch: model(batch["x"]),
-        metrics=[duet.Accuracy(target="y"), Zeros()],
-        default_hooks=False,
-    )
+    metrics = [duet.Accuracy(target="y"), Zeros()]
+    trainer = duet.make_trainer(mode, toy.model(), toy.loss_of, forward=toy.forward, metrics=metrics, default_hooks=False)
     data = toy.batches(5)
     values = trainer.validate(data)
     module = trainer.model.eval()
@@ -114,40 +103,9 @@ class Area(duet.Metric):
         return {"area": area(self.scores, self.targets)}
 
 
-RANKS = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import torch
-import duet, toy
-from test_metrics import Area
-
-torch.set_num_threads(1)
-duet.set_log_level("error")
-ranks = duet.init_distributed(device="cpu")
-torch.manual_seed(1)
-trainer = duet.EagerTrainer(
-    torch.nn.Linear(8, 1), lambda prediction, batch: prediction.square().mean(),
-    forward=lambda model, batch: model(batch["x"]), metrics=[duet.Auroc(target="y"), Area()], default_hooks=False)
-values = trainer.validate(toy.batches(5, classes=2)[ranks.rank :: 2])
-ranks.barrier()
-sys.stdout.write(f"rank {ranks.rank}: {values['auroc']:.9f} {values['area']:.9f}\\n")
-del trainer
-"""
-
-
-def test_rows_of_all_ranks_are_one_evaluation(tmp_path):
-    script = tmp_path / "evaluate.py"
-    script.write_text(RANKS)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script,
-         pathlib.Path(__file__).parent],
-        capture_output=True, text=True, timeout=300, env={**os.environ, "RES_OPTIONS": "timeout:1 attempts:1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    alone, scores, targets = evaluated("eager", [duet.Auroc(target="y"), Area()])
-    wanted = f"{area(scores.flatten(), targets):.9f}"
-    assert [f"{alone[name]:.9f}" for name in ("auroc", "area")] == [wanted, wanted]
-    assert sorted(done.stdout.split("\n")[:2]) == [f"rank {rank}: {wanted} {wanted}" for rank in range(2)]
+def test_rows_of_ones_own_make_a_figure(mode):
+    values, scores, targets = evaluated(mode, [duet.Auroc(target="y"), Area()])  # of several ranks: test_distributed.py
+    assert values["auroc"] == pytest.approx(values["area"]) == area(scores.flatten(), targets)
 
 
 def test_rows_that_nobody_takes_are_refused():

@@ -27,11 +27,6 @@ KINDS = {
 }
 
 
-def numbers_of(optimizer):
-    names = ("lr", "weight_decay", "momentum", "dampening", "eps", "lr_decay", "alpha")
-    return [name for name in names if name in optimizer.param_groups[0]]
-
-
 def set_number(group, name, number):
     """As schedulers do: a tensor is filled."""
     if isinstance(number, torch.Tensor) and isinstance(group[name], torch.Tensor):
@@ -40,42 +35,33 @@ def set_number(group, name, number):
         group[name] = number
 
 
-def check(name, kind, change, steps=24, dtype=torch.float32):
+def check(name, kind, change, dtype=torch.float32):
     make, options = OPTIMIZERS[name]
-    models = [toy.model().to(dtype) for _ in range(2)]
-    optimizers = [make(model.parameters(), lr=0.01, **options) for model in models]
-    step = duet.graph_step(models[0], toy.loss, optimizers[0], check="every")
-    batches = [{"x": batch["x"].to(dtype), "y": batch["y"]} for batch in toy.batches(5)]
-    for run in (0, 1):
-        torch.manual_seed(3)
-        for i in range(steps):
-            change(optimizers[run].param_groups[0], i, KINDS[kind])
-            batch = batches[i % 5]
-            step(batch) if run == 0 else toy.loop_step(models[1], toy.loss, optimizers[1], batch)
-    toy.assert_same_bits(models[0].state_dict(), models[1].state_dict())
-    toy.assert_same_bits(list(optimizers[0].state.values()), list(optimizers[1].state.values()))
+    data = [{"x": batch["x"].to(dtype), "y": batch["y"]} for batch in toy.batches(5)]
+
+    def run(step, module, optimizer):
+        losses = []
+        for i in range(24):
+            change(optimizer.param_groups[0], i, KINDS[kind])
+            losses.append(step(data[i % 5]))
+        return losses
+
+    step = toy.same_as_loop(
+        run, make=lambda: toy.Net().to(dtype), optimizer=lambda m: make(m.parameters(), lr=0.01, **options), check="every"
+    )
     reports = step.report()
-    assert [report["state"] for report in reports] == ["captured"], reports
-    assert reports[0]["replays"] == steps - 2
-    return step
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_rate_of_any_kind_is_followed_by_one_recording(name, kind):
-    check(name, kind, lambda group, i, make: set_number(group, "lr", make(0.01 / (i + 1))))
+    assert [(report["state"], report["replays"]) for report in reports] == [("captured", 22)], reports
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "element" not in kind])  # PyTorch takes these for lr alone
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_so_is_every_other_number(name, kind, dtype):
+def test_numbers_of_any_kind_are_followed_by_one_recording(name, kind, dtype):
     def change(group, i, make):
         for number in ("lr", "weight_decay", "momentum", "dampening", "eps", "lr_decay", "alpha"):
-            usable = group.get(number) and not ("fused" in name and "tensor" in kind and number != "lr")
-            if usable and not (number == "alpha" and "tensor" in kind):
-                before = float(group[number])
-                set_number(group, number, make(before * (0.97 if i % 2 else 1.01)))
+            takes_tensors = number == "lr" or (number != "alpha" and "fused" not in name and "element" not in kind)  # in PyTorch
+            if group.get(number) and (takes_tensors or "tensor" not in kind):
+                set_number(group, number, make(float(group[number]) * (0.97 if i % 2 else 1.01)))
 
     check(name, kind, change, dtype=dtype)
 
@@ -107,16 +93,12 @@ def test_one_that_cannot_be_followed_is_an_error(bad):
 
 @pytest.mark.parametrize("make", [torch.optim.NAdam, torch.optim.Adamax, torch.optim.RAdam])
 def test_a_tensor_rate_of_an_optimizer_that_is_recorded_as_it_is_makes_one_signature_and_one_warning(make, capfd):
-    models = [toy.model() for _ in range(2)]
-    optimizers = [make(m.parameters(), lr=torch.tensor(0.01)) for m in models]
-    step = duet.graph_step(models[0], toy.loss, optimizers[0])
-    for run in (0, 1):
-        torch.manual_seed(3)
-        for i in range(30):
-            optimizers[run].param_groups[0]["lr"].fill_(0.01 / (i + 1))
-            batch = toy.batches(1)[0]
-            step(batch) if run == 0 else toy.loop_step(models[1], toy.loss, optimizers[1], batch)
-    toy.assert_same_bits(models[0].state_dict(), models[1].state_dict())
+    def run(step, module, optimizer):
+        for i, batch in enumerate(toy.batches(30)):
+            optimizer.param_groups[0]["lr"].fill_(0.01 / (i + 1))
+            step(batch)
+
+    step = toy.same_as_loop(run, optimizer=lambda m: make(m.parameters(), lr=torch.tensor(0.01)))
     assert len(step.report()) == 1
     assert capfd.readouterr().err.count("warning") <= 1
 
@@ -126,7 +108,7 @@ def test_a_reason_is_warned_of_once_with_its_line_and_in_the_words_of_the_call(c
         return toy.loss(model, batch) * (2 if batch["x"].abs().nonzero().shape[0] > 0 else 1)  # the line
 
     module = toy.model()
-    step = duet.graph_step(module, loss, torch.optim.SGD(module.parameters(), lr=0.1))
+    step = duet.graph_step(module, loss, toy.sgd(module))
     for size in range(4, 12):
         for batch in toy.batches(2, size=size):
             step(batch)
@@ -150,7 +132,7 @@ def test_no_message_speaks_of_another_entry_point(entry, capfd):
         return toy.loss(model, batch) * Hidden.factor
 
     if entry == "graph_step":
-        step = duet.graph_step(module, loss, torch.optim.SGD(module.parameters(), lr=0.1), check="every")
+        step = duet.graph_step(module, loss, toy.sgd(module), check="every")
     else:
         step = duet.GraphTrainer(module, loss, optimizer=duet.SGD(lr=0.1), default_hooks=False, check="every").step
     for i in range(12):

@@ -1,5 +1,7 @@
 """Every option of every entry point changes what happens, or is refused by its name with the way out."""
 
+import functools
+import itertools
 import pathlib
 import re
 
@@ -13,15 +15,13 @@ ENTRIES = ["eager", "graph", "graph_step"]
 HERE = pathlib.Path(__file__).parent
 
 
-def make(entry, **options):
-    """A trainer, or a step with its optimizer, over the model of toy.py."""
-    model = options.pop("model", None) or toy.model()
-    loss = options.pop("loss", toy.loss)
+def make(entry, loss=toy.loss, **options):
+    """A trainer, or a step with its optimizer, and the model of toy.py."""
+    model = toy.model()
     if entry == "graph_step":
-        optimizer = options.pop("optimizer", lambda p: torch.optim.SGD(p, lr=0.1))(model.parameters())
+        optimizer = options.pop("optimizer", toy.sgd)(model)
         return duet.graph_step(model, loss, optimizer, **options), model
-    options.setdefault("optimizer", duet.SGD(lr=0.1))
-    options.setdefault("default_hooks", False)
+    options = {"optimizer": duet.SGD(lr=0.1), "default_hooks": False, "max_steps": 4, **options}
     return duet.make_trainer(entry, model, loss, **options), model
 
 
@@ -31,44 +31,18 @@ def known_options(entry):
     return re.search(r"known: ([^;]*)", str(error.value)).group(1).split(", ")
 
 
-def bits(model):
-    return b"".join(t.detach().numpy().tobytes() for t in model.state_dict().values())
-
-
-def trained(entry, batches=None, **options):
-    """The weights after some steps."""
-    torch.manual_seed(5)
-    trainer, model = make(entry, **options)
-    step = trainer if entry == "graph_step" else trainer.step
-    for batch in batches or toy.batches(8):
-        step(batch)
-    return bits(model)
-
-
-def fitted(observe, batches=6, validation=False, **base):
-    def outcome(entry, **options):
-        Counting.validations = 0
-        trainer, model = make(entry, **{"max_steps": 4, **base, **options})
-        trainer.fit(toy.batches(batches), toy.batches(4) if validation else None)
-        return observe(trainer, model)
-
-    return outcome
-
-
-def validations(_trainer, _model):
-    return Counting.validations
-
-
-class Counting(duet.Hook):
-    validations = 0
+class Validations(duet.Hook):
+    count = 0
 
     def after_val(self, run):
-        Counting.validations += 1
+        Validations.count += 1
 
 
-class Count(duet.Metric):
+class Batches(duet.Metric):
+    count = 0
+
     def names(self):
-        return ["count"]
+        return ["batches"]
 
     def reset(self):
         self.count = 0
@@ -77,145 +51,117 @@ class Count(duet.Metric):
         self.count += 1
 
     def compute(self):
-        Count.latest = self.count
-        return {"count": self.count}
+        Batches.count = self.count
+        return {"batches": self.count}
 
 
-def forward(model, batch):
-    return model(batch["x"])
+def plain(value):
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    return (value.dtype, value.tolist()) if isinstance(value, torch.Tensor) else value
 
 
-def of_prediction(prediction, batch):
-    return torch.nn.functional.cross_entropy(prediction, batch["y"])
+def attempted(call, *arguments):
+    try:
+        return plain(call(*arguments))
+    except (duet.Error, TypeError) as error:
+        return str(error)
 
 
-def predicted(entry, **options):
-    trainer, _ = make(entry, **{"loss": of_prediction, "forward": forward, **options})
-    return {name: (t.dtype, t.tolist()) for name, t in trainer.predict(toy.batches(1)[0]).items()}
+def observed(entry, folder, steps=20, data=None, loss=toy.loss, **options):
+    """All that a run shows of itself, as text. Where a call fails it is what the error says."""
+    calls, count = [], Validations.count
+
+    def counted(*arguments):
+        calls.append(1)
+        return loss(*arguments)
+
+    torch.manual_seed(5)
+    try:
+        trainer, model = make(entry, counted, **options)
+    except (duet.Error, TypeError) as error:
+        return str(error)
+    step = trainer if entry == "graph_step" else trainer.step
+    data, validation = data or toy.batches(3), toy.batches(4, seed=2)
+    seen = [] if entry == "graph_step" else [
+        attempted(trainer.fit, data, validation), trainer.progress.step, Validations.count - count, Batches.count,
+        attempted(trainer.predict, data[0]), attempted(trainer.validate, validation), attempted(trainer.test, validation),
+        attempted(lambda: len(trainer.predict_all(validation))),
+        attempted(trainer.step_accumulated, [data[0], {name: tensor[:4] for name, tensor in data[1].items()}]),
+    ]  # fmt: skip
+    seen += [attempted(step, batch) for batch in data] + [trainer.mode]
+    trainer.set_mode("graph")
+    calls.clear()
+    seen += [attempted(step, batch) for batch in [data[0], toy.batches(1, size=5)[0]] * steps]
+    weights = [tensor.detach().numpy().tobytes() for tensor in model.state_dict().values()]
+    return repr((seen, len(calls), weights, sorted(path.name for path in folder.rglob("*"))))
 
 
-def validated(entry, **options):
-    trainer, _ = make(entry, **options)
-    return trainer.validate(toy.batches(3))
-
-
-def calls_of_the_loss(steps=40, sizes=(12,), changes=False, **base):
-    """How often host code runs in graph mode: at all steps but those that are replayed without a check."""
-
-    def outcome(entry, **options):
-        calls = []
-
-        def loss(model, batch):
-            calls.append(1)
-            chosen = batch["x"][batch["x"] > 0] if changes else batch["x"]  # a shape that depends on values
-            return toy.loss(model, batch) + chosen.sum() * 0
-
-        trainer, _ = make(entry, loss=loss, **{"check": "off", "verify_interval": 0, **base, **options})
-        trainer.set_mode("graph")
-        for batch in [toy.batches(1, size=size)[0] for size in sizes] * steps:
-            (trainer if entry == "graph_step" else trainer.step)(batch)
-        return len(calls)
-
-    return outcome
-
-
-def key_that_changes():
-    key_that_changes.calls = getattr(key_that_changes, "calls", 0) + 1
-    return key_that_changes.calls % 2
-
-
-def not_finite():
+def with_infinity():
     batches = toy.batches(6)
     batches[3]["x"] = batches[3]["x"] / 0
     return batches
 
 
-def validated_count(trainer, _model):
-    return Count.latest
+def doubled(model, batch):
+    return 2 * toy.loss(model, batch)
 
 
-def uneven(entry, **options):
-    trainer, model = make(entry, **options)
-    batches = toy.batches(2)
-    batches[1] = {name: tensor[:4] for name, tensor in batches[1].items()}
-    trainer.step_accumulated(batches)
-    return bits(model)
+def of_a_changing_shape(model, batch):
+    return toy.loss(model, batch) + batch["x"][batch["x"] > 0].sum() * 0
 
 
-def files(work_dir):
-    def outcome(entry, **options):
-        trainer, _ = make(entry, max_steps=2, default_hooks=True, **options)
-        trainer.fit(toy.batches(2))
-        return sorted(path.name for path in pathlib.Path(work_dir).glob("*"))
-
-    return outcome
+def mean(model, batch):
+    return {"figure": model(batch["x"]).mean()}
 
 
-# Of an option of the trainers: a value that is not its default, and what that must change.
-def trainer_proofs(work_dir):
-    def steps(trainer, _model):
-        return trainer.progress.step
+UNCHECKED = {"check": "off", "verify_interval": 0}  # so that host code runs in few steps
+OF_PREDICTION = {"loss": toy.loss_of, "forward": toy.forward}
+HIDDEN = [{"params": ["hidden.weight"], "lr": 0.2}]
 
+# Of an option: a value that is not its default, which must change what is observed, and the options beside it.
+OF_BOTH = {
+    "forward": (toy.forward, {"loss": toy.loss_of}),
+    "clip_grad": (duet.ClipValue(clip_value=1e-2), {}),
+    "amp": (torch.bfloat16, {}),
+    "loss_scale": (duet.LossScale(init_scale=3.0), {}),
+    "non_finite": ("skip", {"data": with_infinity()}),
+    "fallback": ("strict", {"loss": of_a_changing_shape}),
+    "check": ("every", UNCHECKED),
+    "check_budget": (1.0, {**UNCHECKED, "check": "budget", "check_budget": 0.0, "steps": 1200}),
+    "verify_interval": (1, UNCHECKED),
+    "cache_bytes": (1, UNCHECKED),
+    "graph_key": (itertools.count().__next__, UNCHECKED),
+}
+OF_STEPS = {**OF_BOTH, "clip_grad_norm": (1e-2, {}), "clip_grad_value": (1e-2, {}), "mode": ("eager", {})}
+
+
+def of_trainers(work_dir):
     return {
-        "loss": (lambda model, batch: 2 * toy.loss(model, batch), trained),
-        "forward": (forward, lambda entry, **o: predicted(entry, **{"forward": None, **o})),
-        "validation_step": (lambda model, batch: {"figure": model(batch["x"]).mean()}, validated),
-        "predict_step": (lambda model, batch: model(batch["x"]) * 2, predicted),
-        "weight": (lambda batch: 1.0, uneven),
-        "optimizer": (duet.SGD(lr=0.2), trained),
-        "schedules": (duet.Constant(factor=0.5, end=100), trained),
-        "clip_grad": (1e-2, trained),
-        "amp": (torch.bfloat16, trained),
-        "amp_eval": (False, lambda entry, **o: predicted(entry, amp=torch.bfloat16, **o)),
-        "loss_scale": (duet.LossScale(init_scale=3.0), trained),
-        "non_finite": ("skip", lambda entry, **o: trained(entry, batches=not_finite(), **o)),
-        "param_groups": ([{"params": ["hidden.weight"], "lr": 0.2}], lambda e, **o: trained(e, allow_untrained=True, **o)),
-        "allow_untrained": (True, lambda e, **o: trained(e, param_groups=[{"params": ["hidden.weight"]}], **o)),
-        "freeze": ("hidden", trained),
-        "hooks": ([Counting()], fitted(validations, batches=4, validation=True)),
-        "metrics": ([Count()], validated),
-        "device": ("nowhere", trained),
-        "work_dir": (str(work_dir), files(work_dir)),
-        "default_hooks": (True, lambda e, **o: files(work_dir)(e, work_dir=str(work_dir)) if o else []),
-        "max_steps": (3, fitted(steps)),
-        "max_epochs": (1, fitted(steps, batches=3, max_steps=0)),
-        "max_seconds": (1e-9, fitted(steps, max_steps=1000)),
-        "accumulate": (2, fitted(lambda _, model: bits(model))),
-        "val_interval": (2, fitted(validations, validation=True, hooks=[Counting()])),
-        "val_by_epoch": (True, fitted(validations, validation=True, batches=2, val_interval=1, hooks=[Counting()])),
-        "limit_train_batches": (2, fitted(steps, max_steps=0, max_epochs=1)),
-        "limit_val_batches": (2, fitted(validated_count, batches=4, validation=True, metrics=[Count()])),
-        "limit_test_batches": (2, lambda e, **o: make(e, metrics=[Count()], **o)[0].test(toy.batches(3))),
-        "limit_predict_batches": (
-            2,
-            lambda e, **o: len(make(e, loss=of_prediction, forward=forward, **o)[0].predict_all(toy.batches(3))),
-        ),
-        **graph_proofs(),
-    }
-
-
-def graph_proofs():
-    return {
-        "fallback": ("strict", calls_of_the_loss(changes=True)),
-        "check": ("every", calls_of_the_loss()),
-        "check_budget": (1.0, calls_of_the_loss(steps=1200, check="budget", **{"check_budget": 0.0})),
-        "verify_interval": (1, calls_of_the_loss()),
-        "cache_bytes": (1, calls_of_the_loss(sizes=(12, 5))),
-        "graph_key": (key_that_changes, calls_of_the_loss()),
-    }
-
-
-def step_proofs():
-    return {
-        "forward": (forward, lambda e, **o: trained(e, loss=of_prediction, **o)),
-        "clip_grad": (duet.ClipValue(clip_value=1e-2), trained),
-        "clip_grad_norm": (1e-2, trained),
-        "clip_grad_value": (1e-2, trained),
-        "amp": (torch.bfloat16, trained),
-        "loss_scale": (duet.LossScale(init_scale=3.0), trained),
-        "non_finite": ("skip", lambda entry, **o: trained(entry, batches=not_finite(), **o)),
-        "mode": ("eager", lambda entry, **o: make(entry, **o)[0].mode),
-        **graph_proofs(),
+        **OF_BOTH,
+        "loss": (doubled, {}),
+        "validation_step": (mean, {}),
+        "predict_step": (lambda model, batch: model(batch["x"]) * 2, OF_PREDICTION),
+        "weight": (lambda batch: 1.0, {}),
+        "optimizer": (duet.SGD(lr=0.2), {}),
+        "schedules": (duet.Constant(factor=0.5, end=100), {}),
+        "amp_eval": (False, {"amp": torch.bfloat16, **OF_PREDICTION}),
+        "param_groups": (HIDDEN, {"allow_untrained": True}),
+        "allow_untrained": (True, {"param_groups": HIDDEN}),
+        "freeze": ("hidden", {}),
+        "hooks": ([Validations()], {}),
+        "metrics": ([Batches()], {}),
+        "device": ("nowhere", {}),
+        "work_dir": (str(work_dir / "a"), {"default_hooks": True}),
+        "default_hooks": (True, {"work_dir": str(work_dir / "b")}),
+        "max_steps": (3, {}),
+        "max_epochs": (1, {"max_steps": 0}),
+        "max_seconds": (1e-9, {"max_steps": 1000}),
+        "accumulate": (2, {}),
+        "val_interval": (2, {"hooks": [Validations()]}),
+        "val_by_epoch": (True, {"val_interval": 1, "hooks": [Validations()]}),
+        "limit_train_batches": (2, {"max_steps": 0, "max_epochs": 1}),
+        **{f"limit_{kind}_batches": (2, {"metrics": [Batches()], **OF_PREDICTION}) for kind in ("val", "test", "predict")},
     }
 
 
@@ -229,37 +175,27 @@ ELSEWHERE = {
 }
 
 
-def result(outcome, entry, **options):
-    torch.manual_seed(5)
-    try:
-        return outcome(entry, **options)
-    except (duet.Error, TypeError) as error:
-        return str(error)
-
-
-def named_arguments(entry):
-    return ["clip_grad", "clip_grad_norm", "clip_grad_value", "mode"] if entry == "graph_step" else []
-
-
-def proofs(entry, tmp_path):
-    return step_proofs() if entry == "graph_step" else trainer_proofs(tmp_path)
-
-
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_every_option_changes_what_happens(entry, tmp_path):
-    names = known_options(entry) + named_arguments(entry)
-    known = proofs(entry, tmp_path)
-    assert sorted({*names}) == sorted({*known, *ELSEWHERE} & {*names}), "an option has no proof"
+    names, known = known_options(entry), of_trainers(tmp_path)
+    if entry == "graph_step":
+        names, known = {*names, "clip_grad", "clip_grad_norm", "clip_grad_value", "mode"}, OF_STEPS
+    assert sorted(names) == sorted({*known, *ELSEWHERE} & {*names}), "an option has no proof"
     idle = []
     for name in names:
         if name in ELSEWHERE:
             file, word = ELSEWHERE[name]
             assert word in (HERE.parent / file).read_text()
             continue
-        value, outcome = known[name]
-        if result(outcome, entry) == result(outcome, entry, **{name: value}):
+        value, beside = known[name]
+        if observed(entry, tmp_path, **beside) == observed(entry, tmp_path, **{**beside, name: value}):
             idle.append(name)
     assert not idle, "these change nothing"
+
+
+def test_what_changes_nothing_is_observed_as_such(tmp_path):
+    for entry in ENTRIES:  # else every option would seem to change something
+        assert observed(entry, tmp_path) == observed(entry, tmp_path, amp=None, clip_grad=None)
 
 
 @pytest.mark.parametrize("name", sorted(set(known_options("graph")) - set(known_options("graph_step"))))
@@ -302,10 +238,9 @@ def test_ways_of_clipping_exclude_each_other():
 @pytest.mark.parametrize("name", ["NAdam", "Adamax"])
 def test_an_optimizer_whose_steps_cannot_be_skipped_is_told_so(name, options):
     with pytest.raises(duet.ConfigError, match=r"\[graph_step\] .*non_finite.*SGD"):
-        make("graph_step", optimizer=lambda p: getattr(torch.optim, name)(p), **options)
+        make("graph_step", optimizer=lambda m: getattr(torch.optim, name)(m.parameters()), **options)
 
 
-@pytest.mark.parametrize("mode", ["graph", "eager"])
 @pytest.mark.parametrize(
     "make_optimizer",
     [
@@ -318,25 +253,24 @@ def test_an_optimizer_whose_steps_cannot_be_skipped_is_told_so(name, options):
     ],
 )
 def test_a_step_that_is_skipped_changes_nothing_and_the_others_are_those_of_the_loop(make_optimizer, mode):
-    ours, theirs = toy.model(), toy.model()
-    optimizers = make_optimizer(ours.parameters()), make_optimizer(theirs.parameters())
-    step = duet.graph_step(ours, toy.loss, optimizers[0], mode=mode, non_finite="skip", clip_grad_norm=0.1)
-    bad = toy.batches(10)
-    for i in (0, 4, 7):
-        bad[i]["x"] = bad[i]["x"] * float("inf")
-    for module in (ours, theirs):
+    def run(step, module, optimizer):
         module.norm.eval()  # statistics are the model's, not the step's
         module.drop.eval()
-    for i, batch in enumerate(bad):
-        step(batch)
-        if i not in (0, 4, 7):
-            toy.loop_step(theirs, toy.loss, optimizers[1], batch, 0.1)
-        toy.assert_same_bits(ours.state_dict(), theirs.state_dict())
-    states = [{p: state for p, state in enumerate(o.state.values())} for o in optimizers]
-    toy.assert_same_bits(*states)
+        states = []
+        for i, batch in enumerate(toy.batches(10)):
+            if i not in (0, 4, 7):
+                step(batch)
+            elif not isinstance(step, functools.partial):  # the loop leaves it out
+                step({**batch, "x": batch["x"] * float("inf")})
+            states.append(toy.twin(module.state_dict()))
+        return states
+
+    clip = functools.partial(torch.nn.utils.clip_grad_norm_, max_norm=0.1)
+    toy.same_as_loop(
+        run, optimizer=lambda m: make_optimizer(m.parameters()), clip=clip, mode=mode, non_finite="skip", clip_grad_norm=0.1
+    )
 
 
-@pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_amp_and_loss_scale_are_those_of_torch(mode):
     ours, theirs = toy.model(), toy.model()
     optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-2, fused=True) for m in (ours, theirs)]

@@ -1,5 +1,6 @@
 """Steps of one optimizer among several: a generator and a discriminator, a backbone that another step trains."""
 
+import functools
 import gc
 import weakref
 
@@ -43,68 +44,43 @@ def data(count):
     ]
 
 
-def loop_of_pytorch(steps, clip=None):
-    model = networks()
-    optimizers = {name: torch.optim.Adam(model[name].parameters(), lr=1e-3) for name in LOSSES}
-    batches, losses = data(7), []
+def train(make_step):
+    """Losses and weights of a loop that takes a step of each network by turns; `make_step` is given one's name and the model."""
+    model, batches = networks(), data(7)
+    steps = {name: make_step(name, model) for name in LOSSES}
     torch.manual_seed(2)
-    for i in range(steps):
-        for name, loss in LOSSES.items():
-            optimizers[name].zero_grad()
-            value = loss(model, batches[i % 7])
-            value.backward()
-            if clip is not None:
-                nn.utils.clip_grad_norm_(model[name].parameters(), clip)
-            optimizers[name].step()
-            losses.append(value.detach())
-    return model, losses
+    return [steps[name](batches[i % 7]) for i in range(60) for name in LOSSES], model.state_dict()
+
+
+def loop_of_pytorch(clip=None, **options):
+    return train(lambda name, model: functools.partial(
+        toy.loop_step, model, LOSSES[name], torch.optim.Adam(model[name].parameters(), lr=1e-3, **options),
+        clip=clip and (lambda _: nn.utils.clip_grad_norm_(model[name].parameters(), clip)),
+    ))
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])
 def test_two_graph_steps_train_a_gan_with_the_bits_of_the_loop(clip):
-    expected, expected_losses = loop_of_pytorch(60, clip)
-    model = networks()
-    steps = {
-        name: duet.graph_step(
-            model, loss, torch.optim.Adam(model[name].parameters(), lr=1e-3), clip_grad_norm=clip
-        )
-        for name, loss in LOSSES.items()
-    }
-    batches, losses = data(7), []
-    torch.manual_seed(2)
-    for i in range(60):
-        losses += [steps[name](batches[i % 7]) for name in LOSSES]
-    toy.assert_same_bits(losses, expected_losses)
-    toy.assert_same_bits(model.state_dict(), expected.state_dict())
-    for step in steps.values():
+    steps = []
+
+    def make_step(name, model):
+        optimizer = torch.optim.Adam(model[name].parameters(), lr=1e-3)
+        steps.append(duet.graph_step(model, LOSSES[name], optimizer, clip_grad_norm=clip))
+        return steps[-1]
+
+    toy.assert_same_bits(train(make_step), loop_of_pytorch(clip))
+    for step in steps:
         assert toy.captured(step.report()) == ["step"], step.report()
 
 
 def test_two_trainers_train_a_gan_with_the_bits_of_the_loop(mode):
-    model = networks()
-    trainers = {
-        name: duet.make_trainer(
-            mode,
-            model,
-            loss,
-            optimizer=duet.Adam(lr=1e-3),
-            param_groups=[{"params": list(model[name].parameters())}],
-            allow_untrained=True,
-            default_hooks=False,
-        )
-        for name, loss in LOSSES.items()
-    }
-    expected = networks()
-    optimizers = {name: torch.optim.Adam(expected[name].parameters(), lr=1e-3, fused=True) for name in LOSSES}
-    batches = data(7)
-    torch.manual_seed(2)
-    ours = [trainers[name].step(batches[i % 7]) for i in range(40) for name in LOSSES]
-    torch.manual_seed(2)
-    theirs = [
-        toy.loop_step(expected, LOSSES[name], optimizers[name], batches[i % 7]) for i in range(40) for name in LOSSES
-    ]
-    toy.assert_same_bits(ours, theirs)
-    toy.assert_same_bits(model.state_dict(), expected.state_dict())
+    def make_step(name, model):
+        group = {"params": list(model[name].parameters())}
+        return duet.make_trainer(
+            mode, model, LOSSES[name], optimizer=duet.Adam(lr=1e-3), param_groups=[group], allow_untrained=True, default_hooks=False
+        ).step
+
+    toy.assert_same_bits(train(make_step), loop_of_pytorch(fused=True))
 
 
 def test_parameters_that_nobody_trains_are_an_error_unless_allowed():
@@ -133,38 +109,27 @@ def test_a_network_that_the_loss_closes_over_is_left_as_it_is():
     assert toy.captured(step.report()) == ["step"], step.report()
 
 
-def test_a_model_that_holds_its_own_step_is_collected():
-    class Learner(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = toy.model()
-            self.step = duet.graph_step(self, self.loss, torch.optim.Adam(self.parameters()))
+class Learner(nn.Module):
+    """Holds what trains it."""
 
-        def loss(self, model, batch):
-            return toy.loss(self.net, batch)
+    def __init__(self, kind):
+        super().__init__()
+        self.net = toy.model()
+        if kind == "graph_step":
+            self.step = duet.graph_step(self, self.loss, toy.adam(self))
+        else:
+            self.trainer = duet.make_trainer(kind, self, self.loss, default_hooks=False)
+            self.step = self.trainer.step
 
-    learner = Learner()
+    def loss(self, model, batch):
+        return toy.loss(self.net, batch)
+
+
+@pytest.mark.parametrize("kind", ["graph_step", "eager", "graph"])
+def test_a_model_in_a_ring_with_its_step_or_trainer_is_collected(kind):
+    learner = Learner(kind)
     for batch in toy.batches(5):
         learner.step(batch)
-    kept = weakref.ref(learner)
-    del learner
-    gc.collect()
-    assert kept() is None
-
-
-def test_a_trainer_in_a_ring_with_its_model_is_collected(mode):
-    class Learner(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = toy.model()
-
-        def loss(self, model, batch):
-            return toy.loss(self.net, batch)
-
-    learner = Learner()
-    learner.trainer = duet.make_trainer(mode, learner, learner.loss, default_hooks=False)
-    for batch in toy.batches(5):
-        learner.trainer.step(batch)
     kept = weakref.ref(learner)
     del learner
     gc.collect()

@@ -23,37 +23,23 @@ class Linear(nn.Module):
         return self.layer(x)
 
 
-def parameters_of(module):
-    return module.parameters()
-
-
-def both(make_model, loss, steps=40, before=None, trained=parameters_of):
+def both(make_model, loss, steps=40, before=lambda *_: None, trained=nn.Module.parameters):
     """Trains with duet's step and with PyTorch's loop, whose bits it must have; gives duet's report."""
-    ends = []
-    for kind in ("duet", "loop"):
-        torch.manual_seed(1)
-        module, now = make_model(), {"n": 0}
-        optimizer = torch.optim.SGD(trained(module), lr=0.05, momentum=0.9)
+    now = {}  # what the loop tells the loss
 
-        def loss_fn(module, batch, now=now):
-            return loss(module, batch, now)
-
-        step = duet.graph_step(module, loss_fn, optimizer) if kind == "duet" else None
-        torch.manual_seed(3)
+    def run(step, module, optimizer):
         losses = []
         for n, batch in enumerate(toy.batches(steps)):
             now["n"] = n
-            if before:
-                before(n, module, now, batch)
-            losses.append(step(batch) if step else toy.loop_step(module, loss_fn, optimizer, batch))
-        ends.append((torch.stack(losses), module.state_dict()))
-        report = step.report() if step else report
-    toy.assert_same_bits(*ends)
-    return report
+            before(n, module, now, batch)
+            losses.append(step(batch))
+        now.clear()
+        return losses
 
+    def sgd(module):
+        return torch.optim.SGD(trained(module), lr=0.05, momentum=0.9)
 
-def replays(report):
-    return sum(entry["replays"] for entry in report)
+    return toy.same_as_loop(run, lambda module, batch: loss(module, batch, now), make_model, sgd).report()
 
 
 def cross_entropy(module, batch, now):
@@ -83,7 +69,7 @@ def test_a_number_that_changes_stays_a_number(name, on):
 
     report = both(Linear, loss)
     if name != "minus":  # an op whose number is no tensor
-        assert replays(report) >= 24, report
+        assert toy.replays(report) >= 24, report
 
 
 class Hidden(nn.Module):
@@ -124,12 +110,12 @@ class InnerBackward(torch.autograd.Function):
 @pytest.mark.parametrize("kind", ["checkpoint", "checkpoint_with_random_state", "function"])
 def test_parameters_that_no_edge_reaches_are_trained(kind, part):
     trained = {
-        "all": parameters_of,
+        "all": nn.Module.parameters,
         "first_and_middle": lambda module: [*module.first.parameters(), *module.middle.parameters()],
         "middle": lambda module: module.middle.parameters(),
     }
     report = both(lambda: Hidden(kind), cross_entropy, trained=trained[part])
-    assert replays(report) >= 30, report
+    assert toy.replays(report) >= 30, report
 
 
 def test_parameters_that_are_not_trained_keep_the_gradients_they_have():
@@ -160,7 +146,7 @@ def test_numbers_that_a_loop_sets_seldom_are_noticed_at_their_step():
         now["more"] = 0.01 * (n // 1700)
 
     report = both(Linear, loss_of_globals, 3600, before)
-    assert replays(report) >= 3500, report
+    assert toy.replays(report) >= 3500, report
 
 
 class Labels(torch.Tensor):
@@ -194,16 +180,6 @@ def test_a_step_sees_of_a_batch_what_the_loop_sees(name):
     both(Linear, lambda module, batch, now: F.cross_entropy(module(torch.Tensor(use(batch["x"]))), batch["y"]), 20, before)
 
 
-def test_a_number_that_changes_for_a_while_is_captured_when_it_settles():
-    calls = {}
-
-    def loss(module, batch, now):
-        calls[id(module)] = calls.get(id(module), -1) + 1
-        return F.cross_entropy(module(batch["x"]), batch["y"], label_smoothing=1e-3 * min(calls[id(module)], 60))
-
-    assert replays(both(Linear, loss, 700)) >= 250
-
-
 def test_numbers_are_told_apart_by_type_and_bits():
     def before(n, module, now, batch):
         global smoothing
@@ -230,28 +206,24 @@ def test_objects_that_answer_no_question_are_left_alone():
     both(Linear, lambda module, batch, now: cross_entropy(module, batch, now) if hostile is not None else None, 6)
 
 
-@pytest.mark.parametrize("phase", [50, 100])
-def test_numbers_that_change_once_in_a_while_are_captured_as_often(phase):
-    counter = {}  # a number that the loop's objects do not show
-
-    def loss(module, batch, now):
-        counter[id(module)] = counter.get(id(module), -1) + 1
-        return F.cross_entropy(module(batch["x"]), batch["y"], label_smoothing=0.01 * (counter[id(module)] // phase))
-
-    report = both(Linear, loss, 1000)
-    assert replays(report) >= 800, report
+# By what the loss was called before: a number that the loop's objects do not show. Its least replays of so many steps.
+COUNTED = {
+    "changes for a while, then settles": (lambda n: {"label_smoothing": 1e-3 * min(n, 60)}, 250, 700),
+    "changes at every fiftieth step": (lambda n: {"label_smoothing": 0.01 * (n // 50)}, 800, 1000),
+    "comes back": (lambda n: {"weight": None if n // 40 % 2 else torch.tensor([0.2, 0.3, 0.5])}, 740, 800),
+}
 
 
-def test_phases_that_come_back_are_not_recorded_again():
+@pytest.mark.parametrize("kind", COUNTED)
+def test_what_changes_with_a_count_that_nobody_sees_is_captured_as_often(kind):
+    options, least, steps = COUNTED[kind]
     calls = {}
 
     def loss(module, batch, now):
         calls[id(module)] = calls.get(id(module), -1) + 1
-        weight = None if calls[id(module)] // 40 % 2 else torch.tensor([0.2, 0.3, 0.5])
-        return F.cross_entropy(module(batch["x"]), batch["y"], weight=weight)
+        return F.cross_entropy(module(batch["x"]), batch["y"], **options(calls[id(module)]))
 
-    report = both(Linear, loss, 800)
-    assert replays(report) >= 740, report
+    assert toy.replays(both(Linear, loss, steps)) >= least
 
 
 def test_a_tensor_that_is_replaced_after_many_replays_is_captured_anew():
@@ -265,20 +237,20 @@ def test_a_tensor_that_is_replaced_after_many_replays_is_captured_anew():
         return F.cross_entropy(module(batch["x"]), batch["y"], weight=now["weight"])
 
     report = both(Linear, loss, 3000, before)
-    assert replays(report) >= 2950, report
+    assert toy.replays(report) >= 2950, report
 
 
 def ctc(module, batch, lengths, targets):
     return F.ctc_loss(module(batch["x"]).reshape(6, 2, 3).log_softmax(-1), torch.ones(2, 2).long(), lengths, targets)
 
 
+def one_hot(module, batch, classes):
+    return (module(batch["x"]).softmax(-1) - F.one_hot(classes, 3)).pow(2).mean()
+
+
 BY_WAY_OF_THE_HOST = {
-    "one_hot": lambda module, batch, now: (module(batch["x"]).softmax(-1) - F.one_hot(batch["y"], 3)).pow(2).mean(),
-    "one_hot_of_computed": lambda module, batch, now: (
-        module(batch["x"]).softmax(-1) - F.one_hot(batch["x"][:, 0].abs().long() % 3, 3)
-    )
-    .pow(2)
-    .mean(),
+    "one_hot": lambda module, batch, now: one_hot(module, batch, batch["y"]),
+    "one_hot_of_computed": lambda module, batch, now: one_hot(module, batch, batch["x"][:, 0].abs().long() % 3),
     "ctc_of_tensors": lambda module, batch, now: ctc(module, batch, torch.tensor([6, 5]), torch.tensor([2, 1])),
     "ctc_of_numbers": lambda module, batch, now: ctc(module, batch, (6, 5), (2, 1)),
     "ctc_of_a_batch": lambda module, batch, now: ctc(module, batch, batch["lengths"], batch["targets"]),
@@ -290,57 +262,47 @@ def test_ops_that_look_at_values_for_checks_alone_are_captured(name):
     def before(n, module, now, batch):
         batch["lengths"], batch["targets"] = torch.tensor([6, 6 - n // 20 % 2]), torch.tensor([2, 1])
 
-    assert replays(both(Linear, BY_WAY_OF_THE_HOST[name], 60, before)) >= 50
+    assert toy.replays(both(Linear, BY_WAY_OF_THE_HOST[name], 60, before)) >= 50
 
 
 def test_one_hot_refuses_a_class_that_is_not_there():
     module = Linear()
-    step = duet.graph_step(
-        module, lambda m, b: BY_WAY_OF_THE_HOST["one_hot"](m, b, None), torch.optim.SGD(module.parameters(), 0.1)
-    )
-    data = toy.batches(8)
-    for batch in data[:6]:
+    step = duet.graph_step(module, lambda m, b: one_hot(m, b, b["y"]), toy.sgd(module))
+    for batch in toy.batches(6):
         step(batch)
-    data[6]["y"][3] = 3
+    batch["y"][3] = 3
     with pytest.raises(duet.DataError, match="index 3 is out of bounds"):
-        step(data[6])
+        step(batch)
+
+
+class Keeps(toy.Net):
+    def forward(self, x):
+        self.kept = torch.tanh(self.hidden(x))
+        return self.output(self.kept)
+
+
+class Halves(duet.Hook):
+    def __init__(self, model):
+        self.model, self.sum, self.seen = model, torch.zeros(()), []
+
+    def after_backward(self, run):
+        with torch.no_grad():
+            self.model.kept.mul_(0.5)
+        self.seen.append(self.model.kept.sum().item())
+
+    def in_step(self, view):
+        self.sum.add_(self.model.kept.detach().mean())
 
 
 @pytest.mark.parametrize("check", ["every", "budget", "off"])
 def test_hooks_between_kernels_change_what_the_model_keeps(check):
-    class Keeps(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = torch.nn.Linear(8, 6), torch.nn.Linear(6, 3)
-
-        def forward(self, x):
-            self.hidden = torch.tanh(self.a(x))
-            return self.b(self.hidden)
-
-    class Halves(duet.Hook):
-        def __init__(self, model):
-            self.model, self.sum, self.seen = model, torch.zeros(()), []
-
-        def after_backward(self, run):
-            with torch.no_grad():
-                self.model.hidden.mul_(0.5)
-            self.seen.append(self.model.hidden.sum().item())
-
-        def in_step(self, view):
-            self.sum.add_(self.model.hidden.detach().mean())
-
     outcomes = []
-    for mode in ("eager", "graph"):
+    for mode, options in (("eager", {}), ("graph", {"check": check})):
         torch.manual_seed(0)
         model = Keeps()
         hook = Halves(model)
-        options = {"check": check} if mode == "graph" else {}
-        trainer = duet.make_trainer(
-            mode, model, lambda m, b: torch.nn.functional.cross_entropy(m(b["x"]), b["y"]),
-            optimizer=duet.AdamW(lr=1e-2), hooks=[hook], default_hooks=False, **options
-        )
+        trainer = duet.make_trainer(mode, model, toy.loss, hooks=[hook], default_hooks=False, **options)
         for batch in toy.batches(20):
             trainer.step(batch)
-        outcomes.append((hook.seen, hook.sum.item(), [p.detach().clone() for p in model.parameters()]))
-    assert outcomes[0][:2] == outcomes[1][:2]
-    assert all(torch.equal(a, b) for a, b in zip(outcomes[0][2], outcomes[1][2]))
+        outcomes.append((hook.seen, hook.sum, model.state_dict()))
+    toy.assert_same_bits(*outcomes)

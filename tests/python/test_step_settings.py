@@ -10,29 +10,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import duet
 import toy
 
-STEPS = 24
 
-
-class CountsOps(TorchDispatchMode):
-    """Sees every op below autograd, as counters of FLOPs do."""
+class Counts:
+    """Sees every op below autograd, as counters of FLOPs do, or every function."""
 
     def __init__(self, seen):
         super().__init__()
         self.seen = seen
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-class CountsCalls(TorchFunctionMode):
-    def __init__(self, seen):
-        super().__init__()
-        self.seen = seen
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def count(self, func, types, args=(), kwargs=None):
         self.seen.append(getattr(func, "__name__", str(func)))
         return func(*args, **(kwargs or {}))
+
+
+class CountsOps(Counts, TorchDispatchMode):
+    __torch_dispatch__ = Counts.count
+
+
+class CountsCalls(Counts, TorchFunctionMode):
+    __torch_function__ = Counts.count
 
 
 class Doubles(TorchFunctionMode):
@@ -91,48 +87,36 @@ def loss(module, batch):
     return torch.nn.functional.cross_entropy(logits, batch["y"]) + made.to(logits.dtype)
 
 
-def train(kind, mode, where):
-    """Losses, what the mode saw, and the weights of a loop whose steps 10 to 15 run under a mode."""
-    torch.manual_seed(1)
-    module = toy.model()
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
-    seen, losses, now = [], [], [0]
-
-    def loss_fn(module, batch):
-        inside = where == "inside" and 10 <= now[0] < 16
-        with MODES[mode](seen) if inside else contextlib.nullcontext():
-            return loss(module, batch)
-
-    step = duet.graph_step(module, loss_fn, optimizer) if kind == "duet" else None
-    for n, batch in enumerate(toy.batches(STEPS)):
-        now[0] = n
-        around = where == "around" and 10 <= n < 16
-        with MODES[mode](seen) if around else contextlib.nullcontext():
-            result = step(batch) if step else toy.loop_step(module, loss_fn, optimizer, batch)
-        losses.append(float(result))
-    return losses, seen, module.state_dict()
-
-
 @pytest.mark.parametrize("where", ["around", "inside"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_that_comes_and_goes_gives_the_bits_of_the_loop(mode, where):
-    losses, seen, weights = train("duet", mode, where)
-    wanted_losses, wanted_seen, wanted = train("loop", mode, where)
-    assert losses == wanted_losses
-    toy.assert_same_bits(weights, wanted)
-    for call in ("aten.addmm.default", "cross_entropy"):  # of the loss, not of the optimizer
-        assert seen.count(call) == wanted_seen.count(call)
-    if mode == "saved_tensors":
-        assert seen == wanted_seen
+    seen, now = [], [0]
+
+    def within(place):
+        return MODES[mode](seen) if place == where and 10 <= now[0] < 16 else contextlib.nullcontext()
+
+    def loss_fn(module, batch):
+        with within("inside"):
+            return loss(module, batch)
+
+    def run(step, module, optimizer):
+        seen.clear()
+        losses = []
+        for n, batch in enumerate(toy.batches(24)):
+            now[0] = n
+            with within("around"):
+                losses.append(step(batch))
+        calls = [seen.count(call) for call in ("addmm.default", "cross_entropy")]  # of the loss, not of the optimizer
+        return losses, calls, list(seen) if mode == "saved_tensors" else []
+
+    toy.same_as_loop(run, loss_fn, optimizer=toy.sgd)
 
 
 def test_a_setting_that_stays_is_captured():
     for mode in ("default_device", "deterministic", "flush_denormal", "default_dtype", "saved_tensors"):
         with MODES[mode]([]):
             module = toy.model()
-            optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
-            step = duet.graph_step(module, toy.loss, optimizer)
-            data = toy.batches(8)
-            for batch in data:
+            step = duet.graph_step(module, toy.loss, toy.sgd(module))
+            for batch in toy.batches(8):
                 step({k: v.to(torch.get_default_dtype()) if v.is_floating_point() else v for k, v in batch.items()})
             assert step.report()[-1]["replays"] >= 4, mode

@@ -1,9 +1,12 @@
 """Models, data and PyTorch's own loop, against which duet is held."""
 
 import copy
+import functools
 
 import torch
 from torch import nn
+
+import duet
 
 
 class Net(nn.Module):
@@ -32,8 +35,16 @@ def batches(count, size=12, inputs=8, classes=3, seed=1):
     ]
 
 
+def forward(model, batch):
+    return model(batch["x"])
+
+
+def loss_of(prediction, batch):
+    return nn.functional.cross_entropy(prediction, batch["y"])
+
+
 def loss(model, batch):
-    return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+    return loss_of(model(batch["x"]), batch)
 
 
 def model():
@@ -45,15 +56,45 @@ def twin(module):
     return copy.deepcopy(module)
 
 
+def sgd(module):
+    return torch.optim.SGD(module.parameters(), lr=0.1)
+
+
+def adam(module):
+    return torch.optim.Adam(module.parameters(), lr=1e-2)
+
+
 def loop_step(module, loss_function, optimizer, batch, clip=None):
-    """What duet.graph_step stands for."""
+    """What duet.graph_step stands for; `clip` is called with the parameters."""
     optimizer.zero_grad()
     value = loss_function(module, batch)
     value.backward()
     if clip is not None:
-        torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
+        clip(module.parameters())
     optimizer.step()
     return value.detach()
+
+
+def over(batches):
+    return lambda step, module, optimizer: [step(batch) for batch in batches]
+
+
+def same_as_loop(run, loss=loss, make=model, optimizer=adam, clip=None, **options):
+    """run(step, module, optimizer) with duet's step gives the results, weights and state that it gives with PyTorch's loop, bit
+    by bit. Returns duet's step."""
+    ends = []
+    for kind in ("loop", "duet"):
+        torch.manual_seed(0)
+        module = make()
+        used = optimizer(module)
+        if kind == "duet":
+            step = duet.graph_step(module, loss, used, **options)
+        else:
+            step = functools.partial(loop_step, module, loss, used, clip=clip)
+        torch.manual_seed(3)
+        ends.append((run(step, module, used), module.state_dict(), used.state_dict()))
+    assert_same_bits(*ends)
+    return step
 
 
 def assert_same_bits(a, b):
@@ -76,3 +117,7 @@ def assert_same_bits(a, b):
 
 def captured(reports):
     return [report["kind"] for report in reports if report["state"] == "captured"]
+
+
+def replays(reports):
+    return sum(report["replays"] for report in reports)
