@@ -1,7 +1,6 @@
 """Ranks of one run, as forks that start in milliseconds."""
 
 import json
-import time
 
 import ddp
 from torture import leftovers, read_all
@@ -32,17 +31,6 @@ class Group:
         words = ["train", self.config, f"work_dir={self.work_dir}", "--json", f"{self.work_dir}.json", "--mode", mode,
                  "--resume", "auto", "data.train.batch_size=4"]
         return start_group(self.torture, words, of_rank=lambda rank: of_rank_0 if rank == 0 else {})
-
-    def newest(self):
-        return ddp.newest_checkpoint(self.work_dir)
-
-    def wait_until_saved(self, step, processes):
-        """False if one ends before."""
-        while self.newest() < step:
-            if any(process.poll() is not None for process in processes):
-                return False
-            time.sleep(0.002)
-        return True
 
     def finish(self, expected=None, mode="eager"):
         """Runs to the end; the hash of its weights, which must be the expected one, if any."""

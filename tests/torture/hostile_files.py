@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import struct
+import warnings
 import zipfile
 import zlib
 
@@ -116,50 +117,104 @@ def logs(random):
     yield b"\n" * many + b"{}\n" * many
 
 
+def manifests(random):
+    yield from (b'{\n  "format": 1,\n  "x": ' + body for body in jsons(random))
+
+
+def jsons(random):
+    yield nested(random, b"[", b"]")
+    yield nested(random, b'{"a":', b"}")
+    yield b"[" + b"{}," * 500_000 + b"0]"
+    yield b'["' + b"x" * 1_000_000
+    yield b"[" + b"0," * 1_000_000 + b"0]"
+
+
+def yamls(random):
+    yield laughs(random)
+    yield b"a: &a [*a]\n"
+    yield b"a: " + nested(random, b"[", b"]", 20_000)
+    yield b"a: " + nested(random, b"{b: ", b"}", 20_000)
+    yield b"- " * random.choice([100, 10_000]) + b"a\n"
+    yield random.choice([b"[", b"{"]) * random.choice([1_000_000, 8_000_000])
+    yield b"a: [" + b"0," * 200_000 + b"0]\n"
+    yield b"a: &a " + b"x" * 1_000_000 + b"\nb: [" + b"*a," * 10_000 + b"*a]\n"
+    key = b"k" * random.choice([1000, 1_000_000, 8_000_000])
+    yield b"? " + key + b"\n: [" + b"{x: 1}, " * random.choice([10, 4000]) + b"1]\n"
+
+
+def idxs(random):
+    shape = [random.choice([0, 1, 28, 1 << 16, 1 << 31, (1 << 32) - 1]) for _ in range(random.randint(1, 16))]
+    head = bytes([0, 0, random.choice([8, 9, 11, 12, 13, 14]), len(shape)]) + b"".join(struct.pack(">I", n) for n in shape)
+    yield gzip.compress(head + bytes(random.choice([0, 100, 10_000_000])), 9, mtime=0)
+    size = 30_000_000 + random.randrange(1000)
+    yield gzip.compress(b"\0\0\x08\1" + struct.pack(">I", size) + bytes(size), 9, mtime=0)
+
+
+def npys(random):
+    shape = ", ".join(str(random.choice([0, 1, 3, 1 << 20, 1 << 62])) for _ in range(random.randint(1, 40)))
+    head = f"{{'descr': '<f4', 'fortran_order': {random.choice(['True', 'False'])}, 'shape': ({shape},), }}".encode()
+    yield b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + bytes(16)
+
+
+def pngs(random):
+    side = random.choice([5000, 100_000, 1_000_000, (1 << 31) - 1])
+    yield png(side, random.choice([1, side]), bytes(1000), random.choice([1, 8, 16]))
+    yield png(9000, 9000, bytes((9000 // 8 + 1) * 9000), 1)
+    yield png(4, 4, bytes(20), before=texts([7_900_000] * random.choice([1, 10, 90])))
+
+
+def segment(marker, content):
+    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
+
+
+def scan(first=0, last=63, data=b""):
+    return segment(0xDA, bytes([1, 1, 0, first, last, 0])) + data
+
+
+def jpeg(width, height, frame=0xC0, scans=None):
+    """A grey picture; each table holds one code of one bit, so that zeros are blocks without differences."""
+    tables = segment(0xDB, b"\0" + bytes([1]) * 64)
+    tables += b"".join(segment(0xC4, bytes([kind, 1]) + bytes(16)) for kind in (0x00, 0x10))
+    blocks = -(-width // 8) * -(-height // 8)
+    scans = scan(data=bytes(-(-blocks * 2 // 8))) if scans is None else scans
+    return b"\xFF\xD8" + tables + segment(frame, struct.pack(">BHHB", 8, height, width, 1) + b"\1\x11\0") + scans + b"\xFF\xD9"
+
+
+def jpegs(random):
+    side = random.choice([5000, 16_000, 65_500])
+    yield jpeg(side, side, scans=scan(data=bytes(100)))
+    yield jpeg(side, side, frame=0xC2, scans=scan(last=0, data=bytes(100)))
+    yield jpeg(64, 64, frame=0xC2, scans=scan(last=0, data=bytes(16)) * random.choice([10, 600, 60_000]))
+    yield jpeg(5000, 5000, frame=0xC2, scans=scan(last=0) + scan(first=1, last=63) * 600)
+    yield jpeg(8, 8, scans=segment(0xE1, bytes(65_000)) * random.choice([1, 300]))
+    yield jpeg(8, 8, scans=b"\xFF" * random.choice([10, 1_000_000]))
+    yield jpeg(8, 8) + bytes(random.choice([1, 3_000_000]))
+
+
+def archives(random):
+    yield archive([("a/data.pkl", bytes(random.choice([1000, 30_000_000])))] * random.choice([1, 2]), zipfile.ZIP_DEFLATED)
+
+
+# Kinds of file, and what makes the contents of such files.
+MAKERS = [
+    (("pt",), lambda random: map(pt, pickles(random))),
+    (("zip", "pt"), archives),
+    (("safetensors",), lambda random: map(safetensors, headers(random))),
+    (("body_of_manifest",), manifests),
+    (("json", "values"), jsons),
+    (("yaml", "saved_config"), yamls),
+    (("idx",), idxs),
+    (("npy",), npys),
+    (("image", "mask"), pngs),
+    (("image", "mask"), jpegs),
+    (("csv",), csv),
+    (("log",), logs),
+]
+
+
 def one(random):
-    """A kind, the file of that kind, and whether it must be refused."""
-    what = random.randrange(15)
-    if what == 0:
-        return "pt", pt(random.choice(list(pickles(random))))
-    if what == 1:
-        return "safetensors", safetensors(random.choice(list(headers(random))))
-    if what == 2:
-        body = b'{\n  "format": 1,\n  "x": ' + random.choice([nested(random, b"[", b"]"), nested(random, b'{"a":', b"}"),
-                                                              b"[" + b"0," * 1_000_000 + b"0]"])
-        return "body_of_manifest", body
-    if what == 3:
-        return random.choice(["json", "values"]), random.choice([nested(random, b"[", b"]"), nested(random, b'{"a":', b"}"),
-                                                                b"[" + b"{}," * 500_000 + b"0]", b'["' + b"x" * 1_000_000])
-    if what == 4:
-        return random.choice(["yaml", "saved_config"]), random.choice(
-            [laughs(random), b"a: &a [*a]\n", b"a: " + nested(random, b"[", b"]", 20_000), b"a: " + nested(random, b"{b: ", b"}", 20_000),
-             b"- " * random.choice([100, 10_000]) + b"a\n", random.choice([b"[", b"{"]) * random.choice([1_000_000, 8_000_000]), b"a: [" + b"0," * 200_000 + b"0]\n",
-             b"a: &a " + b"x" * 1_000_000 + b"\nb: [" + b"*a," * 10_000 + b"*a]\n"])
-    if what == 5:
-        shape = [random.choice([0, 1, 28, 1 << 16, 1 << 31, (1 << 32) - 1]) for _ in range(random.randint(1, 16))]
-        head = bytes([0, 0, random.choice([8, 9, 11, 12, 13, 14]), len(shape)]) + b"".join(struct.pack(">I", n) for n in shape)
-        return "idx", gzip.compress(head + bytes(random.choice([0, 100, 10_000_000])), 9, mtime=0)
-    if what == 6:
-        size = 30_000_000 + random.randrange(1000)
-        return "idx", gzip.compress(b"\0\0\x08\1" + struct.pack(">I", size) + bytes(size), 9, mtime=0)
-    if what == 7:
-        side = random.choice([5000, 100_000, 1_000_000, (1 << 31) - 1])
-        return random.choice(["image", "mask"]), png(side, random.choice([1, side]), bytes(1000), random.choice([1, 8, 16]))
-    if what == 8:
-        side = 9000
-        return random.choice(["image", "mask"]), png(side, side, bytes((side // 8 + 1) * side), 1)
-    if what == 9:
-        shape = ", ".join(str(random.choice([0, 1, 3, 1 << 20, 1 << 62])) for _ in range(random.randint(1, 40)))
-        head = f"{{'descr': '<f4', 'fortran_order': {random.choice(['True', 'False'])}, 'shape': ({shape},), }}".encode()
-        return "npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + bytes(16)
-    if what == 10:
-        return "csv", random.choice(list(csv(random)))
-    if what == 11:
-        return random.choice(["image", "mask"]), png(4, 4, bytes(20), before=texts([7_900_000] * random.choice([1, 10, 90])))
-    if what == 12:
-        return "log", random.choice(list(logs(random)))
-    if what == 13:
-        key = b"k" * random.choice([1000, 1_000_000, 8_000_000])
-        return random.choice(["yaml", "saved_config"]), b"? " + key + b"\n: [" + b"{x: 1}, " * random.choice([10, 4000]) + b"1]\n"
-    packed = archive([("a/data.pkl", bytes(random.choice([1000, 30_000_000])))] * random.choice([1, 2]), zipfile.ZIP_DEFLATED)
-    return random.choice(["zip", "pt"]), packed
+    """A kind, and a file of that kind."""
+    kinds, make = random.choice(MAKERS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an archive with two entries of one name
+        return random.choice(kinds), random.choice(list(make(random)))

@@ -147,10 +147,28 @@ int opened(const char* path, int flags, mode_t mode) {
   return file;
 }
 
-// The caller, which libc's own functions do not go through.
-template <class Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+// A call on names, which counts where one of them lies below `under`.
+template <class Call>
+int on_path(Record record, const Call& call) {
+  const bool counts = is_under(record.first) || is_under(record.second);
+  if (counts && fails()) return -1;
+  const int result = static_cast<int>(call());
+  struct stat status{};
+  if (counts && result == 0) {
+    if (log_file >= 0 && ::stat(record.first, &status) == 0) record.inode = status.st_ino;
+    log(record);
+  }
+  return result;
+}
+
+// The same of an open file.
+template <class Call>
+int on_file(int file, const Record& record, const Call& call) {
+  if (is_watched(file)) {
+    if (fails()) return -1;
+    log(record);
+  }
+  return static_cast<int>(call());
 }
 
 int (*program_main)(int, char**, char**) = nullptr;
@@ -241,8 +259,8 @@ extern "C" {
 int __libc_start_main(int (*start)(int, char**, char**), int count, char** words, void (*init)(), void (*fini)(),
                       void (*unload)(), void* stack) {
   program_main = start;
-  return next<decltype(__libc_start_main)>("__libc_start_main")(main_or_server, count, words, init, fini, unload,
-                                                                stack);
+  const auto next = reinterpret_cast<decltype(&__libc_start_main)>(::dlsym(RTLD_NEXT, "__libc_start_main"));
+  return next(main_or_server, count, words, init, fini, unload, stack);
 }
 
 int open(const char* path, int flags, ...) {
@@ -280,69 +298,45 @@ int close(int file) {
 }
 
 int fsync(int file) {
-  if (!is_watched(file)) return static_cast<int>(::syscall(SYS_fsync, file));
-  if (fails()) return -1;
-  log({.op = "sync", .inode = inode_of(file)});
   // What a crash would leave is found by replay: the disk need not be waited for.
-  return log_file >= 0 ? 0 : static_cast<int>(::syscall(SYS_fsync, file));
+  return on_file(file, {.op = "sync", .inode = inode_of(file)},
+                 [&] { return log_file >= 0 && is_watched(file) ? 0 : ::syscall(SYS_fsync, file); });
 }
 int fdatasync(int file) { return fsync(file); }
 
 int ftruncate(int file, off_t bytes) noexcept {
-  if (!is_watched(file)) return static_cast<int>(::syscall(SYS_ftruncate, file, bytes));
-  if (fails()) return -1;
-  log({.op = "truncate", .inode = inode_of(file), .number = bytes});
-  return static_cast<int>(::syscall(SYS_ftruncate, file, bytes));
+  return on_file(file, {.op = "truncate", .inode = inode_of(file), .number = bytes},
+                 [&] { return ::syscall(SYS_ftruncate, file, bytes); });
 }
 int ftruncate64(int file, off_t bytes) noexcept __attribute__((alias("ftruncate")));
 
 int posix_fallocate(int file, off_t place, off_t bytes) {
-  if (is_watched(file)) {
-    if (fails()) return errno;
-    log({.op = "reserve", .inode = inode_of(file), .number = place + bytes});
-  }
-  return ::syscall(SYS_fallocate, file, 0, place, bytes) == 0 ? 0 : errno;
+  const int result = on_file(file, {.op = "reserve", .inode = inode_of(file), .number = place + bytes},
+                             [&] { return ::syscall(SYS_fallocate, file, 0, place, bytes); });
+  return result == 0 ? 0 : errno;
 }
 int posix_fallocate64(int file, off_t place, off_t bytes) __attribute__((alias("posix_fallocate")));
 
 int flock(int file, int operation) noexcept {
-  if (is_watched(file) && fails()) return -1;
-  return static_cast<int>(::syscall(SYS_flock, file, operation));
+  return on_file(file, {.op = "lock"}, [&] { return ::syscall(SYS_flock, file, operation); });
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  const bool counts = is_under(path);
-  if (counts && fails()) return -1;
-  const int result = static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
-  if (counts && result == 0) {
-    struct stat status{};
-    if (::stat(path, &status) == 0) log({.op = "mkdir", .inode = status.st_ino, .first = path});
-  }
-  return result;
+  return on_path({.op = "mkdir", .first = path}, [&] { return ::syscall(SYS_mkdirat, AT_FDCWD, path, mode); });
 }
 
 int rename(const char* from, const char* to) noexcept {
-  const bool counts = is_under(from) || is_under(to);
-  if (counts && fails()) return -1;
-  const int result = static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-  if (counts && result == 0) log({.op = "rename", .first = from, .second = to});
-  return result;
+  return on_path({.op = "rename", .first = from, .second = to},
+                 [&] { return ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0); });
 }
 
 int unlink(const char* path) noexcept {
-  const bool counts = is_under(path);
-  if (counts && fails()) return -1;
-  const int result = static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
-  if (counts && result == 0) log({.op = "remove", .first = path});
-  return result;
+  return on_path({.op = "remove", .first = path}, [&] { return ::syscall(SYS_unlinkat, AT_FDCWD, path, 0); });
 }
 
 int rmdir(const char* path) noexcept {
-  const bool counts = is_under(path);
-  if (counts && fails()) return -1;
-  const int result = static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
-  if (counts && result == 0) log({.op = "remove", .first = path});
-  return result;
+  return on_path({.op = "remove", .first = path},
+                 [&] { return ::syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR); });
 }
 
 int remove(const char* path) noexcept {

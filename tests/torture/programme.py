@@ -6,37 +6,51 @@ usage: programme.py BUILD-FOLDER [--only R4[,R6...]] [--long] [--seed N]
 """
 
 import argparse
-import importlib
+import functools
 import os
 import pathlib
-import re
 import sys
 import tempfile
 import time
 import traceback
 
-from torture import HERE, Failed, LeftOut, Torture  # first: it knows where the next one is
+from torture import Failed, LeftOut, Torture  # first: it knows where the next ones are
+import bad_configs
+import disks
+import failures
+import foreign_files
+import leaks
+import lost_writes
+import not_finite
+import released
+import strikes
+import suites
 from program import hear_signals
 
-
-def tests():
-    """Name -> module, in order."""
-    found = {}
-    for path in sorted(HERE.glob("r[0-9]*_*.py"), key=lambda path: int(re.match(r"r(\d+)", path.name).group(1))):
-        found["R" + re.match(r"r0*(\d+)", path.name).group(1)] = path.stem
-    return found
-
-
+TESTS = {
+    "R1": strikes.kills,
+    "R2": failures.of_calls,
+    "R3": lost_writes.run,
+    "R4": foreign_files.run,
+    "R5": disks.run,
+    "R6": bad_configs.run,
+    "R11": not_finite.run,
+    "R12": leaks.run,
+    "R13": strikes.signals,
+    "R14": failures.of_allocations,
+    "R17": released.run,
+    **{name: functools.partial(suites.run, name=name) for name in suites.SUITES},
+}
 PASSED, LEFT_OUT, FAILED = "passed", "left out", "failed"
 
 
-def run_one(name, module, options):
+def run_one(name, options):
     """How it went; its line is printed."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="torture_", ignore_cleanup_errors=True) as folder:
         torture = Torture(name, options, folder)
         try:
-            line = importlib.import_module(module).run(torture)
+            line = TESTS[name](torture)
         except LeftOut as reason:
             print(f"{name} left out: {reason}", flush=True)
             return LEFT_OUT
@@ -61,14 +75,14 @@ def main():
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     hear_signals()
-    known = tests()
-    names = options.only.split(",") if options.only else list(known)
-    unknown = [name for name in names if name not in known]
+    known = sorted(TESTS, key=lambda name: int(name[1:]))
+    names = options.only.split(",") if options.only else known
+    unknown = [name for name in names if name not in TESTS]
     if unknown:
         sys.exit(f"found no test {', '.join(unknown)}; known: {', '.join(known)}")
     begun = time.monotonic()
     print(f"{'long' if options.long else 'short'} form, --seed {options.seed}", flush=True)
-    ends = {name: run_one(name, known[name], options) for name in names}
+    ends = {name: run_one(name, options) for name in names}
     counts = []
     for end in (PASSED, LEFT_OUT, FAILED):
         found = [name for name in names if ends[name] == end]

@@ -86,60 +86,41 @@ class Disk:
         return node, pathlib.PurePath(path).name
 
     def play(self, record):
-        if pathlib.PurePath(record.first or self.root) == self.root:
-            return self.play_root(record)
-        if record.op == "create":
-            folder, name = self.folder_of(record.first)
-            if name not in folder.now:
-                folder.change(**{name: File()})
+        if not record.first:
+            return self.play_on_file(record, self.by_inode.get(record.inode, self.top))
+        if pathlib.PurePath(record.first) == self.root:  # it is there now
+            self.by_inode[record.inode] = self.top
+            return None
+        folder, name = self.folder_of(record.first)
+        if record.op == "rename":  # no save renames into another folder
+            folder.change(**{name: None, pathlib.PurePath(record.second).name: folder.now[name]})
+        elif record.op == "remove":
+            folder.change(**{name: None})
+        else:
+            if record.op == "mkdir" or name not in folder.now:
+                folder.change(**{name: Folder() if record.op == "mkdir" else File()})
             self.by_inode[record.inode] = folder.now[name]
             if record.number:
                 folder.now[name].writes.append((0, None))
-        elif record.op == "mkdir":
-            folder, name = self.folder_of(record.first)
-            folder.change(**{name: Folder()})
-            self.by_inode[record.inode] = folder.now[name]
-        elif record.op == "rename":
-            self.rename(record)
-        elif record.op == "remove":
-            folder, name = self.folder_of(record.first)
-            folder.change(**{name: None})
         return None
 
-    def play_root(self, record):
-        """Records of files and folders, which have no path, or of the root itself."""
-        if record.op == "mkdir":
-            self.by_inode[record.inode] = self.top
-            return
-        node = self.by_inode.get(record.inode, self.top)
+    @staticmethod
+    def play_on_file(record, node):
+        """Of a file or folder that is open."""
         if record.op == "write":
             node.writes.append((record.number, record.data))
-        elif record.op == "truncate":
-            node.writes.append((record.number, None))
-        elif record.op == "reserve" and record.number > len(node.changed(node.writes)):
+        elif record.op == "truncate" or (record.op == "reserve" and record.number > len(node.changed(node.writes))):
             node.writes.append((record.number, None))
         elif record.op == "sync":
             node.sync()
 
-    def rename(self, record):
-        source, name = self.folder_of(record.first)
-        target, other = self.folder_of(record.second)
-        node = source.now[name]
-        if source is target:
-            source.change(**{name: None, other: node})
-            return
-        target.change(**{other: node})
-        source.change(**{name: None})
-
-    def write(self, path, random, loses_all):
+    def write(self, path, random, loses_all, folder=None):
         """What is left, below `path`."""
-        self.write_folder(self.top, path, random, loses_all)
-
-    def write_folder(self, folder, path, random, loses_all):
         path.mkdir()
+        folder = folder or self.top
         for name, node in folder.kept(0 if loses_all else random.randint(0, len(folder.changes))).items():
             if isinstance(node, Folder):
-                self.write_folder(node, path / name, random, loses_all)
+                self.write(path / name, random, loses_all, node)
                 continue
             writes = [] if loses_all else [write for write in node.writes if random.random() < 0.5]
             (path / name).write_bytes(node.changed(writes))

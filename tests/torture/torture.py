@@ -199,20 +199,3 @@ def state_of(path):
     """Calls, faults and large allocations that a fork has counted."""
     content = path.read_bytes() if path.exists() else b""
     return [int.from_bytes(content[8 * i:8 * i + 8], sys.byteorder) for i in range(3)]
-
-
-def script(torture, name, *words, seconds=600):
-    """Lines of a script of tests/cli, which must end well."""
-    line = [str(TORCH_PYTHON), str(HERE.parent / "cli" / name), torture.program, *map(str, words)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
-    torture.require(done.returncode == 0, f"{name} failed", done.stdout + done.stderr)
-    return done.stdout.splitlines()
-
-
-def test_program(torture, name, pattern, seconds=1800):
-    """How many tests of a test program passed: all that the pattern names, and at least one."""
-    line = [str(torture.build / "tests" / name), f"--gtest_filter={pattern}", "--gtest_brief=1"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
-    passed = re.search(r"\[  PASSED  \] (\d+) tests?", done.stdout)
-    torture.require(done.returncode == 0 and passed and passed.group(1) != "0", f"{name} {pattern} failed", done.stdout + done.stderr)
-    return f"{passed.group(1)} tests of {name} passed"

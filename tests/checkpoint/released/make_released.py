@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "cli"), str(HERE.parents[1] / "torture")]
 
 from file_bytes import safetensors  # noqa: E402
-from r17_released import tensors  # noqa: E402
+from released import tensors  # noqa: E402
 
 CONFIG = """\
 model: {type: Mlp, in_features: 4, num_classes: 3, hidden: [5], dropout: 0.1}

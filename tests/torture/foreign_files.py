@@ -7,14 +7,14 @@ docs/security.md states. A checkpoint whose parts do not belong together is refu
 
 import collections
 import gzip
+import io
 import shutil
 import struct
 import subprocess
-import warnings
+import zipfile
 
-import foreign_samples
 import hostile_files as hostile
-from torture import FORBIDDEN, HERE
+from torture import FORBIDDEN, HERE, TORCH_PYTHON
 from wrong_checkpoints import wrong_checkpoints
 
 FLOOR_MIB = 64  # in place of the 256 MiB of the default: the files stay small
@@ -26,33 +26,27 @@ YAML_KIB = 300 << 10  # of a YAML text, whose limits do not depend on its size
 
 
 class Reader:
-    """The process that reads, until it dies."""
+    """The process that reads, and the most memory that it has taken so far."""
 
     def __init__(self, torture):
-        self.torture, self.path, self.process = torture, torture.built("duet_read_foreign"), None
-        self.last = 0
-
-    def start(self):
-        self.close()
-        self.process = subprocess.Popen(
-            ["env", f"DUET_FILE_MEMORY={FLOOR_MIB}MiB", self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, bufsize=1)
+        self.torture, self.process, self.last = torture, None, 0
 
     def close(self):
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
-            self.process = None
+        self.process, self.last = None, 0
 
     def ask(self, kind, path):
         if self.process is None:
-            self.start()
+            self.process = subprocess.Popen(
+                ["env", f"DUET_FILE_MEMORY={FLOOR_MIB}MiB", self.torture.built("duet_read_foreign")], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
         self.process.stdin.write(f"{kind} {path}\n")
         line = self.process.stdout.readline()
         if not line:
             _, text = self.process.communicate()
-            code, self.process = self.process.returncode, None
-            self.torture.require(False, f"{kind}: the reader ended with {code}", text[-2000:])
+            self.torture.require(False, f"{kind}: the reader ended with {self.process.returncode}", text[-2000:])
         peak, answer, said = line.split(" ", 2) if line.count(" ") > 1 else (*line.split(), "")
         self.torture.require(not FORBIDDEN.search(said), f"{kind}: a message that no user may see", said)
         return int(peak), answer, said.strip()
@@ -66,32 +60,46 @@ class Reader:
             self.torture.require(False, f"{kind}: {size} bytes took {self.last - before} KiB, expected at most {most}", said)
         if self.last - before > 32 << 10:  # what it keeps would hide what the next one takes
             self.close()
-            self.last = 0
         return answer, said
 
 
 def damaged(random, content):
+    """Bits flipped; parts zeroed, gone, or with others in their place; its end gone."""
     content = bytearray(content)
     for _ in range(random.randint(1, 3)):
-        if not content:  # all of a short file is gone
-            break
-        at, count = random.randrange(len(content)), random.randint(1, 64)
-        what = random.randrange(7)
-        if what < 2:
+        at, other = random.randrange(len(content) or 1), random.randrange(len(content) or 1)
+        end, what = at + random.randint(1, 64), random.randrange(7)
+        if what < 2 and content:
             content[at] ^= 1 << random.randrange(8)
-        elif what == 2:
-            content[at:at + count] = bytes(len(content[at:at + count]))
-        elif what == 3:
-            del content[at:at + count]
-        elif what == 4:
-            other = random.randrange(len(content))
-            content[at:at] = content[other:other + count]
-        elif what == 5:
-            content = content[:at] or bytearray(b"x")
+        elif what < 6:
+            content[at:end] = (b"", bytes(len(content[at:end])), content[other:other + 64])[what % 3]
         else:
-            other = random.randrange(len(content))
-            a, b = bytes(content[at:at + count]), bytes(content[other:other + count])
-            content[at:at + len(b)], content[other:other + len(a)] = b, a
+            del content[at:]
+    return bytes(content)
+
+
+TORCHSCRIPT = """
+import sys, torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+torch.jit.script(net).save(sys.argv[1])
+"""
+
+
+def hostile_torchscript(random, whole):
+    """Its program is whole; what the archive says of itself is not."""
+    made, method = io.BytesIO(), random.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(made, "w") as new:
+        for entry in old.infolist():
+            new.writestr(zipfile.ZipInfo(entry.filename), old.read(entry), method)
+        root = old.namelist()[0].split("/")[0]
+        for number in range(random.choice([1, 10, 20_000])):
+            content = bytes(random.choice([0, 30_000_000]) if number < 3 else 0)
+            new.writestr(zipfile.ZipInfo(f"{root}/extra/{number}"), content, zipfile.ZIP_DEFLATED)
+    content = bytearray(made.getvalue())
+    if random.random() < 0.3:  # its directory
+        at = content.rindex(b"PK\5\6") + random.choice([8, 10, 12, 16])
+        content[at:at + 4] = struct.pack("<I", random.choice([0, 0xFFFF, 0xFFFFFFFF, random.getrandbits(32)]))
     return bytes(content)
 
 
@@ -104,7 +112,8 @@ def samples(torture, reader):
     pixels = bytes(range(256)) * 8
     (folder / "images.gz").write_bytes(gzip.compress(b"\0\0\x08\3" + struct.pack(">III", 8, 16, 16) + pixels, mtime=0))
     found = [("image", folder / "picture.png", ""), ("idx", folder / "images.gz", ""), ("pt", folder / "ours.pt", "")]
-    if foreign_samples.torchscript(folder / "program.pt"):
+    script = [TORCH_PYTHON, "-c", TORCHSCRIPT, folder / "program.pt"]
+    if subprocess.run(script, capture_output=True, check=False).returncode == 0:
         found.append(("torchscript", folder / "program.pt", ""))
     else:
         torture.left_out.append("TorchScript (needs PyTorch to make it)")
@@ -142,15 +151,13 @@ def damage(torture, reader, places, count):
 
 def hostile_file(random, programs):
     """Its kind, and the file; `programs`: whole ones of TorchScript."""
-    if random.random() < 0.1:
-        kind = random.choice(("image", "mask"))
-        whole = foreign_samples.jpeg(random.randint(1, 200), random.randint(1, 200), random.choice((0xC0, 0xC2)))
-        return kind, random.choice((foreign_samples.hostile_jpeg(random), damaged(random, whole)))
-    if programs and random.random() < 0.05:
-        return "torchscript", foreign_samples.hostile_torchscript(random, random.choice(programs))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an archive with two entries of one name
-        return hostile.one(random)
+    chance = random.random()
+    if chance < 0.05:
+        whole = hostile.jpeg(random.randint(1, 200), random.randint(1, 200), random.choice((0xC0, 0xC2)))
+        return random.choice(("image", "mask")), damaged(random, whole)
+    if programs and chance < 0.1:
+        return "torchscript", hostile_torchscript(random, random.choice(programs))
+    return hostile.one(random)
 
 
 def harm(torture, reader, programs, count):
