@@ -87,13 +87,8 @@ def test_a_run_of_python_goes_on_in_the_program_and_back(folder):
     same(whole_python, whole_program)
     checkpoint, _ = python(folder, 11)
     same(program(folder, "on", 20, "--resume", checkpoint)[1], whole_python)
-    checkpoint, _ = program(folder, "first", 11)
+    checkpoint, weights = program(folder, "first", 11)
     same(python(folder, 20, checkpoint)[1], whole_python)
-
-
-def test_weights_go_both_ways(folder):
-    checkpoint, weights = python(folder, 4)
-    same(duet.read_weights(checkpoint), weights)
     trainer = duet.EagerTrainer(Net(), toy.loss, default_hooks=False)
-    trainer.load_weights(str(program(folder, "run", 4)[0]))
+    trainer.load_weights(str(checkpoint))
     same(trainer.model.state_dict(), weights)

@@ -135,18 +135,24 @@ settings = types.SimpleNamespace(scale=1.0)
 
 def loss_of_globals(module, batch, now):
     logits = module(batch["x"]) * settings.scale
-    return F.cross_entropy(logits, batch["y"], label_smoothing=smoothing + now.get("more", 0.0))
+    return F.cross_entropy(logits, batch["y"], label_smoothing=smoothing + now["more"]) + (logits * now["weight"]).mean()
 
 
-def test_numbers_that_a_loop_sets_seldom_are_noticed_at_their_step():
+def test_what_a_loop_sets_seldom_is_noticed_at_its_step():
+    """Numbers of a module, of an object and of a closure; a tensor that is replaced, and one whose memory is."""
+
     def before(n, module, now, batch):
         global smoothing
         smoothing = 0.01 * (n // 1300)
         settings.scale = 1 + 0.1 * (n // 1500)
         now["more"] = 0.01 * (n // 1700)
+        if n % 1400 == 0:
+            now["weight"] = torch.rand(3, generator=torch.Generator().manual_seed(n)) + 0.5
+        if n == 2000:
+            now["weight"].data = torch.tensor([0.2, 0.3, 0.5])
 
-    report = both(Linear, loss_of_globals, 3600, before)
-    assert toy.replays(report) >= 3500, report
+    report = both(Linear, loss_of_globals, 3000, before)
+    assert toy.replays(report) >= 2900, report
 
 
 class Labels(torch.Tensor):
@@ -224,20 +230,6 @@ def test_what_changes_with_a_count_that_nobody_sees_is_captured_as_often(kind):
         return F.cross_entropy(module(batch["x"]), batch["y"], **options(calls[id(module)]))
 
     assert toy.replays(both(Linear, loss, steps)) >= least
-
-
-def test_a_tensor_that_is_replaced_after_many_replays_is_captured_anew():
-    def before(n, module, now, batch):
-        if n % 1400 == 0:
-            now["weight"] = torch.rand(3, generator=torch.Generator().manual_seed(n)) + 0.5
-        if n == 2000:
-            now["weight"].data = torch.tensor([0.2, 0.3, 0.5])
-
-    def loss(module, batch, now):
-        return F.cross_entropy(module(batch["x"]), batch["y"], weight=now["weight"])
-
-    report = both(Linear, loss, 3000, before)
-    assert toy.replays(report) >= 2950, report
 
 
 def ctc(module, batch, lengths, targets):
