@@ -129,4 +129,16 @@ Keys keys_of_config() {
   return keys;
 }
 
+std::vector<std::pair<std::string, Keys>> config_sections() {
+  std::vector<std::pair<std::string, Keys>> sections(1);
+  for (const ConfigKey& key : keys_of_config()) {
+    const std::size_t dot = key.path.find('.');
+    const std::string name = dot == std::string::npos ? "" : key.path.substr(0, dot);
+    auto found = std::ranges::find(sections, name, &std::pair<std::string, Keys>::first);
+    if (found == sections.end()) found = sections.insert(found, {name, {}});
+    found->second.push_back(key);
+  }
+  return sections;
+}
+
 }  // namespace duet

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 #include "cli/config/config_options.h"
 
@@ -24,5 +25,8 @@ std::vector<ConfigKey> keys_of_type(const TypeKind& kind, const std::string& typ
 
 // The keys of a whole config, but for those that belong to types.
 std::vector<ConfigKey> keys_of_config();
+
+// The same by the keys of the top level that hold others; first, without a name, those that hold none.
+std::vector<std::pair<std::string, std::vector<ConfigKey>>> config_sections();
 
 }  // namespace duet

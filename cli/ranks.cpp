@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
@@ -79,41 +80,26 @@ RunConfig load_here(const std::function<RunConfig()>& load, const Launch& launch
   }
 }
 
-// What may differ between machines.
-bool is_of_machine(const std::string& path) {
-  if (path == "device") return true;
-  return path.rfind("data.", 0) == 0 &&
-         (path.ends_with(".num_workers") || path.ends_with(".prefetch") || path.ends_with(".pin_memory"));
-}
-
-// One line per value: "trainer.max_steps: 10".
-std::string config_lines(const RunConfig& config) {
-  std::string lines;
-  for (const auto& [path, value] : flat_config(config.root, Variables::kFilledIn)) {
-    if (!is_of_machine(path)) lines += path + ": " + value + "\n";
-  }
-  return lines;
-}
-
-// The lines of one key on both ranks: "nothing" for the one that lacks it, whose line there is of another key.
-RankDifference of_one_key(RankDifference found, const std::vector<std::string>& all) {
-  const auto key_of = [](const std::string& line) { return line.substr(0, line.find(": ")); };
-  if (key_of(found.there) == key_of(found.on_first)) return found;
-  const bool rank_has_key = ("\n" + all[found.rank]).find("\n" + key_of(found.on_first) + ": ") != std::string::npos;
-  (rank_has_key ? found.on_first : found.there) = "nothing";
-  return found;
+// Without what may differ between machines.
+std::string shared_config(const RunConfig& config) {
+  FlatConfig values = flat_config(config.root, Variables::kFilledIn);
+  std::erase_if(values, [](const auto& value) { return value.first == "device" || is_of_machine(value.first); });
+  return nlohmann::json(values).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void check_same_config(Communicator& ranks, const RunConfig& config) {
-  std::string lines;
-  run_on_all_ranks(ranks, [&] { lines = config_lines(config); });
-  const std::vector<std::string> all = ranks.all_gather(lines);
-  const auto difference = first_difference(all);
-  if (!difference) return;
-  const RankDifference found = of_one_key(*difference, all);
-  throw ConfigError(c10::str("[Launch] found different configs: '", found.on_first, "' on rank 0 and '", found.there,
-                             "' on rank ", found.rank,
-                             ", expected one config; start all ranks with the same file and overrides"));
+  std::string own;
+  run_on_all_ranks(ranks, [&] { own = shared_config(config); });
+  const std::vector<std::string> all = ranks.all_gather(own);
+  const auto values_of = [&](std::size_t rank) { return nlohmann::json::parse(all[rank]).get<FlatConfig>(); };
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const ValueDifference found = differences(values_of(0), values_of(rank)).front();
+    const auto text = [&](const std::string& value) { return value.empty() ? "nothing" : found.path + ": " + value; };
+    throw ConfigError(c10::str("[Launch] found different configs: '", text(found.first), "' on rank 0 and '",
+                               text(found.second), "' on rank ", rank,
+                               ", expected one config; start all ranks with the same file and overrides"));
+  }
 }
 
 int run_together(RunConfig& config, Communicator& ranks, const std::function<int(RunConfig&)>& run) {

@@ -17,7 +17,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/key_hint.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 
@@ -25,7 +24,6 @@ namespace duet {
 
 RunConfig load_run_config(const Arguments& arguments) {
   ConfigNode root = ConfigNode::parse_file(arguments.config);
-  check_override_keys(arguments.overrides);
   for (const std::string& assignment : arguments.overrides) root.override_with(assignment);
   if (!arguments.mode.empty()) root.override_with("mode=" + arguments.mode, "--mode");
   if (!arguments.load_from.empty()) override_load_from(root, arguments.load_from);
@@ -39,7 +37,7 @@ namespace {
 struct Program {
   CLI::App app{"duet trains a LibTorch model op by op (eager) or as one captured graph, with the same result.", "duet"};
   Arguments arguments;
-  std::function<int()> chosen;
+  int (*run)(const Arguments&) = nullptr;  // the command
 };
 
 // What a launcher's variables say; for processes that are started by hand.
@@ -61,7 +59,7 @@ class Command {
  public:
   Command(Program& program, const std::string& name, const std::string& text, int (*run)(const Arguments&))
       : arguments_(program.arguments), app_(program.app.add_subcommand(name, text)) {
-    app_->callback([&program, run] { program.chosen = [&program, run] { return run(program.arguments); }; });
+    app_->callback([&program, run] { program.run = run; });
   }
 
   const Command& config() const {
@@ -223,14 +221,15 @@ void add_tools(Program& program) {
                    "a key (trainer, data.train, lr), a type (AdamW), its key (AdamW.lr) or a command (train)");
 }
 
+bool is_command(const CLI::App& app, const std::string& word) {
+  return std::ranges::any_of(app.get_subcommands({}), [&](const auto* command) { return command->get_name() == word; });
+}
+
 // The parser only says that a command is required.
 void check_command(const CLI::App& app, int argc, char** argv) {
-  if (argc >= 2 && argv[1][0] == '-') return;
+  if (argc >= 2 && (argv[1][0] == '-' || is_command(app, argv[1]))) return;
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    if (argc >= 2 && command->get_name() == argv[1]) return;
-    names.push_back(command->get_name());
-  }
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (argc < 2) {
     throw CLI::ParseError("found no command, expected one of " + join(names), CLI::ExitCodes::RequiredError);
   }
@@ -277,18 +276,12 @@ int run_safely(const std::function<int()>& command) {
   }
 }
 
-bool is_command(const CLI::App& app, const std::string& word) {
-  return std::ranges::any_of(app.get_subcommands({}), [&](const auto* command) { return command->get_name() == word; });
-}
-
-int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  const int code = app.exit(error) == 0 ? 0 : 2;  // --help ends the parser in the same way
-  const bool has_extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
-  for (int i = 2; has_extras && i < argc; ++i) {
-    if (std::string_view(error.what()).find(argv[i]) == std::string_view::npos) continue;
-    if (const std::string hint = hint_for_flag(argv[i]); !hint.empty()) std::cerr << argv[i] << hint << std::endl;
+// All but a few commands are for one process.
+void check_processes(const std::string& command) {
+  for (const char* together : {"train", "eval", "doctor", "help"}) {
+    if (command == together) return;
   }
-  return code;
+  refuse_ranks(command);
 }
 
 int run_call(int argc, char** argv) {
@@ -314,9 +307,11 @@ int run_call(int argc, char** argv) {
     check_command(app, argc, argv);
     app.parse(words_of(argc, argv));
   } catch (const CLI::ParseError& error) {
-    return refuse_usage(app, error, argc, argv);
+    return app.exit(error) == 0 ? 0 : 2;  // --help ends the parser in the same way
   }
-  return program.chosen();
+  check_processes(app.get_subcommands().front()->get_name());
+  if (program.run != train_command && program.run != eval_command) check_writable(program.arguments.json);
+  return program.run(program.arguments);
 }
 
 // A file that was opened in the place of one that is closed would get what is printed.

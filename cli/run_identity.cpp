@@ -9,6 +9,7 @@
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "data/dataset.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 
@@ -37,10 +38,30 @@ void flatten(const Json& value, const std::string& path, std::map<std::string, s
 
 }  // namespace
 
-std::map<std::string, std::string> flat_config(const ConfigNode& root, Variables variables) {
-  std::map<std::string, std::string> flat;
+FlatConfig flat_config(const ConfigNode& root, Variables variables) {
+  FlatConfig flat;
   flatten(Json::parse(config_json(root, variables)), "", flat);
   return flat;
+}
+
+std::vector<ValueDifference> differences(const FlatConfig& first, const FlatConfig& second) {
+  std::map<std::string, ValueDifference> by_path;
+  for (const auto& [path, value] : first) by_path[path] = {path, value, ""};
+  for (const auto& [path, value] : second) {
+    ValueDifference& at = by_path[path];
+    at.path = path;
+    at.second = value;
+  }
+  std::vector<ValueDifference> found;
+  for (const auto& [path, values] : by_path) {
+    if (values.first != values.second) found.push_back(values);
+  }
+  return found;
+}
+
+bool is_of_machine(const std::string& path) {
+  return path.starts_with("data.") &&
+         (path.ends_with(".num_workers") || path.ends_with(".prefetch") || path.ends_with(".pin_memory"));
 }
 
 std::string launch_name(const Launch& launch) { return launch.run_id.empty() ? "" : launch.from + " " + launch.run_id; }
@@ -83,6 +104,12 @@ std::vector<std::string> class_names_of(const Run& run) {
   return std::all_of(names.begin(), names.end(), is_text) ? names : std::vector<std::string>();
 }
 
+RunIdentity data_everywhere(Communicator& ranks, const RunIdentity& run) {
+  const Json sent = {{"classes", run.classes}, {"encoding", run.encoding}};
+  const Json said = Json::parse(ranks.broadcast(sent.dump()));
+  return {.classes = said["classes"].get<std::vector<std::string>>(), .encoding = said["encoding"].get<std::string>()};
+}
+
 namespace {
 
 bool is_below(const std::string& path, const std::string& map) { return path == map || path.starts_with(map + "."); }
@@ -92,7 +119,7 @@ bool says_where(const std::string& path) {
   for (const char* map : {"work_dir", "mode", "device", "load_from", "trainer.max_steps", "trainer.max_epochs"}) {
     if (is_below(path, map)) return true;
   }
-  return path.ends_with(".num_workers") || path.ends_with(".prefetch") || path.ends_with(".pin_memory");
+  return is_of_machine(path);
 }
 
 // What the state of an optimizer holds: not what decides how it computes.
@@ -115,25 +142,14 @@ OptimizerNumbers numbers_in(const StateDict& state) {
   return names;
 }
 
-std::vector<ResumeDifference> resume_differences(const std::map<std::string, std::string>& saved,
-                                                 const std::map<std::string, std::string>& now,
+std::vector<ResumeDifference> resume_differences(const FlatConfig& saved, const FlatConfig& now,
                                                  const OptimizerNumbers& held) {
-  std::vector<ResumeDifference> differences;
-  if (saved.empty()) return differences;  // by a program without a config
-  std::set<std::string> paths;
-  for (const auto* config : {&saved, &now}) {
-    for (const auto& entry : *config) paths.insert(entry.first);
+  std::vector<ResumeDifference> found;
+  if (saved.empty()) return found;  // by a program without a config
+  for (const auto& [path, there, here] : differences(saved, now)) {
+    if (!says_where(path)) found.push_back({path, there, here, is_in(held, path) || path == "seed"});
   }
-  const auto text = [](const std::map<std::string, std::string>& config, const std::string& path) {
-    const auto found = config.find(path);
-    return found == config.end() ? std::string() : found->second;
-  };
-  for (const std::string& path : paths) {
-    const std::string there = text(saved, path), here = text(now, path);
-    if (there == here || says_where(path)) continue;
-    differences.push_back({path, there, here, is_in(held, path) || path == "seed"});
-  }
-  return differences;
+  return found;
 }
 
 std::string differences_text(const std::vector<ResumeDifference>& differences, const std::string& checkpoint) {

@@ -13,7 +13,17 @@ namespace duet {
 // What the checkpoints of a run say of it (RunIdentity), and what a resume makes of that.
 
 // The values of a config by path, as override_with() takes both: {"model.dropout", "0.1"}.
-std::map<std::string, std::string> flat_config(const ConfigNode& root, Variables variables = Variables::kNamed);
+using FlatConfig = std::map<std::string, std::string>;
+FlatConfig flat_config(const ConfigNode& root, Variables variables = Variables::kNamed);
+
+// A value that is not the same in two configs. Empty: one has none.
+struct ValueDifference {
+  std::string path, first, second;
+};
+std::vector<ValueDifference> differences(const FlatConfig& first, const FlatConfig& second);
+
+// Whether a value says how fast data is read, which each machine may do in its own way.
+bool is_of_machine(const std::string& path);
 
 // Which start of a launcher this is; empty without one.
 std::string launch_name(const Launch& launch);
@@ -23,6 +33,9 @@ std::string data_fingerprint(const RunConfig& config, const Run& run);
 
 // What the classes of that data are called, by number; none if they have no names, or one that is no text.
 std::vector<std::string> class_names_of(const Run& run);
+
+// What a checkpoint says of the data of its run (classes and encoding), which rank 0 alone has read, for all.
+RunIdentity data_everywhere(Communicator& ranks, const RunIdentity& run);
 
 // A value of the config that is another one than in the run that saved a checkpoint. Empty texts: there is none.
 struct ResumeDifference {
@@ -36,8 +49,7 @@ OptimizerNumbers numbers_in(const StateDict& state);
 
 // In what this run's config differs from the saved one, but for what says where and how long it runs. `held`: numbers
 // that were taken from the checkpoint.
-std::vector<ResumeDifference> resume_differences(const std::map<std::string, std::string>& saved,
-                                                 const std::map<std::string, std::string>& now,
+std::vector<ResumeDifference> resume_differences(const FlatConfig& saved, const FlatConfig& now,
                                                  const OptimizerNumbers& held);
 
 // In lines: what differs, and which holds.

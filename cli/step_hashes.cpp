@@ -1,10 +1,18 @@
 #include "cli/step_hashes.h"
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
 #include "core/task.h"
 
 namespace duet {
+
+void add_hashes(const Task& task, StepHashes& hashes) {
+  for (const auto& [name, weight] : task.named_parameters()) {
+    hashes.tensors.emplace_back("weight '" + name + "'", bits_hash(weight.detach()));
+  }
+  for (const auto& [name, buffer] : task.named_buffers()) {
+    hashes.tensors.emplace_back("buffer '" + name + "'", bits_hash(buffer));
+  }
+}
 
 void StepHashHook::after_train_iter(TrainContext& context) {
   if (static_cast<int64_t>(steps_.size()) >= limit_) return;
@@ -19,8 +27,7 @@ void StepHashHook::after_train_iter(TrainContext& context) {
     add("gradient of '" + weight->first + "'", weight->second.grad());
   }
   add("gradient norm", context.step.result->grad_norm);
-  for (const auto& [name, weight] : weights) add("weight '" + name + "'", weight);
-  for (const auto& [name, buffer] : context.task.named_buffers()) add("buffer '" + name + "'", buffer);
+  add_hashes(context.task, hashes);
   steps_.push_back(std::move(hashes));
 }
 
@@ -38,14 +45,6 @@ std::optional<HashDifference> first_difference(const std::vector<StepHashes>& a,
   if (a.size() == b.size()) return std::nullopt;
   const std::vector<StepHashes>& longer = a.size() > b.size() ? a : b;
   return HashDifference{longer[both].step, "the step itself, which one run does not have", 1, 1};
-}
-
-nlohmann::ordered_json to_json(const std::optional<HashDifference>& difference) {
-  if (!difference) return nullptr;
-  return {{"step", difference->step},
-          {"tensor", difference->tensor},
-          {"differing", difference->differing},
-          {"compared", difference->compared}};
 }
 
 }  // namespace duet

@@ -5,17 +5,20 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include <nlohmann/json_fwd.hpp>
 #include "core/hook.h"
 
 namespace duet {
 
-// The bits of all that one step gives and leaves, as hashes: loss, logged values, gradients (the last layer's first, as
-// backward makes them), weights, buffers.
+class Task;
+
+// The bits of what a run has after a step, as hashes by name.
 struct StepHashes {
-  int64_t step = 0;  // from 1
+  int64_t step = 0;  // 0: before the first one
   std::vector<std::pair<std::string, std::string>> tensors{};
 };
+
+// Adds weights and buffers.
+void add_hashes(const Task& task, StepHashes& hashes);
 
 struct HashDifference {
   int64_t step = 0;
@@ -27,10 +30,8 @@ struct HashDifference {
 // Where two runs part; nothing if they do not. A run that is longer parts where the other ends.
 std::optional<HashDifference> first_difference(const std::vector<StepHashes>& a, const std::vector<StepHashes>& b);
 
-// {"step", "tensor", "differing", "compared"}, or null.
-nlohmann::ordered_json to_json(const std::optional<HashDifference>& difference);
-
-// Fills `steps`, which must outlive it, after each of the first `limit` steps. Waits for the device.
+// Fills `steps`, which must outlive it, after each of the first `limit` steps: loss, logged values, gradients (the last
+// layer's first, as backward makes them), weights, buffers. Waits for the device.
 class StepHashHook : public Hook {
  public:
   StepHashHook(std::vector<StepHashes>& steps, int64_t limit) : steps_(steps), limit_(limit) {}

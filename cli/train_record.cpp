@@ -1,11 +1,20 @@
 #include "cli/train_record.h"
 #include <cmath>
+#include <exception>
+#include <filesystem>
+#include <map>
 #include <optional>
+#include <system_error>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/build.h"
+#include "cli/environment.h"
+#include "cli/runs/run_folder.h"
+#include "cli/runs/text_columns.h"
 #include "core/trainer.h"
+#include "graph/graph_trainer.h"
 
 namespace duet {
 
@@ -25,44 +34,67 @@ const char* state_of(const BaseTrainer& trainer, const TrainEnd& end) {
   return to_string(has_diverged ? RunOutcome::kDiverged : end.error ? RunOutcome::kFailed : trainer.outcome());
 }
 
-// Nothing for a name that does not say it.
-std::optional<bool> direction_of(const std::string& name) {
+// {"final": {name: value}, "best": {name: {"value": ..., "step": ...}}}: the last results, and the best of each whose
+// name says what is better.
+Json metrics_json(const TrainRecord& record) {
+  Json json = {{"final", Json::object()}, {"best", Json::object()}};
+  std::map<std::string, BestValue> all;
+  for (const auto& [step, results] : record.validations) {
+    json["final"] = results;
+    for (const auto& [name, value] : results) {
+      const std::optional<bool> is_less_better = direction_of(name);
+      if (!is_less_better) continue;
+      BestValue& best = all.try_emplace(name, BestValue{.is_less_better = *is_less_better}).first->second;
+      best.add(value, static_cast<double>(step));
+      if (!std::isnan(best.value)) {
+        json["best"][name] = {{"value", best.value}, {"step", static_cast<int64_t>(best.step)}};
+      }
+    }
+  }
+  return json;
+}
+
+}  // namespace
+
+void write_train_record(const std::string& path, Run& run, const TrainRecord& record, const TrainEnd& end) {
+  if (path.empty()) return;
+  Json json = end.error ? report_of_failed(run, record) : report_of(run, record.mode, record.measured);
+  json["metrics"] = metrics_json(record);
+  json["state"] = state_of(*run.trainer, end);
+  json["exit_code"] = end.exit_code;
+  json["reason"] = end.error ? failure_of(end.error).text : run.trainer->stop_reason();
+  write_json(path, json);
+}
+
+namespace {
+
+void write_record(const std::string& path, const Json& json) {
   try {
-    return less_is_better("duet", name);
-  } catch (const ConfigError&) {
-    return std::nullopt;
+    write_json(path, json);
+  } catch (const std::exception& error) {
+    log_warning(error.what());
   }
 }
 
 }  // namespace
 
-void ValidationRecord::add(const MetricValues& results, int64_t step) {
-  last_ = results;
-  for (const auto& [name, value] : results) {
-    const std::optional<bool> is_less_better = direction_of(name);
-    if (!is_less_better) continue;
-    const auto found = best_.try_emplace(name, BestValue{.is_less_better = *is_less_better}).first;
-    found->second.add(value, static_cast<double>(step));
-  }
+void write_run_environment(const std::string& work_dir) {
+  std::error_code ignored;
+  std::filesystem::remove(work_dir + "/graph.json", ignored);
+  write_record(work_dir + "/environment.json", environment_json());
 }
 
-Json ValidationRecord::json() const {
-  Json json = {{"final", last_}, {"best", Json::object()}};
-  for (const auto& [name, best] : best_) {
-    if (std::isnan(best.value)) continue;
-    json["best"][name] = {{"value", best.value}, {"step", static_cast<int64_t>(best.step)}};
+void write_graph_coverage(const std::string& work_dir, const GraphTrainer& trainer) {
+  const int64_t replays = trainer.replays(), eager = trainer.eager_steps();
+  Json json = {{"replays", replays}, {"eager_steps", eager}};
+  if (replays + eager > 0)
+    json["replayed"] =
+        number_text(100.0 * static_cast<double>(replays) / static_cast<double>(replays + eager), "%.1f %%");
+  json["signatures"] = Json::array();
+  for (const SignatureReport& signature : trainer.report()) {
+    json["signatures"].push_back(signature_json(signature));
   }
-  return json;
-}
-
-void write_train_record(const std::string& path, Run& run, const TrainRecord& record, const TrainEnd& end) {
-  if (path.empty()) return;
-  Json json = end.error ? report_of_failed(run, record) : report_of(run, record.mode, record.measured);
-  json["metrics"] = record.validations.json();
-  json["state"] = state_of(*run.trainer, end);
-  json["exit_code"] = end.exit_code;
-  json["reason"] = end.error ? failure_of(end.error).text : run.trainer->stop_reason();
-  write_json(path, json);
+  write_record(work_dir + "/graph.json", json);
 }
 
 }  // namespace duet

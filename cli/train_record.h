@@ -1,33 +1,23 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
-#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 #include "cli/report.h"
-#include "cli/runs/run_folder.h"
 #include "metrics/metric.h"
 
 namespace duet {
 
+class GraphTrainer;
 struct Run;
-
-// The results of all validations of a run: the last ones, and the best of each whose name says what is better.
-class ValidationRecord {
- public:
-  void add(const MetricValues& results, int64_t step);
-  // {"final": {name: value}, "best": {name: {"value": ..., "step": ...}}}
-  nlohmann::ordered_json json() const;
-
- private:
-  MetricValues last_;
-  std::map<std::string, BestValue> best_;
-};
 
 // What is noted of a training for --json.
 struct TrainRecord {
   std::string mode;
   Measurements measured{};
-  ValidationRecord validations{};
+  std::vector<std::pair<int64_t, MetricValues>> validations{};  // by the step that they came after
 };
 
 // How it ended: by `error`, if there is one.
@@ -36,8 +26,16 @@ struct TrainEnd {
   int exit_code = 0;
 };
 
-// Writes report_of() the run, the results of its validations, state, exit code and reason to `path`, if there is one.
-// Throws ConfigError if that fails.
+// Writes report_of() the run, the last and the best results of its validations, state, exit code and reason to `path`,
+// if there is one. Throws ConfigError if that fails.
 void write_train_record(const std::string& path, Run& run, const TrainRecord& record, const TrainEnd& end);
+
+// Files beside the log and the config for those who look at the run later. A run does not end for want of these: what
+// cannot be written is a warning.
+
+// environment.json: versions and machine. Removes the graph.json of a run before.
+void write_run_environment(const std::string& work_dir);
+// graph.json: how many steps were replayed, and of each signature whether it is captured or why not.
+void write_graph_coverage(const std::string& work_dir, const GraphTrainer& trainer);
 
 }  // namespace duet

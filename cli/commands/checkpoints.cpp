@@ -1,8 +1,8 @@
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <string>
+#include <vector>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
@@ -10,8 +10,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_file.h"
 #include "cli/commands/commands.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/runs/text_columns.h"
 
 namespace duet {
 
@@ -75,34 +75,27 @@ std::string count_text(const StateDict& weights, const FurtherNames& tied) {
 }  // namespace
 
 int inspect_command(const Arguments& arguments) {
-  refuse_ranks("inspect");
-  check_writable(arguments.json);
   const std::string path = CheckpointStore::find(arguments.checkpoint);
   const Manifest manifest = CheckpointStore::verify(path);
   write_json(arguments.json, to_json(path, manifest));
-  std::printf("%s: step %lld, saved %s by duet %s with LibTorch %s\n", one_line(path).c_str(),
-              static_cast<long long>(manifest.step), one_line(manifest.created).c_str(),
-              one_line(manifest.duet_version).c_str(), one_line(manifest.torch_version).c_str());
-  if (manifest.run.unchecked) std::printf("host code: %s\n", to_text(*manifest.run.unchecked).c_str());
-  if (!manifest.suspect.empty()) std::printf("SUSPECT: %s\n", manifest.suspect.c_str());
+  std::cout << one_line(path) << ": step " << manifest.step << ", saved " << one_line(manifest.created) << " by duet "
+            << one_line(manifest.duet_version) << " with LibTorch " << one_line(manifest.torch_version) << "\n";
+  if (manifest.run.unchecked) std::cout << "host code: " << to_text(*manifest.run.unchecked) << "\n";
+  if (!manifest.suspect.empty()) std::cout << "SUSPECT: " << manifest.suspect << "\n";
+  std::vector<std::vector<std::string>> files, tensors;
   for (const CheckpointFile& file : manifest.files) {
-    std::printf("  %-24s %12s  xxh3 %s\n", one_line(file.name).c_str(),
-                readable_bytes(static_cast<int64_t>(file.bytes)).c_str(), one_line(file.xxh3).c_str());
+    files.push_back({"  " + file.name, readable_bytes(static_cast<int64_t>(file.bytes)), "xxh3 " + file.xxh3});
   }
-  std::printf("tensors: %zu\n", manifest.tensors.size());
   for (const CheckpointTensor& tensor : manifest.tensors) {
-    std::printf("  %-44s %-5s %-20s %12s\n", one_line(tensor.name).c_str(), one_line(tensor.dtype).c_str(),
-                c10::str(at::IntArrayRef(tensor.shape)).c_str(),
-                readable_bytes(static_cast<int64_t>(tensor.bytes)).c_str());
+    tensors.push_back({"  " + tensor.name, tensor.dtype, c10::str(at::IntArrayRef(tensor.shape)),
+                       readable_bytes(static_cast<int64_t>(tensor.bytes))});
   }
-  std::printf("verified: every hash matches\n");
-  std::fflush(stdout);
+  std::cout << text_columns(files) << "tensors: " << tensors.size() << "\n"
+            << text_columns(tensors) << "verified: every hash matches" << std::endl;
   return 0;
 }
 
 int export_command(const Arguments& arguments) {
-  refuse_ranks("export");
-  check_writable(arguments.json);
   const StateDict weights = read_weights({.path = arguments.checkpoint, .which = arguments.weights});
   write_weights(arguments.file, weights);
   const FurtherNames tied = aliases_of(weights);

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <functional>
+#include <bit>
 #include <iostream>
 #include <optional>
 #include <c10/util/StringUtil.h>
@@ -13,7 +12,6 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "cli/step_hashes.h"
@@ -31,23 +29,22 @@ using Json = nlohmann::ordered_json;
 struct Half {
   Json report;
   Measurements measured;
-  NamedTensors initial, final;  // parameters and buffers, at the end those of hooks too; copied to the CPU
-  std::vector<std::pair<int64_t, MetricValues>> validations;  // by the step that they came after
-  std::vector<StepHashes> hashes;                             // if asked for
+  std::vector<StepHashes> seen;    // what is compared: weights at the start, losses, validations, what the run leaves
+  std::vector<StepHashes> hashes;  // of every step, if asked for
 };
 
-struct Difference {
-  int64_t step = 0;      // finished steps when it was first seen; 0: the modes started apart
-  std::string tensor{};  // first that differs of the final weights and hooks, "loss", or "val/<metric>"
-  std::optional<double> eager_loss{}, graph_loss{};
-};
+// Bits, so that NaN equals NaN and -0 does not equal 0.
+std::string bits_of(double value) { return std::to_string(std::bit_cast<uint64_t>(value)); }
 
-NamedTensors snapshot(Task& task) {
-  NamedTensors copies;
-  for (const NamedTensors& tensors : {task.named_parameters(), task.named_buffers()}) {
-    for (const auto& [name, tensor] : tensors) copies.emplace_back(name, tensor.detach().cpu().contiguous().clone());
+// Parameters, buffers, and what hooks hold.
+StepHashes end_of(BaseTrainer& trainer) {
+  StepHashes end{trainer.progress().step};
+  add_hashes(trainer.task(), end);
+  const StateDict hooks = trainer.hooks().state_dict();
+  for (const auto& [name, tensor] : hooks.tensors()) {
+    end.tensors.emplace_back("'hooks." + name + "'", bits_hash(tensor.detach()));
   }
-  return copies;
+  return end;
 }
 
 // With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
@@ -59,64 +56,26 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   reset_peak_bytes(parse_device(config.trainer.device));
   Run run = build_measured_run(config, mode, data, steps);
   Half half;
+  half.seen.emplace_back();
   run.trainer->add_hook(std::make_unique<MeasureHook>(half.measured, steps));
-  const auto record = [&half](TrainContext& at) {
-    half.validations.emplace_back(at.progress.step, at.evaluation.metrics);
+  std::vector<StepHashes> validations;
+  const auto record = [&validations](TrainContext& at) {
+    StepHashes& results = validations.emplace_back(at.progress.step);
+    for (const auto& [name, value] : at.evaluation.metrics) results.tensors.emplace_back("val/" + name, bits_of(value));
   };
   run.trainer->on(HookPoint::kAfterVal, record, "compare", kLowest);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   if (arguments.bisect) run.trainer->add_hook(std::make_unique<StepHashHook>(half.hashes, steps));
 
-  half.initial = snapshot(run.trainer->task());
+  add_hashes(run.trainer->task(), half.seen.front());
   train_on(*run.train, config, run);
   half.report = report_of(run, mode, half.measured);
-  half.final = snapshot(run.trainer->task());
-  const StateDict hooks = run.trainer->hooks().state_dict();
-  for (const auto& [name, tensor] : hooks.tensors()) {
-    half.final.emplace_back("hooks." + name, tensor.detach().cpu().contiguous().clone());
-  }
+  for (const double loss : half.measured.losses)
+    half.seen.push_back({std::ssize(half.seen), {{"loss", bits_of(loss)}}});
+  half.seen.insert(half.seen.end(), validations.begin(), validations.end());
+  std::ranges::stable_sort(half.seen, {}, &StepHashes::step);
+  half.seen.push_back(end_of(*run.trainer));
   return half;
-}
-
-// Bits, so that NaN equals NaN and -0 does not equal 0.
-bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
-
-// The first result of a validation that differs.
-std::optional<Difference> compare_validations(const Half& eager, const Half& graph) {
-  const std::size_t count = std::min(eager.validations.size(), graph.validations.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto& [step, metrics] = eager.validations[i];
-    for (const auto& [name, value] : metrics) {
-      const auto other = graph.validations[i].second.find(name);
-      if (other != graph.validations[i].second.end() && same_bits(value, other->second)) continue;
-      return Difference{.step = step, .tensor = "val/" + name};
-    }
-  }
-  if (eager.validations.size() == graph.validations.size()) return std::nullopt;
-  const auto& longer = eager.validations.size() > count ? eager.validations : graph.validations;
-  return Difference{.step = longer[count].first, .tensor = "val"};
-}
-
-std::optional<Difference> compare(const Half& eager, const Half& graph) {
-  if (const std::string apart = first_difference(eager.initial, graph.initial); !apart.empty()) {
-    return Difference{.tensor = apart};
-  }
-
-  const std::vector<double>& a = eager.measured.losses;
-  const std::vector<double>& b = graph.measured.losses;
-  std::size_t step = 0;
-  while (step < std::min(a.size(), b.size()) && same_bits(a[step], b[step])) ++step;
-  const std::string tensor = first_difference(eager.final, graph.final);
-  const std::optional<Difference> validation = compare_validations(eager, graph);
-  if (validation && validation->step <= static_cast<int64_t>(step)) return validation;
-  if (step == a.size() && step == b.size()) {
-    if (tensor.empty()) return std::nullopt;
-    return Difference{.step = static_cast<int64_t>(step), .tensor = tensor};
-  }
-  Difference difference{.step = static_cast<int64_t>(step) + 1, .tensor = tensor.empty() ? "loss" : tensor};
-  if (step < a.size()) difference.eager_loss = a[step];
-  if (step < b.size()) difference.graph_loss = b[step];
-  return difference;
 }
 
 double ratio(const std::vector<double>& eager, const std::vector<double>& graph) {
@@ -132,10 +91,6 @@ struct Times {
   MachineLoad load;            // the most that was seen
 
   bool is_busy() const { return load.running + static_cast<double>(load.threads) > load.cores; }
-  void see_load() {
-    const MachineLoad now = read_machine_load();
-    if (rounds.empty() || now.running > load.running) load = now;
-  }
 };
 
 void append_times(Measurements& all, const Measurements& more) {
@@ -144,39 +99,50 @@ void append_times(Measurements& all, const Measurements& more) {
   }
 }
 
-// One turn of both modes. False if a signal ended it.
-bool run_turn(const RunConfig& config, const Run& data, const Arguments& arguments, std::array<Half, 2>& halves) {
-  for (std::size_t mode = 0; mode < 2; ++mode) {
-    halves[mode] = run_mode(config, mode == 0 ? "eager" : "graph", data, arguments);
-    if (StopSignals::received() != 0) return false;
+// Both modes in turns: the first is the comparison itself, further ones are short and measure alone. False if a signal
+// ended it.
+bool take_turns(const RunConfig& config, const Arguments& arguments, std::array<Half, 2>& halves, Times& times) {
+  constexpr std::size_t kTurns = 3;
+  constexpr int64_t kFewSteps = 20;
+  Run data;
+  read_training_data(config, data);
+  warn_of_threads();
+  Arguments turn = arguments;
+  while (times.rounds.size() < kTurns) {
+    const MachineLoad now = read_machine_load();
+    if (times.rounds.empty() || now.running > times.load.running) times.load = now;
+    std::array<Half, 2> further;
+    for (std::size_t mode = 0; mode < 2; ++mode) {
+      further[mode] = run_mode(config, mode == 0 ? "eager" : "graph", data, turn);
+      if (StopSignals::received() != 0) return false;
+    }
+    times.rounds.push_back(ratio(further[0].measured.step_us, further[1].measured.step_us));
+    for (std::size_t mode = 0; mode < 2; ++mode) {
+      if (times.rounds.size() == 1) {
+        halves[mode] = std::move(further[mode]);
+      } else {
+        append_times(halves[mode].measured, further[mode].measured);
+      }
+    }
+    turn.steps = std::min(arguments.steps, kFewSteps);
+    turn.bisect = false;
   }
+  times.cpu = ratio(halves[0].measured.cpu_us, halves[1].measured.cpu_us);
+  for (Half& half : halves) put_times(half.report, half.measured);
   return true;
 }
 
-// `measured`: the first turn, which is the comparison itself. `turn` runs a further one, which is short and measures
-// alone; false if a signal ended it.
-bool take_turns(std::array<Half, 2>& measured, Times& times, const std::function<bool(std::array<Half, 2>&)>& turn) {
-  constexpr int kTurns = 3;
-  times.rounds.push_back(ratio(measured[0].measured.step_us, measured[1].measured.step_us));
-  for (int n = 1; n < kTurns; ++n) {
-    std::array<Half, 2> halves;
-    if (!turn(halves)) return false;
-    times.rounds.push_back(ratio(halves[0].measured.step_us, halves[1].measured.step_us));
-    for (std::size_t mode = 0; mode < 2; ++mode) append_times(measured[mode].measured, halves[mode].measured);
-  }
-  times.cpu = ratio(measured[0].measured.cpu_us, measured[1].measured.cpu_us);
-  for (Half& half : measured) put_times(half.report, half.measured);
-  return true;
-}
-
-Json to_json(const Half& eager, const Half& graph, const Times& times, const std::optional<Difference>& difference) {
+Json to_json(const Half& eager, const Half& graph, const Times& times,
+             const std::optional<HashDifference>& difference) {
   Json json;
   json["bit_identical"] = !difference;
   json["first_difference"] = nullptr;
   if (difference) {
-    json["first_difference"] = {{"step", difference->step}, {"tensor", difference->tensor}};
-    if (difference->eager_loss) json["first_difference"]["eager_loss"] = *difference->eager_loss;
-    if (difference->graph_loss) json["first_difference"]["graph_loss"] = *difference->graph_loss;
+    Json& first = json["first_difference"] = {{"step", difference->step}, {"tensor", difference->tensor}};
+    const auto place = static_cast<std::size_t>(difference->step) - 1;  // of step 0 none
+    for (const auto& [key, half] : {std::pair("eager_loss", &eager), std::pair("graph_loss", &graph)}) {
+      if (place < half->measured.losses.size()) first[key] = half->measured.losses[place];
+    }
   }
   json["speedup"] = ratio(eager.measured.step_us, graph.measured.step_us);
   json["speedup_of_turns"] = times.rounds;
@@ -215,7 +181,8 @@ void print_table(const Half& eager, const Half& graph) {
   }
 }
 
-void print_verdict(int64_t steps, const Json& json, const Times& times, const std::optional<Difference>& difference) {
+void print_verdict(int64_t steps, const Json& json, const Times& times,
+                   const std::optional<HashDifference>& difference) {
   const std::string factor = number_text(json["speedup"], "%.2fx");
   const auto [slowest, fastest] = std::minmax_element(times.rounds.begin(), times.rounds.end());
   if (times.is_busy()) {
@@ -249,31 +216,22 @@ void print_bisection(const std::optional<HashDifference>& difference, std::size_
 }  // namespace
 
 int compare_command(const Arguments& arguments) {
-  refuse_ranks("compare");
   const RunConfig config = load_run_config(arguments);
-  check_writable(arguments.json);
   const StopSignals signals;  // as long as there is a folder to remove
-  Run data;
-  read_training_data(config, data);
-  warn_of_threads();
   Times times;
-  times.see_load();
   std::array<Half, 2> halves;
-  if (!run_turn(config, data, arguments, halves)) return report_stop("compare");
+  if (!take_turns(config, arguments, halves, times)) return report_stop("compare");
   const auto& [eager, graph] = halves;
-  const std::optional<Difference> difference = compare(eager, graph);
-  constexpr int64_t kFewSteps = 20;
-  Arguments brief = arguments;
-  brief.steps = std::min(arguments.steps, kFewSteps);
-  brief.bisect = false;
-  const auto turn = [&](std::array<Half, 2>& further) {
-    times.see_load();
-    return run_turn(config, data, brief, further);
-  };
-  if (!take_turns(halves, times, turn)) return report_stop("compare");
+  const std::optional<HashDifference> difference = first_difference(eager.seen, graph.seen);
   Json json = to_json(eager, graph, times, difference);
   const std::optional<HashDifference> parting = first_difference(eager.hashes, graph.hashes);
-  if (arguments.bisect) json["first_differing_tensor"] = to_json(parting);
+  if (arguments.bisect) json["first_differing_tensor"] = nullptr;
+  if (parting) {
+    json["first_differing_tensor"] = {{"step", parting->step},
+                                      {"tensor", parting->tensor},
+                                      {"differing", parting->differing},
+                                      {"compared", parting->compared}};
+  }
   write_json(arguments.json, json);
   print_table(eager, graph);
   if (arguments.bisect) print_bisection(parting, graph.hashes.size());

@@ -3,7 +3,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/run_diff.h"
 #include "cli/runs/text_columns.h"
@@ -16,15 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kWidestCell = 60;
-
 std::string cell(const std::string& value, const std::string& origin) {
-  std::string text = value.empty() ? "-" : value;
-  if (text.size() > kWidestCell) {
-    std::size_t end = kWidestCell - 3;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not within a character
-    text = text.substr(0, end) + "...";
-  }
+  constexpr std::size_t kWidest = 57;
+  const std::string text = value.empty() ? "-" : one_line(value, kWidest);
   return origin.empty() ? text : text + "  (" + origin + ")";
 }
 
@@ -55,8 +48,6 @@ Json part_json(const std::vector<RunDifference>& differences) {
 }  // namespace
 
 int diff_command(const Arguments& arguments) {
-  refuse_ranks("diff");
-  check_writable(arguments.json);
   require<ConfigError>(arguments.runs.size() == 2, "[duet] found " + std::to_string(arguments.runs.size()) +
                                                        " runs, expected two; duet diff RUN RUN");
   const std::vector<RunFolder> runs = read_run_folders(arguments.runs);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -18,10 +19,10 @@
 #include "cli/commands/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/run_identity.h"
 #include "cli/work_dir.h"
 #include "core/detail/run_state.h"
 #include "core/weights_report.h"
-#include "distributed/communicator.h"
 #include "hooks/ema_hook.h"
 #include "hooks/prediction_hooks.h"
 
@@ -81,22 +82,15 @@ void load_weights_file(const std::string& path, Task& task) {
 
 // ", those of earlier runs are in 'w/checkpoints.1'"; empty if there are none.
 std::string earlier_ones(const std::string& root) {
-  const std::filesystem::path checkpoints(root);
-  const std::string before = checkpoints.filename().string() + ".";
-  std::set<int> numbers;  // some between them may be gone
+  std::vector<std::string> found;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoints.parent_path(), ignored)) {
-    const std::string name = entry.path().filename().string();
-    const auto number =
-        name.starts_with(before) ? parse_number<int>(std::string_view(name).substr(before.size())) : std::nullopt;
-    if (number) numbers.insert(*number);
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(root).parent_path(), ignored)) {
+    const std::string path = entry.path().string();
+    const bool is_aside = path.starts_with(root + ".") && parse_number<int>(path.substr(root.size() + 1)).has_value();
+    if (is_aside && !CheckpointStore(path).list().empty()) found.push_back("'" + path + "'");
   }
-  std::string found;
-  for (const int number : numbers) {
-    const std::string folder = root + "." + std::to_string(number);
-    if (!CheckpointStore(folder).list().empty()) found += (found.empty() ? " '" : ", '") + folder + "'";
-  }
-  return found.empty() ? "" : ", those of earlier runs are in" + found;
+  std::ranges::sort(found);
+  return found.empty() ? "" : ", those of earlier runs are in " + join(found);
 }
 
 // What --checkpoint means: best, latest, a file of weights, a folder (see CheckpointStore::find), or (empty) the best
@@ -119,13 +113,6 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
   if (const std::optional<std::string> latest = store.find_latest()) return *latest;
   throw CheckpointError("[duet] there is no checkpoint in '" + root + "'" + earlier_ones(root) +
                         "; train first, or name one with --checkpoint");
-}
-
-// Rank 0 alone has read what the checkpoint says of its run: here, of the data.
-RunIdentity data_everywhere(Communicator& ranks, const RunIdentity& run) {
-  using Json = nlohmann::json;
-  const Json said = Json::parse(ranks.broadcast(Json{{"classes", run.classes}, {"encoding", run.encoding}}.dump()));
-  return {.classes = said["classes"].get<std::vector<std::string>>(), .encoding = said["encoding"].get<std::string>()};
 }
 
 // Rows to predict encode by themselves if there is no training data.
@@ -232,39 +219,32 @@ std::string configured_folder(const RunConfig& config) {
   return "";
 }
 
-// Whether a file can be made there shows before the model has gone through the data.
-void check_writable_folder(const std::string& folder) {
+// Whether a file can be made there shows before the model has gone through the data. Returns when that was, by the
+// clock of that file system.
+std::filesystem::file_time_type check_writable_folder(const std::string& folder) {
   const std::string way_out = "name another one with --output", probe = c10::str(folder, "/.duet-", ::getpid());
   make_folder(folder, way_out);
   require<ConfigError>(static_cast<bool>(std::ofstream(probe)),
                        "[duet] cannot write '" + folder + "', expected a writable folder; " + way_out);
+  const auto now = std::filesystem::last_write_time(probe);
   std::filesystem::remove(probe);
+  return now;
 }
 
-// Files of an earlier predict, with the time they were written: those that this one does not write anew would be taken
-// for its own, in another format, or of more batches.
-class EarlierPredictions {
- public:
-  explicit EarlierPredictions(const std::string& folder) {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-      const std::string name = entry.path().filename().string();
-      const bool one_file = name == "predictions.safetensors" || name == "predictions.jsonl";
-      if (one_file || is_prediction_of_batch(name)) files_.emplace_back(entry.path(), entry.last_write_time(ignored));
+// Files of a predict before `began` would be taken for those of this one, in another format, or of more batches.
+// `input` is what it has read.
+void remove_earlier_predictions(const std::string& folder, std::filesystem::file_time_type began,
+                                const std::string& input) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool one_file = name == "predictions.safetensors" || name == "predictions.jsonl";
+    const bool is_ours = one_file || is_prediction_of_batch(name);
+    if (is_ours && entry.last_write_time(ignored) < began && !std::filesystem::equivalent(entry, input, ignored)) {
+      std::filesystem::remove(entry, ignored);
     }
   }
-  // Once this predict has written its own. `input` is what it read.
-  void remove(const std::string& input) const {
-    std::error_code ignored;
-    for (const auto& [path, written] : files_) {
-      const bool anew = std::filesystem::last_write_time(path, ignored) != written;
-      if (!anew && !std::filesystem::equivalent(path, input, ignored)) std::filesystem::remove(path, ignored);
-    }
-  }
-
- private:
-  std::vector<std::pair<std::filesystem::path, std::filesystem::file_time_type>> files_;
-};
+}
 
 }  // namespace
 
@@ -275,21 +255,18 @@ int eval_command(const Arguments& arguments) {
 }
 
 int predict_command(const Arguments& arguments) {
-  refuse_ranks("predict");
   const RunConfig config = load_run_config(arguments);
-  check_writable(arguments.json);
   const DataConfig& data = data_to_predict(config);
   const std::string wanted = arguments.output.empty() ? configured_folder(config) : arguments.output;
   const std::string folder = wanted.empty() ? config.work_dir + "/predictions" : wanted;
   const std::string checkpoint = find_checkpoint(config, arguments.checkpoint);
-  check_writable_folder(folder);  // makes it, so not before there is something to write
+  const auto began = check_writable_folder(folder);  // makes it, so not before there is something to write
   const Evaluation evaluation = open_evaluation(config, {data}, checkpoint, folder);
   BaseTrainer& trainer = *evaluation.run.trainer;
-  const EarlierPredictions earlier(folder);
   int64_t samples = 0;
   trainer.predict(*evaluation.run.test.front(),
                   [&](const Batch& batch, const NamedTensors&) { samples += batch.size(); });
-  earlier.remove(data.node.child("path").text());
+  remove_earlier_predictions(folder, began, data.node.child("path").text());
 
   nlohmann::ordered_json json = json_of(evaluation);
   json["data"] = data.node.path();

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstdio>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <c10/util/StringUtil.h>
@@ -10,7 +10,6 @@
 #include "cli/build.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/step_report.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "core/hook.h"
@@ -83,12 +82,7 @@ Explained explain(const Arguments& arguments) {
   return result;
 }
 
-int64_t elements_of(const ParamGroup& group) {
-  int64_t count = 0;
-  for (const auto& parameter : group.parameters) count += parameter.second.numel();
-  return count;
-}
-
+// Every group with its numbers.
 Json groups_json(const Explained& explained) {
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
   Json groups = Json::array();
@@ -97,12 +91,32 @@ Json groups_json(const Explained& explained) {
     for (const std::string& name : numbers.names()) {
       if (numbers.has(i, name)) group[name] = numbers.get(i, name);
     }
-    group["elements"] = elements_of(explained.groups[i]);
-    group["params"] = Json::array();
-    for (const auto& parameter : explained.groups[i].parameters) group["params"].push_back(parameter.first);
+    int64_t elements = 0;
+    Json names = Json::array();
+    for (const auto& [name, parameter] : explained.groups[i].parameters) {
+      elements += parameter.numel();
+      names.push_back(name);
+    }
+    group["elements"] = elements;
+    group["params"] = std::move(names);
     groups.push_back(std::move(group));
   }
   return groups;
+}
+
+void print_groups(const Json& groups, const Explained& explained) {
+  const std::vector<std::string> columns = explained.run.trainer->hyper_parameters().names();
+  std::vector<std::vector<std::string>> rows = {{"    ", "name"}};
+  rows.back().insert(rows.back().end(), columns.begin(), columns.end());
+  rows.back().insert(rows.back().end(), {"parameters", "elements"});
+  for (const Json& group : groups) {
+    rows.push_back({c10::str("  ", rows.size() - 1), group["name"].get<std::string>()});
+    for (const std::string& name : columns) {
+      rows.back().push_back(group.contains(name) ? number_text(group[name]) : "-");
+    }
+    rows.back().insert(rows.back().end(), {std::to_string(group["params"].size()), group["elements"].dump()});
+  }
+  std::cout << "parameter groups of " << explained.config.trainer.optimizer.type() << ":\n" << text_columns(rows);
 }
 
 // Every number that changes, and the learning rate in any case.
@@ -118,74 +132,61 @@ Json schedule_json(const Explained& explained) {
   return table;
 }
 
-// Names of those that act at one of these points.
-std::vector<std::string> hooks_at(const HookList& hooks, const std::vector<HookPoint>& points) {
-  std::vector<std::string> names;
-  for (const HookPoint point : points) {
-    for (const HookPlace& place : hooks.places(point)) {
-      if (std::find(names.begin(), names.end(), place.name) == names.end()) names.push_back(place.name);
-    }
-  }
-  return names;
-}
-
-// Those whose code is captured with the step.
-std::vector<std::string> hooks_in_step(const HookList& hooks) { return hooks_at(hooks, {HookPoint::kInStep}); }
-// Those that look at gradients in the middle of it, where graph mode splits its step.
-std::vector<std::string> hooks_that_split(const HookList& hooks) {
-  return hooks_at(hooks, {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep});
-}
-
-std::vector<HookPoint> all_points() {
-  std::vector<HookPoint> points;
-  for (int i = 0; i < static_cast<int>(HookPoint::kCount); ++i) points.push_back(static_cast<HookPoint>(i));
-  return points;
-}
-
-// For every point at which somebody acts: who, in which order, and why there; points with the same hooks together.
-// Then what the hooks mean for a captured step.
-void print_hooks(const HookList& hooks) {
-  std::size_t width = 0;
-  for (const std::string& name : hooks.order()) width = std::max(width, name.size());
-  const auto padded = [&](std::string name) { return name.resize(std::max(width, name.size()), ' '), name; };
-  std::vector<std::pair<std::string, std::string>> blocks;  // points, lines of their hooks
-  for (const HookPoint point : all_points()) {
-    std::string lines;
-    for (const HookPlace& place : hooks.places(point)) {
-      lines += "    " + padded(place.name) + "  " + place.reason + "\n";
-    }
-    if (lines.empty()) continue;
-    const auto same =
-        std::find_if(blocks.begin(), blocks.end(), [&](const auto& block) { return block.second == lines; });
-    if (same != blocks.end()) {
-      same->first += std::string(", ") + to_string(point);
-    } else {
-      blocks.emplace_back(to_string(point), lines);
-    }
-  }
-  std::printf("hooks by point, in calling order:\n");
-  for (const auto& [points, lines] : blocks) std::printf("  %s\n%s", points.c_str(), lines.c_str());
-  const std::vector<std::string> captured = hooks_in_step(hooks), splitting = hooks_that_split(hooks);
-  if (!captured.empty()) std::printf("captured with the step: %s\n", join(captured).c_str());
-  if (!splitting.empty()) {
-    std::printf("acting between backward and optimizer, so that graph mode splits the captured step there: %s\n",
-                join(splitting).c_str());
-  }
-}
-
 // "hook_order": {point: [names]} and "hook_reasons": {point: {name: reason}}.
-void add_hooks_json(const HookList& hooks, Json& json) {
+Json hooks_json(const HookList& hooks) {
   Json order, reasons;
-  for (const HookPoint point : all_points()) {
-    auto& names = order[to_string(point)] = Json::array();
-    auto& why = reasons[to_string(point)] = Json::object();
+  for (int i = 0; i < static_cast<int>(HookPoint::kCount); ++i) {
+    const auto point = static_cast<HookPoint>(i);
+    Json& names = order[to_string(point)] = Json::array();
+    Json& why = reasons[to_string(point)] = Json::object();
     for (const HookPlace& place : hooks.places(point)) {
       names.push_back(place.name);
       why[place.name] = place.reason;
     }
   }
-  json["hook_order"] = std::move(order);
-  json["hook_reasons"] = std::move(reasons);
+  return {{"hook_order", std::move(order)}, {"hook_reasons", std::move(reasons)}};
+}
+
+// Those of one of these points, each once.
+std::vector<std::string> hooks_at(const Json& json, const std::vector<HookPoint>& points) {
+  std::vector<std::string> names;
+  for (const HookPoint point : points) {
+    for (const Json& name : json["hook_order"][to_string(point)]) {
+      if (std::ranges::count(names, name.get<std::string>()) == 0) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+// For every point at which somebody acts: who, in which order, and why there; points with the same hooks together.
+// Then what the hooks mean for a captured step.
+void print_hooks(const Json& json) {
+  std::size_t width = 0;
+  for (const auto& [point, names] : json["hook_order"].items()) {
+    for (const Json& name : names) width = std::max(width, name.get_ref<const std::string&>().size());
+  }
+  std::vector<std::pair<std::string, std::string>> blocks;  // points, lines of their hooks
+  for (const auto& [point, reasons] : json["hook_reasons"].items()) {
+    std::string lines;
+    for (const auto& [name, reason] : reasons.items()) {
+      lines += "    " + name + std::string(width + 2 - name.size(), ' ') + reason.get<std::string>() + "\n";
+    }
+    if (lines.empty()) continue;
+    const auto same = std::ranges::find(blocks, lines, &std::pair<std::string, std::string>::second);
+    if (same != blocks.end()) {
+      same->first += ", " + point;
+    } else {
+      blocks.emplace_back(point, lines);
+    }
+  }
+  std::cout << "hooks by point, in calling order:\n";
+  for (const auto& [points, lines] : blocks) std::cout << "  " << points << "\n" << lines;
+  const auto print_names = [](const char* text, const std::vector<std::string>& names) {
+    if (!names.empty()) std::cout << text << join(names) << "\n";
+  };
+  print_names("captured with the step: ", json["graph"]["captured_hooks"]);
+  print_names("acting between backward and optimizer, so that graph mode splits the captured step there: ",
+              json["graph"]["split_by"]);
 }
 
 // The word of one of its enums.
@@ -193,35 +194,15 @@ std::string word_of(const GraphOptions& options, const std::string& field) {
   return std::get<std::string>(GraphOptions::fields().find(field)->get(&options));
 }
 
-Json graph_json(const Explained& explained) {
-  const RunConfig& config = explained.config;
-  const HookList& hooks = explained.run.trainer->hooks();
+// What the config asks of graph mode, and what its hooks mean for a captured step.
+Json graph_json(const RunConfig& config, const Json& hooks) {
   return {{"mode", config.mode},
           {"fallback", word_of(config.graph, "fallback")},
           {"fuse", word_of(config.graph, "fuse")},
           {"cache_bytes", config.graph.cache_bytes},
           {"verify_interval", config.graph.verify_interval},
-          {"captured_hooks", hooks_in_step(hooks)},
-          {"split_by", hooks_that_split(hooks)}};
-}
-
-void print_groups(const Explained& explained) {
-  const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
-  const std::vector<std::string> columns = numbers.names();
-  std::vector<std::vector<std::string>> rows = {{"    ", "name"}};
-  rows.back().insert(rows.back().end(), columns.begin(), columns.end());
-  rows.back().insert(rows.back().end(), {"parameters", "elements"});
-  for (std::size_t i = 0; i < explained.groups.size(); ++i) {
-    const ParamGroup& group = explained.groups[i];
-    rows.push_back({c10::str("  ", i), group.name});
-    for (const std::string& name : columns) {
-      rows.back().push_back(numbers.has(i, name) ? number_text(numbers.get(i, name)) : "-");
-    }
-    rows.back().push_back(std::to_string(group.parameters.size()));
-    rows.back().push_back(std::to_string(elements_of(group)));
-  }
-  std::printf("parameter groups of %s:\n%s", explained.config.trainer.optimizer.type().c_str(),
-              text_columns(rows).c_str());
+          {"captured_hooks", hooks_at(hooks, {HookPoint::kInStep})},
+          {"split_by", hooks_at(hooks, {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep})}};
 }
 
 // Where a schedule takes a number to a value that the optimizer does not allow: of each number and group the first.
@@ -257,49 +238,45 @@ void print_schedules(const Explained& explained) {
     std::size_t group = 0;
     while (!numbers.has(group, number)) ++group;
     const ScheduleCurve curve(explained.schedules, param_name, explained.length);
-    std::printf("%s of group %zu by step:", number.c_str(), group);
+    std::cout << number << " of group " << group << " by step:";
     constexpr int64_t kShown = 8;
     int64_t last = -1;
     for (int64_t i = 0; i <= kShown; ++i) {
       const int64_t step = i * (steps - 1) / kShown;
       if (step == last) continue;
       last = step;
-      std::printf("  %lld: %s", static_cast<long long>(step),
-                  number_text(curve.at(step, numbers.get(group, number))).c_str());
+      std::cout << "  " << step << ": " << number_text(curve.at(step, numbers.get(group, number)));
     }
-    std::printf("\n");
+    std::cout << "\n";
   }
-  if (explained.schedules.empty()) std::printf("no schedule: every number stays as it is\n");
+  if (explained.schedules.empty()) std::cout << "no schedule: every number stays as it is\n";
   for (const std::string& gap : schedule_gaps(explained.schedules, explained.length)) log_warning(gap);
-  for (const std::string& problem : schedule_problems(explained)) log_warning(problem);
 }
 
 }  // namespace
 
 int explain_command(const Arguments& arguments) {
-  refuse_ranks("explain");
-  check_writable(arguments.json);
   Explained explained = explain(arguments);
-  print_groups(explained);
-  print_schedules(explained);
-  print_hooks(explained.run.trainer->hooks());
-  std::printf("mode: %s (graph: fallback %s)\n", explained.config.mode.c_str(),
-              word_of(explained.config.graph, "fallback").c_str());
-  std::optional<StepExplanation> step;
-  if (explained.config.mode == "graph") {
-    step = explain_first_step(explained.config, explained.run);
-    std::printf("%s", step->text().c_str());
-  }
-  std::fflush(stdout);
-  Json json;
-  add_hooks_json(explained.run.trainer->hooks(), json);
+  const RunConfig& config = explained.config;
+  Json json = hooks_json(explained.run.trainer->hooks());
   json["param_groups"] = groups_json(explained);
   json["schedule"] = schedule_json(explained);
   json["schedule_problems"] = schedule_problems(explained);
-  json["graph"] = graph_json(explained);
-  if (step) add_explanation(*step, json["graph"]);
+  json["graph"] = graph_json(config, json);
+  print_groups(json["param_groups"], explained);
+  print_schedules(explained);
+  for (const Json& problem : json["schedule_problems"]) log_warning(problem.get<std::string>());
+  print_hooks(json);
+  std::cout << "mode: " << config.mode << " (graph: fallback " << word_of(config.graph, "fallback") << ")\n";
+  std::optional<StepExplanation> step;
+  if (config.mode == "graph") {
+    step = explain_first_step(config, explained.run);
+    std::cout << step->text();
+    add_explanation(*step, json["graph"]);
+  }
+  std::cout.flush();
   write_json(arguments.json, json);
-  if (step) refuse_if_strict(explained.config, *step);
+  if (step) refuse_if_strict(config, *step);
   return 0;
 }
 

@@ -1,16 +1,15 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <numeric>
-#include <random>
 #include <vector>
-#include <ATen/ops/zeros.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/evaluation.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "data/dataset.h"
 
@@ -18,44 +17,24 @@ namespace duet {
 
 namespace {
 
-// One of the tokens, in proportion to exp(logit / temperature).
-class TokenSampler {
- public:
-  explicit TokenSampler(const GenerateOptions& options)
-      : options_(options), generator_(static_cast<uint64_t>(options.seed)) {}
+// One of the tokens, the likelier the higher its score.
+int64_t draw(const at::Tensor& scores, const GenerateOptions& options, const at::Generator& generator) {
+  if (options.temperature == 0) return scores.argmax().item<int64_t>();
+  const int64_t kept = options.top_k > 0 ? std::min(options.top_k, scores.numel()) : scores.numel();
+  const auto [best, tokens] = scores.topk(kept);  // the likeliest first
+  const at::Tensor chances = ((best - best[0]) / options.temperature).softmax(0);
+  return tokens[chances.multinomial(1, /*replacement=*/false, generator)[0]].item<int64_t>();
+}
 
-  int64_t draw(const std::vector<double>& logits) {
-    std::vector<int64_t> order(logits.size());
-    std::iota(order.begin(), order.end(), int64_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
-    if (options_.temperature == 0) return order.front();
-    if (options_.top_k > 0 && options_.top_k < std::ssize(order))
-      order.resize(static_cast<std::size_t>(options_.top_k));
-    std::vector<double> sums;
-    double sum = 0;
-    for (const int64_t token : order) {
-      sums.push_back(sum += std::exp((logits[token] - logits[order.front()]) / options_.temperature));
-    }
-    const double drawn = static_cast<double>(generator_() >> 11) * 0x1.0p-53 * sum;
-    const auto place = std::upper_bound(sums.begin(), sums.end() - 1, drawn) - sums.begin();
-    return order[static_cast<std::size_t>(place)];
-  }
-
- private:
-  GenerateOptions options_;
-  std::mt19937_64 generator_;
-};
-
-// What comes after `tokens`, by the model. One shape for all lengths, so that graph mode captures once: behind the
-// last token stands what causal attention does not look at.
-std::vector<double> next_logits(BaseTrainer& trainer, const std::vector<int64_t>& tokens, int64_t context) {
+// The scores of what comes after `tokens`, by the model. One shape for all lengths, so that graph mode captures once:
+// behind the last token stands what causal attention does not look at.
+at::Tensor next_scores(BaseTrainer& trainer, const std::vector<int64_t>& tokens, int64_t context) {
   const auto length = std::min<int64_t>(std::ssize(tokens), context);
   const at::Tensor input = at::zeros({1, context}, at::kLong);
   std::copy(tokens.end() - length, tokens.end(), input.mutable_data_ptr<int64_t>());
   for (const auto& [name, output] : trainer.predict(Batch{{"input", input}}).items()) {
     if (name != "prediction" || output.dim() != 3 || output.size(1) != context) continue;
-    const at::Tensor last = output[0][length - 1].to(at::kCPU, at::kDouble).contiguous();
-    return {last.const_data_ptr<double>(), last.const_data_ptr<double>() + last.numel()};
+    return output[0][length - 1].to(at::kCPU, at::kDouble);
   }
   throw ConfigError(
       "[generate] the model predicts no logits [N, T, vocab_size] of texts, expected a language model; "
@@ -72,9 +51,7 @@ const TextDataset& text_of(const RunConfig& config, const Run& run) {
 }  // namespace
 
 int generate_command(const Arguments& arguments) {
-  refuse_ranks("generate");
   const RunConfig config = load_run_config(arguments);
-  check_writable(arguments.json);
   if (!config.train) config.root.child("data").fail_missing("train", "add data.train: {type: Text, ...}");
   const GenerateOptions& options = arguments.generate;
   if (!std::isfinite(options.temperature))
@@ -83,10 +60,10 @@ int generate_command(const Arguments& arguments) {
   const Evaluation evaluation = open_evaluation(config, {}, arguments.checkpoint);
   const TextDataset& text = text_of(config, evaluation.run);
   std::vector<int64_t> tokens = text.encode(options.prompt);
-  TokenSampler sampler(options);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(options.seed));
   std::cout << options.prompt;
   for (int64_t i = 0; i < options.length; ++i) {
-    tokens.push_back(sampler.draw(next_logits(*evaluation.run.trainer, tokens, text.context())));
+    tokens.push_back(draw(next_scores(*evaluation.run.trainer, tokens, text.context()), options, generator));
     std::cout << text.decode({tokens.back()}) << std::flush;
   }
   std::cout << std::endl;

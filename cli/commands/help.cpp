@@ -54,18 +54,15 @@ std::vector<Entry> all_entries() {
 // One row per top key: its value, or the names of what is below it.
 Rows overview() {
   Rows rows;
-  std::vector<std::string> below;
-  for (const ConfigKey& key : keys_of_config()) {
-    const std::size_t dot = key.path.find('.');
-    const std::string top = "  " + key.path.substr(0, dot);
-    if (dot == std::string::npos) {
-      rows.push_back({top, value_text(key)});
-      continue;
+  for (const auto& [top, keys] : config_sections()) {
+    std::vector<std::string> below;
+    for (const ConfigKey& key : keys) {
+      const std::size_t begin = top.empty() ? 0 : top.size() + 1;
+      const std::string name = key.path.substr(begin, key.path.find('.', begin) - begin);
+      if (top.empty()) rows.push_back({"  " + name, value_text(key)});
+      if (!holds(below, name)) below.push_back(name);
     }
-    if (rows.back().front() != top) rows.push_back({top, ""}), below.clear();
-    const std::string name = key.path.substr(dot + 1, key.path.find('.', dot + 1) - dot - 1);
-    if (!holds(below, name)) below.push_back(name);
-    rows.back().back() = join(below);
+    if (!top.empty()) rows.push_back({"  " + top, join(below)});
   }
   return rows;
 }

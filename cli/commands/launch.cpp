@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <sstream>
 #include <system_error>
 #include <ATen/Parallel.h>
 #include <CLI/App.hpp>
@@ -88,42 +87,17 @@ bool says_where(const Words& options) {
   });
 }
 
-bool is_program(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
-}
-
-fs::path in_search_path(const std::string& name) {
-  const char* const path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (!folder.empty() && is_program(fs::path(folder) / name)) return fs::absolute(fs::path(folder) / name);
-  }
-  return {};
-}
-
-// A wheel lies in <environment>/lib/python3.x/site-packages/torch/lib, its programs in <environment>/bin.
-fs::path beside_libtorch(const std::string& name) {
+// A wheel lies in <environment>/lib/python3.x/site-packages/torch/lib, its programs in <environment>/bin. Empty: this
+// LibTorch is not that of a Python.
+std::string torchrun_of_wheel() {
   Dl_info library{};
-  if (::dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &library) == 0) return {};
+  if (::dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &library) == 0) return "";
   std::error_code ignored;
   fs::path folder = fs::weakly_canonical(library.dli_fname, ignored).parent_path();
   for (int i = 0; i < 6 && folder.has_relative_path(); ++i, folder = folder.parent_path()) {
-    if (is_program(folder / "bin" / name)) return folder / "bin" / name;
+    if (::access((folder / "bin/torchrun").c_str(), X_OK) == 0) return folder / "bin/torchrun";
   }
-  return {};
-}
-
-// PyTorch's launcher: the one in PATH, else the one beside the LibTorch that this program runs with, if it is that of a
-// Python.
-std::string find_torchrun() {
-  for (const fs::path& found : {in_search_path("torchrun"), beside_libtorch("torchrun")}) {
-    if (!found.empty()) return found.string();
-  }
-  throw ConfigError(
-      "[duet] found no torchrun, neither in PATH nor beside LibTorch, expected one to start the processes with; "
-      "install "
-      "torch for Python, or start them with srun or mpirun");
+  return "";
 }
 
 // While it lives the signals wait until somebody asks for them. Those that are ignored (nohup) stay so.
@@ -184,9 +158,10 @@ std::vector<pid_t> children_of(pid_t parent) {
 class Torchrun {
  public:
   // In a group of its own, which the terminal's Ctrl-C does not reach. If this process dies it ends its own. Throws
-  // ConfigError if it cannot be started; what cannot be run throws in the process that was to become torchrun.
+  // ConfigError if it cannot be started; one that is neither in PATH nor beside LibTorch throws in the process that was
+  // to become torchrun.
   explicit Torchrun(const Words& words) : process_(fork()) {
-    require<ConfigError>(process_ >= 0, "[duet] cannot start '" + words[0] + "': " + std::strerror(errno) +
+    require<ConfigError>(process_ >= 0, std::string("[duet] cannot start torchrun: ") + std::strerror(errno) +
                                             "; end other processes, or raise the limit on them");
     if (process_ > 0) return;
     std::vector<char*> arguments;
@@ -195,9 +170,12 @@ class Torchrun {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     signals_.give_back();
-    execv(arguments[0], arguments.data());
-    throw ConfigError("[duet] cannot run '" + words[0] + "': " + std::strerror(errno) +
-                      "; reinstall torchrun, or put another one into PATH");
+    execvp("torchrun", arguments.data());
+    execv(torchrun_of_wheel().c_str(), arguments.data());
+    throw ConfigError(
+        "[duet] cannot run torchrun from PATH or beside LibTorch, expected it to start the processes; install torch "
+        "for "
+        "Python, or start them with srun or mpirun");
   }
 
   // Its exit code, or 75 after a signal that all have obeyed. A second SIGINT kills all of them.
@@ -251,8 +229,8 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
   }
   const Call call = read_call(words);
   // SLURM sends its signals to torchrun too. SIGUSR1 would end it without a word to the processes: it passes that on.
-  Words all = {find_torchrun(), "--no-python",         "--nproc-per-node",
-               call.processes,  "--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2,SIGXCPU"};
+  Words all = {"torchrun",     "--no-python",         "--nproc-per-node",
+               call.processes, "--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2,SIGXCPU"};
   if (!says_where(call.options)) all.emplace_back("--standalone");
   all.insert(all.end(), call.options.begin(), call.options.end());
   std::error_code failed;

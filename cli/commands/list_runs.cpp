@@ -9,7 +9,6 @@
 #include "base/detail/text.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands/commands.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/run_folder.h"
 #include "cli/runs/text_columns.h"
@@ -66,44 +65,39 @@ std::string unchecked_text(const Checkpoints& checkpoints) {
   return text;
 }
 
-Json row_json(const RunFolder& run) {
-  const BestMetric best = best_metric_of(run);
-  Json json = {{"name", run.name},
-               {"path", run.path},
-               {"mode", run.log.mode},
-               {"state", to_string(run.state)},
-               {"reason", run.log.end_reason},
-               {"steps", run.log.step},
-               {"planned_steps", run.log.planned_steps},
-               {"epochs", run.log.epoch},
-               {"last_loss", number_or_null(last_loss_of(run))},
-               {"began", run.log.began},
-               {"last_line", run.log.last_time}};
-  json["best"] = best.name.empty() ? Json()
-                                   : Json{{"metric", best.name},
-                                          {"value", number_or_null(best.best)},
-                                          {"step", best.best_step},
-                                          {"less_is_better", best.is_less_better}};
-  const Checkpoints checkpoints = checkpoints_of(run);
-  put_unchecked(json, checkpoints.unchecked);
-  json["suspect"] = checkpoints.suspects;
-  return json;
-}
+using Rows = std::vector<std::vector<std::string>>;
 
-std::vector<std::string> row_text(const RunFolder& run) {
+void add_run(const RunFolder& run, Json& list, Rows& rows) {
   const LoggedRun& log = run.log;
   const BestMetric best = best_metric_of(run);
-  const std::string steps =
-      log.planned_steps > 0 ? c10::str(log.step, "/", log.planned_steps) : std::to_string(log.step);
-  return {run.name,
-          log.mode.empty() ? "-" : log.mode,
-          to_string(run.state),
-          steps,
-          std::to_string(log.epoch),
-          best.name.empty() ? "-" : best.name + " " + number_text(best.best, "%.4g"),
-          log.curve("train", "loss") == nullptr ? "-" : number_text(last_loss_of(run), "%.4g"),
-          unchecked_text(checkpoints_of(run)),
-          local_time(log.last_time)};
+  const Checkpoints checkpoints = checkpoints_of(run);
+  const double last_loss = last_loss_of(run);
+  Json json = {{"name", run.name},
+               {"path", run.path},
+               {"mode", log.mode},
+               {"state", to_string(run.state)},
+               {"reason", log.end_reason},
+               {"steps", log.step},
+               {"planned_steps", log.planned_steps},
+               {"epochs", log.epoch},
+               {"last_loss", number_or_null(last_loss)},
+               {"began", log.began},
+               {"last_line", log.last_time},
+               {"best", nullptr}};
+  if (!best.name.empty()) {
+    json["best"] = {{"metric", best.name},
+                    {"value", number_or_null(best.best)},
+                    {"step", best.best_step},
+                    {"less_is_better", best.is_less_better}};
+  }
+  put_unchecked(json, checkpoints.unchecked);
+  json["suspect"] = checkpoints.suspects;
+  list.push_back(std::move(json));
+  rows.push_back({run.name, log.mode.empty() ? "-" : log.mode, to_string(run.state),
+                  log.planned_steps > 0 ? c10::str(log.step, "/", log.planned_steps) : std::to_string(log.step),
+                  std::to_string(log.epoch), best.name.empty() ? "-" : best.name + " " + number_text(best.best, "%.4g"),
+                  log.curve("train", "loss") == nullptr ? "-" : number_text(last_loss, "%.4g"),
+                  unchecked_text(checkpoints), local_time(log.last_time)});
 }
 
 // Below the folder that was asked for; "." for that one itself.
@@ -114,8 +108,6 @@ std::string name_below(const std::string& root, const std::string& path) {
 }  // namespace
 
 int list_command(const Arguments& arguments) {
-  refuse_ranks("list");
-  check_writable(arguments.json);
   std::vector<RunFolder> runs;
   for (const std::string& path : find_run_folders(arguments.folder)) {
     runs.push_back(read_run_folder(path));
@@ -125,12 +117,9 @@ int list_command(const Arguments& arguments) {
   std::stable_sort(runs.begin(), runs.end(),
                    [](const RunFolder& a, const RunFolder& b) { return a.log.last_time > b.log.last_time; });
   Json json = Json::array();
-  std::vector<std::vector<std::string>> rows = {
+  Rows rows = {
       {"name", "mode", "state", "steps", "epochs", "best metric", "last loss", "unchecked replays", "last line"}};
-  for (const RunFolder& run : runs) {
-    json.push_back(row_json(run));
-    rows.push_back(row_text(run));
-  }
+  for (const RunFolder& run : runs) add_run(run, json, rows);
   write_json(arguments.json, json);
   if (runs.empty()) {
     std::cout << "no runs in '" << arguments.folder << "' or below; a run's folder holds log.jsonl" << std::endl;

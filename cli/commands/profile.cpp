@@ -8,7 +8,6 @@
 #include "cli/build.h"
 #include "cli/commands/commands.h"
 #include "cli/profile/op_clock.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "cli/work_dir.h"
@@ -43,10 +42,8 @@ class ClockHook : public Hook {
 };
 
 double mean_of(const std::vector<double>& values) {
-  const std::size_t first = std::min<std::size_t>(values.size(), kWarmUp);
-  if (values.size() == first) return 0;
-  return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(), 0.0) /
-         static_cast<double>(values.size() - first);
+  const auto timed = std::ssize(values) - kWarmUp;
+  return timed <= 0 ? 0 : std::accumulate(values.begin() + kWarmUp, values.end(), 0.0) / static_cast<double>(timed);
 }
 
 // Microseconds per step without a clock, and of waiting for data.
@@ -94,30 +91,22 @@ int64_t bytes_of(const NamedTensors& tensors) {
   return bytes;
 }
 
-struct Profile {
-  Measured eager, graph;
-  PhaseTimes phases;  // seconds of all steps
-  std::vector<OpTime> ops;
-  std::vector<std::pair<std::string, int64_t>> memory;  // bytes
-  int64_t steps = 0;
-};
-
-void read_memory(Run& run, const OpClock& clock, Profile& profile) {
-  int64_t gradients = 0;
-  for (const auto& [name, tensor] : run.trainer->task().named_parameters()) {
-    if (tensor.requires_grad()) gradients += static_cast<int64_t>(tensor.nbytes());
-  }
+Json memory_json(BaseTrainer& trainer, const OpClock& clock) {
+  NamedTensors trained = trainer.task().named_parameters();
+  std::erase_if(trained, [](const auto& item) { return !item.second.requires_grad(); });
   int64_t state = 0;
-  const StateDict optimizer = run.trainer->state_dict().part("optimizer");
+  const StateDict optimizer = trainer.state_dict().part("optimizer");
   for (const auto& [name, tensor] : optimizer.tensors()) state += static_cast<int64_t>(tensor.nbytes());
-  profile.memory = {{"weights", bytes_of(run.trainer->task().named_parameters())},
-                    {"buffers", bytes_of(run.trainer->task().named_buffers())},
-                    {"gradients", gradients},
-                    {"optimizer", state},
-                    {"activations", clock.activation_bytes()}};
+  return {{"weights", bytes_of(trainer.task().named_parameters())},
+          {"buffers", bytes_of(trainer.task().named_buffers())},
+          {"gradients", bytes_of(trained)},
+          {"optimizer", state},
+          {"activations", clock.activation_bytes()}};
 }
 
-void time_ops(const RunConfig& original, const Run& data, int64_t steps, Profile& profile) {
+// Phases, ops and memory of an eager step. The clock costs time of its own: what it measured is a share of `step_us`,
+// which a step takes without it.
+void time_ops(const RunConfig& original, const Run& data, int64_t steps, Json& json) {
   const ScratchFolder folder;
   Run run = build_measured_run(in_scratch(original, folder.path()), "eager", data, steps + kWarmUp);
   std::optional<OpClock> clock;
@@ -129,108 +118,78 @@ void time_ops(const RunConfig& original, const Run& data, int64_t steps, Profile
   run.trainer->on(HookPoint::kAfterTrainIter, end_step, "op_clock_end", kHighest);
   run.trainer->train(*run.train);
   if (!clock) return;
-  profile.phases = clock->phases();
-  profile.ops = clock->ops();
-  read_memory(run, *clock, profile);
-}
-
-// The clock costs time of its own: what it measured is a share of what a step takes without it.
-void scale_to_steps(Profile& profile) {
-  PhaseTimes& phases = profile.phases;
-  const double measured = phases.forward + phases.backward + phases.optimizer + phases.hooks;
-  if (measured <= 0) return;
-  const double scale = profile.eager.step_us * 1e-6 * static_cast<double>(profile.steps) / measured;
-  for (double* seconds : {&phases.forward, &phases.backward, &phases.optimizer, &phases.hooks}) *seconds *= scale;
-  for (OpTime& op : profile.ops) op.seconds *= scale;
+  double measured = 0;
+  for (const auto& [name, seconds] : clock->phases()) measured += seconds;
+  const double us_per_second = json["eager_us"].get<double>() / std::max(measured, 1e-9);
+  for (const auto& [name, seconds] : clock->phases()) json[c10::str(name, "_us")] = seconds * us_per_second;
+  json["memory"] = memory_json(*run.trainer, *clock);
+  for (const OpTime& op : clock->ops()) {
+    json["ops"].push_back({{"op", op.op},
+                           {"module", op.module},
+                           {"calls", static_cast<double>(op.calls) / static_cast<double>(steps)},
+                           {"us", op.seconds * us_per_second}});
+  }
 }
 
 std::string text_of(double value, const char* format = "%.3f") { return number_text(value, format); }
 
-void print_graph(const Measured& graph, double eager_us) {
-  const auto row = [&](const char* name, double us) {
-    return std::vector{std::string(name), text_of(us / 1e3), text_of(100 * us / graph.step_us, "%.1f")};
-  };
-  std::vector<std::vector<std::string>> rows = {{"graph mode", "ms per step", "%"}};
-  rows.push_back({"data", text_of(graph.data_us / 1e3), ""});
-  rows.push_back(row("replay and hooks", graph.step_us - graph.checks_us));
-  rows.push_back(row("checks", graph.checks_us));
-  rows.push_back({"step", text_of(graph.step_us / 1e3), ""});
-  std::cout << text_columns(rows) << text_of(eager_us / graph.step_us, "%.2f") << " times as fast as eager mode\n"
-            << graph.captures << "\n";
+using Rows = std::vector<std::vector<std::string>>;
+
+// The rows of one mode: what a step of `step_us` consists of.
+Rows parts_of_step(const char* mode, double data_us, double step_us,
+                   const std::vector<std::pair<const char*, double>>& parts) {
+  Rows rows = {{mode, "ms per step", "%"}, {"data", text_of(data_us / 1e3), ""}};
+  for (const auto& [name, us] : parts) rows.push_back({name, text_of(us / 1e3), text_of(100 * us / step_us, "%.1f")});
+  rows.push_back({"step", text_of(step_us / 1e3), ""});
+  return rows;
 }
 
-void print(const Profile& profile, int64_t shown) {
-  const auto& [forward, backward, optimizer, hooks] = profile.phases;
-  const double step_ms = profile.eager.step_us / 1e3;
-  const auto steps = static_cast<double>(profile.steps);
-  const auto with_share = [&](double seconds) {
-    const double ms = seconds * 1e3 / steps;
-    return std::pair{text_of(ms), text_of(100 * ms / step_ms, "%.1f")};
-  };
-  std::vector<std::vector<std::string>> rows = {{"eager mode", "ms per step", "%"}};
-  rows.push_back({"data", text_of(profile.eager.data_us / 1e3), ""});
-  for (const auto& [name, seconds] :
-       {std::pair{"forward", forward}, {"backward", backward}, {"optimizer", optimizer}, {"hooks", hooks}}) {
-    const auto [ms, share] = with_share(seconds);
-    rows.push_back({name, ms, share});
+void print(const Json& json, const Measured& graph) {
+  const double step_us = json["eager_us"];
+  std::vector<std::pair<const char*, double>> phases;
+  for (const char* name : OpClock::kPhases) phases.emplace_back(name, json.value(c10::str(name, "_us"), 0.0));
+  std::cout << text_columns(parts_of_step("eager mode", json["data_us"], step_us, phases)) << "\n";
+  if (graph.step_us > 0) {
+    std::cout << text_columns(parts_of_step(
+                     "graph mode", graph.data_us, graph.step_us,
+                     {{"replay and hooks", graph.step_us - graph.checks_us}, {"checks", graph.checks_us}}))
+              << text_of(step_us / graph.step_us, "%.2f") << " times as fast as eager mode\n"
+              << graph.captures << "\n";
   }
-  rows.push_back({"step", text_of(step_ms), ""});
+  Rows rows = {{"memory", ""}};
+  for (const auto& [name, bytes] : json["memory"].items()) rows.push_back({name, readable_bytes(bytes)});
   std::cout << text_columns(rows) << "\n";
-  if (profile.graph.step_us > 0) print_graph(profile.graph, profile.eager.step_us);
-  rows = {{"memory", ""}};
-  for (const auto& [name, bytes] : profile.memory) rows.push_back({name, readable_bytes(bytes)});
-  std::cout << text_columns(rows) << "\n";
+  constexpr std::ptrdiff_t kShown = 25;
   rows = {{"ms per step", "%", "calls", "op", "module"}};
-  for (const OpTime& op : profile.ops) {
-    if (std::ssize(rows) > shown) break;
-    const auto [ms, share] = with_share(op.seconds);
-    rows.push_back({ms, share, text_of(static_cast<double>(op.calls) / steps, "%.4g"), op.op,
-                    op.module.empty() ? "-" : op.module});
+  for (const Json& op : json["ops"]) {
+    if (std::ssize(rows) > kShown) break;
+    const double us = op["us"];
+    const std::string name = op["op"], module = op["module"];
+    rows.push_back({text_of(us / 1e3), text_of(100 * us / step_us, "%.1f"), text_of(op["calls"], "%.4g"), name,
+                    module.empty() ? "-" : module});
   }
   std::cout << text_columns(rows) << std::flush;
-}
-
-Json json_of(const Profile& profile) {
-  const auto steps = static_cast<double>(profile.steps);
-  const PhaseTimes& phases = profile.phases;
-  Json json = {{"eager_us", profile.eager.step_us},
-               {"data_us", profile.eager.data_us},
-               {"forward_us", phases.forward * 1e6 / steps},
-               {"backward_us", phases.backward * 1e6 / steps},
-               {"optimizer_us", phases.optimizer * 1e6 / steps},
-               {"hooks_us", phases.hooks * 1e6 / steps}};
-  const bool has_graph = profile.graph.step_us > 0;
-  json["graph_us"] = has_graph ? Json(profile.graph.step_us) : Json();
-  json["checks_us"] = has_graph ? Json(profile.graph.checks_us) : Json();
-  for (const auto& [name, bytes] : profile.memory) json["memory"][name] = bytes;
-  for (const OpTime& op : profile.ops) {
-    json["ops"].push_back({{"op", op.op},
-                           {"module", op.module},
-                           {"calls", static_cast<double>(op.calls) / steps},
-                           {"us", op.seconds * 1e6 / steps}});
-  }
-  return json;
 }
 
 }  // namespace
 
 int profile_command(const Arguments& arguments) {
-  refuse_ranks("profile");
   RunConfig config = load_run_config(arguments);
-  check_writable(arguments.json);
   config.val.clear();
   Run data;
   read_training_data(config, data);
-  Profile profile;
-  profile.steps = arguments.profile_steps;
-  log_info(c10::str("profile: ", profile.steps, " steps after ", kWarmUp, " others, three times"));
-  profile.eager = measure(config, "eager", data, profile.steps);
-  if (config.mode == "graph") profile.graph = measure(config, "graph", data, profile.steps);
-  time_ops(config, data, profile.steps, profile);
-  scale_to_steps(profile);
-  write_json(arguments.json, json_of(profile));
-  constexpr int64_t kShown = 25;
-  print(profile, kShown);
+  const int64_t steps = arguments.profile_steps;
+  log_info(c10::str("profile: ", steps, " steps after ", kWarmUp, " others, three times"));
+  const Measured eager = measure(config, "eager", data, steps);
+  Json json = {
+      {"eager_us", eager.step_us}, {"data_us", eager.data_us}, {"memory", Json::object()}, {"ops", Json::array()}};
+  const bool has_graph = config.mode == "graph";
+  const Measured graph = has_graph ? measure(config, "graph", data, steps) : Measured();
+  time_ops(config, data, steps, json);
+  json["graph_us"] = has_graph ? Json(graph.step_us) : Json();
+  json["checks_us"] = has_graph ? Json(graph.checks_us) : Json();
+  write_json(arguments.json, json);
+  print(json, graph);
   return 0;
 }
 

@@ -15,28 +15,8 @@ namespace {
 
 using Keys = std::vector<ConfigKey>;
 
-bool is_letter(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-'; }
-
-// The words alone: "one past its last step; -1" gives one, past, its, last, step, -1.
-std::vector<std::string> split_words(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char letter : text) {
-    if (is_letter(letter)) {
-      words.back() += letter;
-    } else if (!words.back().empty()) {
-      words.emplace_back();
-    }
-  }
-  return words;
-}
-
-bool has_word(const std::string& text, std::initializer_list<const char*> wanted) {
-  const std::vector<std::string> words = split_words(text);
-  return std::ranges::any_of(wanted, [&](const char* word) { return std::ranges::find(words, word) != words.end(); });
-}
-
-bool is_number(const ConfigKey& key) {
-  return has_word(key.type, {"integer", "integers", "number", "numbers", "seconds", "bytes", "time"});
+bool has_any(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::ranges::any_of(parts, [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
 std::vector<std::string> words_in(const std::string& list) {
@@ -120,23 +100,21 @@ std::string last_part(const std::string& path) { return path.substr(path.rfind('
 
 // A number inside of the range that ConfigKey::range words.
 std::string number_in(const ConfigKey& key) {
-  const bool is_integer = has_word(key.type, {"integer", "integers", "bytes"});
+  const bool is_integer = has_any(key.type, {"integer", "bytes"});
   double high = 10;
   if (const std::size_t to = key.range.find(" to "); to != std::string::npos)
     high = std::stod(key.range.substr(to + 4));
   if (const std::size_t comma = key.range.find(", "); comma != std::string::npos)
     high = std::stod(key.range.substr(comma + 2));
-  const std::string value = is_integer ? std::to_string(static_cast<int64_t>(std::min(high, 10.0)))
-                            : high < 1 ? std::to_string(high / 2)
-                                       : "0.5";
-  return value;
+  if (is_integer) return std::to_string(static_cast<int64_t>(std::min(high, 10.0)));
+  return high < 1 ? std::to_string(high / 2) : "0.5";
 }
 
 std::string single_example(const ConfigKey& key) {
   const std::size_t open = key.meaning.find('{'), close = key.meaning.rfind('}');
   const auto& usual = kUsualValues;
   if (const auto found = usual.find(key.path); found != usual.end()) return found->second;
-  if (has_word(key.type, {"map"})) {
+  if (has_any(key.type, {"map"})) {
     if (const auto found = usual.find(last_part(key.path)); found != usual.end()) return found->second;
     if (open != std::string::npos && close != std::string::npos) return key.meaning.substr(open, close + 1 - open);
   }
@@ -148,7 +126,7 @@ std::string single_example(const ConfigKey& key) {
   if (last_part(key.path) == "batch_size") return "32";
   if (std::find(kEmpty.begin(), kEmpty.end(), key.fallback) == kEmpty.end()) return key.fallback;
   if (const auto found = usual.find(last_part(key.path)); found != usual.end()) return found->second;
-  return is_number(key) ? number_in(key) : "text";
+  return has_any(key.type, {"integer", "number", "seconds", "bytes", "time"}) ? number_in(key) : "text";
 }
 
 std::string escaped(const std::string& text) {
@@ -174,37 +152,21 @@ std::string as_yaml(const std::string& path, const std::string& value) {
 }
 
 void write_keys(std::ostream& out, const Keys& keys) {
-  out << "\n| key | what it is | value | unit | default | example |\n|---|---|---|---|---|---|\n";
+  out << "\n| key | what it is | value | default | example |\n|---|---|---|---|---|\n";
   for (const ConfigKey& key : keys) {
     const std::string values = key.type + (key.range.empty() ? "" : ", " + key.range);
-    out << "| " << code(key.path) << " | " << escaped(key.meaning) << " | " << escaped(values) << " | " << unit_of(key)
-        << " | " << (key.required ? "required" : code(key.fallback)) << " | "
-        << code(as_yaml(key.path, example_of(key))) << " |\n";
+    out << "| " << code(key.path) << " | " << escaped(key.meaning) << " | " << escaped(values) << " | "
+        << (key.required ? "required" : code(key.fallback)) << " | " << code(as_yaml(key.path, example_of(key)))
+        << " |\n";
   }
 }
 
-// A heading for each key of the top level that holds others; those that hold none come first.
 void write_config(std::ostream& out) {
   out << "# Keys of a config\n\n`duet help KEY` prints the same for one key and what is below it. Durations count "
-         "steps unless their sentence says otherwise.\n\n## Top level\n";
-  const Keys keys = keys_of_config();
-  Keys top;
-  std::vector<std::string> sections;
-  for (const ConfigKey& key : keys) {
-    const std::size_t dot = key.path.find('.');
-    if (dot == std::string::npos) {
-      top.push_back(key);
-    } else if (std::find(sections.begin(), sections.end(), key.path.substr(0, dot)) == sections.end()) {
-      sections.push_back(key.path.substr(0, dot));
-    }
-  }
-  write_keys(out, top);
-  for (const std::string& section : sections) {
-    Keys below;
-    std::copy_if(keys.begin(), keys.end(), std::back_inserter(below),
-                 [&](const ConfigKey& key) { return key.path.rfind(section + ".", 0) == 0; });
-    out << "\n## " << section << "\n";
-    write_keys(out, below);
+         "steps unless their sentence says otherwise.\n";
+  for (const auto& [name, keys] : config_sections()) {
+    out << "\n## " << (name.empty() ? "Top level" : name) << "\n";
+    write_keys(out, keys);
   }
 }
 
@@ -229,30 +191,6 @@ void write_kind(std::ostream& out, const TypeKind& kind) {
 }
 
 }  // namespace
-
-std::string unit_of(const ConfigKey& key) {
-  if (!is_number(key)) return "";
-  static const std::vector<std::string> kUnits = {
-      "steps",   "epochs",      "pixels",    "micro-batches", "seconds",    "bytes",   "MiB",
-      "samples", "batches",     "tokens",    "share",         "characters", "degrees", "threads",
-      "replays", "validations", "rollbacks", "checkpoints",   "iterations"};
-  const auto unit_in = [](const std::vector<std::string>& words, std::size_t first, std::size_t count) -> std::string {
-    for (std::size_t i = first; i < std::min(words.size(), first + count); ++i) {
-      const std::string& word = words[i];
-      const bool is_one = word == "step" || word == "epoch" || word == "pixel";
-      const std::string unit = word == "passes" ? "epochs" : is_one ? word + "s" : word;
-      if (std::ranges::find(kUnits, unit) != kUnits.end()) return unit;
-    }
-    return "";
-  };
-  // A sentence begins with what it counts, or ends with "in pixels"; further on such words mean something else.
-  const std::vector<std::string> words = split_words(key.meaning);
-  std::string unit = unit_in(words, 0, 5);
-  for (std::size_t i = 0; unit.empty() && i < words.size(); ++i) {
-    if (words[i] == "in") unit = unit_in(words, i + 1, 1);
-  }
-  return unit.empty() ? unit_in(split_words(key.type), 0, 5) : unit;
-}
 
 std::string example_of(const ConfigKey& key) {
   const std::string value = single_example(key);

@@ -9,9 +9,6 @@ namespace duet {
 // `duet help` prints.
 std::string config_reference();
 
-// What a number counts or measures, as its sentence says it; empty: nothing that has a unit.
-std::string unit_of(const ConfigKey& key);
-
 // A value that the key may have, in YAML.
 std::string example_of(const ConfigKey& key);
 

@@ -5,7 +5,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/ranks.h"
 #include "cli/runs/report_page.h"
 #include "cli/runs/text_columns.h"
 #include "io/file_io.h"
@@ -16,33 +15,26 @@ namespace duet {
 
 namespace {
 
-[[noreturn]] void refuse_output(const std::string& path, const std::string& why) {
-  throw ConfigError("[duet] cannot write the page '" + one_line(path) + "' (" + why +
-                    "), expected a file that can be made; give --output FILE");
-}
-
-// The page takes the place of what is there: of a device such as /dev/stdout, or a link to one, nothing would be left.
-void check_output(const std::string& path) {
+// As a whole or not at all: a browser may be looking at the page of before. It takes the place of what is there: of a
+// device such as /dev/stdout, or a link to one, nothing would be left.
+void write_page(const std::string& path, const std::string& page) {
   std::error_code ignored;
   const auto status = std::filesystem::symlink_status(path, ignored);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    refuse_output(path, "it is a folder, a link, a pipe or a device");
-}
-
-// As a whole or not at all: a browser may be looking at the page of before.
-void write_page(const std::string& path, const std::string& page) try {
-  file_io::replace_file(path, page);
-} catch (const file_io::IoError& error) {
-  refuse_output(path, error.what());
+  std::string why = "it is a folder, a link, a pipe or a device";
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
+    const std::exception_ptr failed = caught([&] { file_io::replace_file(path, page); });
+    if (!failed) return;
+    why = text_of(failed);
+  }
+  throw ConfigError("[duet] cannot write the page '" + one_line(path) + "' (" + why +
+                    "), expected a file that can be made; give --output FILE");
 }
 
 }  // namespace
 
 int report_command(const Arguments& arguments) {
-  refuse_ranks("report");
   const std::vector<RunFolder> runs = read_run_folders(arguments.runs);
   const std::string path = arguments.output.empty() ? runs.front().path + "/report.html" : arguments.output;
-  check_output(path);
   const std::string page = report_page(runs);
   write_page(path, page);
   for (const RunFolder& run : runs) {

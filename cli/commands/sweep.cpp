@@ -12,10 +12,8 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/run_folder.h"
-#include "cli/runs/run_status.h"
 #include "cli/runs/text_columns.h"
 #include "cli/sweep/sweep_grid.h"
 #include "cli/sweep/sweep_run.h"
@@ -62,71 +60,74 @@ std::string state_of(const RunFolder& run) {
   return state == RunStatus::kNoLog ? "not begun" : to_string(state);
 }
 
+// One run of the sweep, and the config that its folder belongs to.
+struct PlannedRun {
+  std::string name, folder, config;
+  std::vector<std::string> words;  // of `duet train`
+};
+
+// Loads the config of each: a mistake in a value shows before the first run.
+std::vector<PlannedRun> plan_runs(const Arguments& arguments, std::string& root) {
+  std::vector<PlannedRun> runs;
+  for (const SweepPoint& point : sweep_points(arguments.overrides)) {
+    Arguments one = arguments;
+    one.overrides = point.overrides;
+    const RunConfig config = load_run_config(one);
+    if (runs.empty()) root = config.work_dir + "/sweep";
+    PlannedRun run{point.name, root + "/" + point.name, without_comments(config.root.dump()), {arguments.config}};
+    run.words.insert(run.words.end(), point.overrides.begin(), point.overrides.end());
+    run.words.push_back("work_dir=" + run.folder);
+    if (!arguments.mode.empty()) run.words.insert(run.words.end(), {"--mode", arguments.mode});
+    run.words.insert(run.words.end(), {"--resume", "auto"});
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+bool holds(const std::string& path, const std::string& text) try {
+  return file_io::read_text(path, text.size()) == text;
+} catch (const file_io::IoError&) {
+  return false;  // longer, or no regular file
+}
+
+// A folder belongs to one config: results of another are no results of this sweep.
+void claim(const PlannedRun& run) {
+  const std::string path = run.folder + "/sweep.yaml";
+  std::error_code failed;
+  if (std::filesystem::exists(path, failed)) {
+    require<ConfigError>(holds(path, run.config),
+                         "[sweep] '" + run.folder + "' holds a run of another config (" + path +
+                             "), expected one of this; choose another work_dir, or remove the folder");
+    return;
+  }
+  make_folder(run.folder);
+  require<ConfigError>(static_cast<bool>(std::ofstream(path) << run.config),
+                       "[sweep] cannot write '" + path + "'; choose another work_dir");
+}
+
 class Sweep {
  public:
-  Sweep(const Arguments& arguments, std::vector<SweepPoint> points, std::string root)
-      : arguments_(arguments), points_(std::move(points)), root_(std::move(root)) {}
+  Sweep(const Arguments& arguments, const std::vector<PlannedRun>& runs) : arguments_(arguments), runs_(runs) {}
 
   // The exit code: 0 if every run ended as it should.
   int run() {
-    for (const SweepPoint& point : points_) claim(point);
-    for (const SweepPoint& point : points_) {
-      if (is_done(point)) {
-        say(point.name + ": done before");
+    for (const PlannedRun& run : runs_) claim(run);
+    for (const PlannedRun& run : runs_) {
+      if (is_stopped(run.folder) || progress_of(run.folder).log.end == RunEnd::kFinished) {
+        say(run.name + ": done before");
         continue;
       }
       while (std::ssize(running_) >= arguments_.jobs && stop_signal == 0) wait();
       if (stop_signal != 0) break;
-      start(point);
+      running_.emplace_back(run.folder, run.words);
+      say(run.name + ": begun");
     }
     while (!running_.empty()) wait();
-    return stop_signal != 0 ? kStopped : failed_ ? 1 : 0;
+    return stop_signal != 0 ? kInterrupted : failed_ ? 1 : 0;
   }
-
-  std::string folder_of(const SweepPoint& point) const { return root_ + "/" + point.name; }
 
  private:
-  static constexpr int kStopped = 75;
-
   static void say(const std::string& text) { std::cout << text << std::endl; }
-
-  bool is_done(const SweepPoint& point) const {
-    const std::string folder = folder_of(point);
-    return is_stopped(folder) || progress_of(folder).log.end == RunEnd::kFinished;
-  }
-
-  static bool holds(const std::string& path, const std::string& text) try {
-    return file_io::read_text(path, text.size()) == text;
-  } catch (const file_io::IoError&) {
-    return false;  // longer, or no regular file
-  }
-
-  // A folder belongs to one config: results of another are no results of this sweep.
-  void claim(const SweepPoint& point) const {
-    Arguments one = arguments_;
-    one.overrides = point.overrides;
-    const std::string config = without_comments(load_run_config(one).root.dump()), folder = folder_of(point);
-    const std::string path = folder + "/sweep.yaml";
-    std::error_code failed;
-    if (std::filesystem::exists(path, failed)) {
-      if (holds(path, config)) return;
-      throw ConfigError("[sweep] '" + folder + "' holds a run of another config (" + path +
-                        "), expected one of this; choose another work_dir, or remove the folder");
-    }
-    make_folder(folder);
-    if (!(std::ofstream(path) << config))
-      throw ConfigError("[sweep] cannot write '" + path + "'; choose another work_dir");
-  }
-
-  void start(const SweepPoint& point) {
-    std::vector<std::string> words = {arguments_.config};
-    words.insert(words.end(), point.overrides.begin(), point.overrides.end());
-    words.push_back("work_dir=" + folder_of(point));
-    if (!arguments_.mode.empty()) words.insert(words.end(), {"--mode", arguments_.mode});
-    words.insert(words.end(), {"--resume", "auto"});
-    running_.emplace_back(folder_of(point), words);
-    say(point.name + ": begun");
-  }
 
   void wait() {
     ::usleep(100'000);
@@ -134,23 +135,16 @@ class Sweep {
       for (const SweepRun& run : running_) run.stop();
     }
     if (arguments_.stop_bad && ++turns_ % 10 == 0) stop_bad();
-    for (auto run = running_.begin(); run != running_.end();) {
-      if (!run->has_ended()) {
-        ++run;
-        continue;
-      }
-      end(*run);
-      run = running_.erase(run);
-    }
+    running_.remove_if([&](SweepRun& run) { return run.has_ended() && (end(run), true); });
   }
 
   void stop_bad() const {
-    std::vector<RunFolder> all;
-    for (const SweepPoint& point : points_) all.push_back(progress_of(folder_of(point)));
     for (const SweepRun& run : running_) {
       if (is_stopped(run.folder())) continue;
-      std::vector<RunFolder> others = all;
-      std::erase_if(others, [&](const RunFolder& other) { return other.path == run.folder(); });
+      std::vector<RunFolder> others;
+      for (const PlannedRun& other : runs_) {
+        if (other.folder != run.folder()) others.push_back(progress_of(other.folder));
+      }
       const std::string reason = reason_to_stop(progress_of(run.folder()), others);
       if (reason.empty()) continue;
       std::ofstream(run.folder() + kStoppedFile) << reason << "\n";
@@ -159,9 +153,9 @@ class Sweep {
   }
 
   void end(const SweepRun& run) {
-    const std::string name = run.folder().substr(root_.size() + 1);
+    const std::string name = std::filesystem::path(run.folder()).filename();
     const bool stopped_early = is_stopped(run.folder());
-    if (run.exit_code() == 0 || (stopped_early && run.exit_code() == kStopped)) {
+    if (run.exit_code() == 0 || (stopped_early && run.exit_code() == kInterrupted)) {
       return say(name + (stopped_early ? ": stopped early" : ": done"));
     }
     if (stop_signal != 0) return say(name + ": stopped");
@@ -170,8 +164,7 @@ class Sweep {
   }
 
   const Arguments& arguments_;
-  std::vector<SweepPoint> points_;
-  std::string root_;
+  const std::vector<PlannedRun>& runs_;
   std::list<SweepRun> running_;
   bool failed_ = false, passed_on_ = false;
   int64_t turns_ = 0;
@@ -181,13 +174,13 @@ class Sweep {
 bool has_result(const BestMetric& best) { return !best.name.empty() && !std::isnan(best.best); }
 
 // The best first; runs without a result last.
-std::vector<RunFolder> ranked(const Sweep& sweep, const std::vector<SweepPoint>& points) {
+std::vector<RunFolder> ranked(const std::vector<PlannedRun>& planned) {
   std::vector<RunFolder> runs;
-  for (const SweepPoint& point : points) {
-    runs.push_back(progress_of(sweep.folder_of(point)));
-    runs.back().name = point.name;
+  for (const PlannedRun& run : planned) {
+    runs.push_back(progress_of(run.folder));
+    runs.back().name = run.name;
   }
-  std::stable_sort(runs.begin(), runs.end(), [](const RunFolder& a, const RunFolder& b) {
+  std::ranges::stable_sort(runs, [](const RunFolder& a, const RunFolder& b) {
     const BestMetric of_a = best_metric_of(a), of_b = best_metric_of(b);
     const bool has_a = has_result(of_a), has_b = has_result(of_b);
     if (!has_a || !has_b) return has_a && !has_b;
@@ -224,23 +217,14 @@ void show(const std::vector<RunFolder>& runs, const std::string& root, const std
 }  // namespace
 
 int sweep_command(const Arguments& arguments) {
-  refuse_ranks("sweep");
-  check_writable(arguments.json);
-  const std::vector<SweepPoint> points = sweep_points(arguments.overrides);
-  for (const SweepPoint& point : points) {  // a mistake in a value shows before the first run
-    Arguments one = arguments;
-    one.overrides = point.overrides;
-    load_run_config(one);
-  }
-  Arguments first = arguments;
-  first.overrides = points.front().overrides;
-  const std::string root = load_run_config(first).work_dir + "/sweep";
+  std::string root;
+  const std::vector<PlannedRun> runs = plan_runs(arguments, root);
   make_folder(root);
   const RunLock lock(root, "sweep");  // another one would start the same runs
-  Sweep sweep(arguments, points, root);
+  Sweep sweep(arguments, runs);
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int number) { stop_signal = number; });
   const int code = sweep.run();
-  show(ranked(sweep, points), root, arguments.json);
+  show(ranked(runs), root, arguments.json);
   return code;
 }
 

@@ -1,7 +1,6 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
-#include <sstream>
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
@@ -13,7 +12,6 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/run_identity.h"
-#include "cli/runs/run_records.h"
 #include "cli/train_record.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
@@ -36,10 +34,9 @@ bool is_of_this_launch(const RunConfig& config) {
   const bool is_own_name = config.launch.from == "torchrun" && !id.starts_with("none.");
   if (id.empty() || (config.launch.restarts == 0 && !is_own_name)) return false;
   for (const std::string& path : CheckpointStore(checkpoint_root(config)).list()) {
-    try {
-      return CheckpointStore::read_manifest(path).run.launch == launch_name(config.launch);
-    } catch (const CheckpointError&) {  // a damaged one, of which the load will tell
-    }
+    std::string launch;
+    const auto unread = caught([&] { launch = CheckpointStore::read_manifest(path).run.launch; });
+    if (!unread) return launch == launch_name(config.launch);  // of a damaged one the load will tell
   }
   return false;
 }
@@ -155,25 +152,31 @@ struct ResumePlan {
   std::vector<std::string> classes;  // that it was trained with; none: unknown
 };
 
+// What the newest checkpoint that `path` leads to says of its run; nothing if it cannot be read: why, the load will
+// say.
+RunIdentity newest_identity(const std::string& path) {
+  RunIdentity newest;
+  static_cast<void>(caught([&] {
+    std::vector<std::string> paths = CheckpointStore(path).list();
+    if (paths.empty()) paths = CheckpointStore(CheckpointStore::root_of(path)).list();
+    newest = CheckpointStore::read_manifest(paths.empty() ? path : paths.front()).run;
+  }));
+  return newest;
+}
+
 ResumePlan plan_resume(const RunConfig& config, const Arguments& arguments) {
-  check_same_option(config.communicator(), "--resume", arguments.resume);
-  check_same_option(config.communicator(), "--hyper-parameters", arguments.hyper_parameters);
+  Communicator& ranks = config.communicator();
+  check_same_option(ranks, "--resume", arguments.resume);
+  check_same_option(ranks, "--hyper-parameters", arguments.hyper_parameters);
   ResumePlan plan;
-  std::istringstream lines(from_main(config.communicator(), [&] {
+  RunIdentity trained;
+  plan.path = from_main(ranks, [&] {
     plan.from = resolve_resume_flag(config, arguments.resume);
     const std::string path = checkpoint_to_resume(config, plan.from);
-    std::string names;
-    static_cast<void>(caught([&] {  // why one cannot be read the load will say
-      if (path.empty()) return;
-      std::vector<std::string> paths = CheckpointStore(path).list();
-      if (paths.empty()) paths = CheckpointStore(CheckpointStore::root_of(path)).list();
-      if (paths.empty()) paths = {path};
-      for (const std::string& name : CheckpointStore::read_manifest(paths.front()).run.classes) names += name + "\n";
-    }));
-    return path + "\n" + names;
-  }));
-  std::getline(lines, plan.path);
-  for (std::string name; std::getline(lines, name);) plan.classes.push_back(name);
+    if (!path.empty()) trained = newest_identity(path);
+    return path;
+  });
+  plan.classes = data_everywhere(ranks, trained).classes;
   return plan;
 }
 
@@ -317,7 +320,9 @@ void add_train_hooks(const Arguments& arguments, const RunConfig& config, Run& r
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   if (arguments.json.empty()) return;
   run.trainer->add_hook(std::make_unique<MeasureHook>(record.measured));
-  const auto add = [&record](TrainContext& at) { record.validations.add(at.evaluation.metrics, at.progress.step); };
+  const auto add = [&record](TrainContext& at) {
+    record.validations.emplace_back(at.progress.step, at.evaluation.metrics);
+  };
   run.trainer->on(HookPoint::kAfterVal, add, "validation_record", kLowest);
 }
 

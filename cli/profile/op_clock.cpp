@@ -64,20 +64,15 @@ OpClock::~OpClock() {
 
 void OpClock::begin_step(int64_t micro_batches) {
   const std::lock_guard lock(mutex_);
-  micro_batches_ = micro_batches;
-  module_.clear();
-  module_of_sequence_.clear();
-  backwards_ = 0;
+  const Time now = Clock::now();
+  step_ = {.micro_batches = micro_batches, .phase = kForward, .phase_began = now, .last_end = now};
   memory_->held = 0;
-  phase_ = Phase::kForward;
-  phase_began_ = last_end_ = Clock::now();
-  hooks_in_phase_ = 0;
 }
 
 void OpClock::end_step() {
   const std::lock_guard lock(mutex_);
   close_phase(Clock::now());
-  phase_ = Phase::kNone;
+  step_.phase = kNone;
 }
 
 std::vector<OpTime> OpClock::ops() const {
@@ -85,6 +80,12 @@ std::vector<OpTime> OpClock::ops() const {
   for (const auto& item : ops_) ops.push_back(item.second);
   std::stable_sort(ops.begin(), ops.end(), [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
   return ops;
+}
+
+std::vector<std::pair<const char*, double>> OpClock::phases() const {
+  std::vector<std::pair<const char*, double>> phases;
+  for (std::size_t i = 0; i < kPhases.size(); ++i) phases.emplace_back(kPhases[i], seconds_[i]);
+  return phases;
 }
 
 int64_t OpClock::activation_bytes() const { return memory_->most_kept; }
@@ -108,7 +109,7 @@ void OpClock::enter(const at::RecordFunction& function, Span& span) {
   span.op = function.name();
   span.outer = std::exchange(Span::innermost, &span);
   if (span.outer == nullptr && !is_hook(span.op)) begin_outermost(is_backward, now);
-  span.module = phase_ == Phase::kOptimizer ? "" : module_of(function, is_backward);
+  span.module = step_.phase == kOptimizer ? "" : module_of(function, is_backward);
   span.began = Clock::now();
 }
 
@@ -117,12 +118,12 @@ void OpClock::leave(const Span& span, Time now) {
   Span::innermost = span.outer;
   const double seconds = seconds_between(span.began, now);
   if (span.outer != nullptr) span.outer->inner_seconds += seconds;
-  if (span.outer == nullptr) last_end_ = now;
+  if (span.outer == nullptr) step_.last_end = now;
   if (is_hook(span.op)) {
-    if (span.outer == nullptr) phases_.hooks += seconds, hooks_in_phase_ += seconds;
+    if (span.outer == nullptr) seconds_[kHooks] += seconds, step_.hooks_in_phase += seconds;
     return;
   }
-  if (phase_ == Phase::kNone) return;
+  if (step_.phase == kNone) return;
   OpTime& time = ops_[{span.op, span.module}];
   time.op = span.op;
   time.module = span.module;
@@ -132,39 +133,36 @@ void OpClock::leave(const Span& span, Time now) {
 
 // The first node of a backward ends the forward; the first op after one begins the next micro-batch, or the optimizer.
 void OpClock::begin_outermost(bool is_backward, Time now) {
-  if (phase_ == Phase::kForward && is_backward) {
+  if (step_.phase == kForward && is_backward) {
     memory_->most_kept = std::max(memory_->most_kept, memory_->held);
     close_phase(now);
-    phase_ = Phase::kBackward;
-  } else if (phase_ == Phase::kBackward && !is_backward) {
-    close_phase(last_end_);
-    phase_ = ++backwards_ == micro_batches_ ? Phase::kOptimizer : Phase::kForward;
+    step_.phase = kBackward;
+  } else if (step_.phase == kBackward && !is_backward) {
+    close_phase(step_.last_end);
+    step_.phase = ++step_.backwards == step_.micro_batches ? kOptimizer : kForward;
   }
 }
 
 void OpClock::close_phase(Time until) {
-  double& seconds = phase_ == Phase::kForward    ? phases_.forward
-                    : phase_ == Phase::kBackward ? phases_.backward
-                                                 : phases_.optimizer;
-  if (phase_ != Phase::kNone) seconds += seconds_between(phase_began_, until) - hooks_in_phase_;
-  hooks_in_phase_ = 0;
-  phase_began_ = until;
+  if (step_.phase != kNone) seconds_[step_.phase] += seconds_between(step_.phase_began, until) - step_.hooks_in_phase;
+  step_.hooks_in_phase = 0;
+  step_.phase_began = until;
 }
 
 std::string OpClock::module_of(const at::RecordFunction& function, bool is_backward) {
   if (is_backward) {
-    const auto found = module_of_sequence_.find(function.seqNr());
-    if (found != module_of_sequence_.end()) module_ = found->second;
-    return module_;
+    const auto found = step_.module_of_sequence.find(function.seqNr());
+    if (found != step_.module_of_sequence.end()) step_.module = found->second;
+    return step_.module;
   }
-  if (phase_ != Phase::kForward) return module_;
+  if (step_.phase != kForward) return step_.module;
   for (const c10::IValue& input : function.inputs()) {
     if (!input.isTensor()) continue;
     const auto found = module_of_parameter_.find(input.toTensor().unsafeGetTensorImpl());
-    if (found != module_of_parameter_.end()) module_ = found->second;
+    if (found != module_of_parameter_.end()) step_.module = found->second;
   }
-  if (function.seqNr() >= 0) module_of_sequence_[function.seqNr()] = module_;
-  return module_;
+  if (function.seqNr() >= 0) step_.module_of_sequence[function.seqNr()] = step_.module;
+  return step_.module;
 }
 
 }  // namespace duet

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -22,10 +23,6 @@ struct OpTime {
   double seconds = 0;
 };
 
-struct PhaseTimes {
-  double forward = 0, backward = 0, optimizer = 0, hooks = 0;
-};
-
 // Times the ops of eager steps by their profiling spans, of all threads, while it lives. The backward of an op counts
 // to the layer of that op.
 class OpClock {
@@ -38,16 +35,17 @@ class OpClock {
   void begin_step(int64_t micro_batches);  // that it has, each with a backward pass
   void end_step();
 
+  static constexpr std::array kPhases = {"forward", "backward", "optimizer", "hooks"};
   // Over all steps.
-  const PhaseTimes& phases() const { return phases_; }
-  std::vector<OpTime> ops() const;  // the longest first
+  std::vector<std::pair<const char*, double>> phases() const;  // by name, in seconds
+  std::vector<OpTime> ops() const;                             // the longest first
   // The most that was allocated between the beginning of a step and its backward: what it keeps for that.
   int64_t activation_bytes() const;
 
  private:
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
-  enum class Phase { kNone, kForward, kBackward, kOptimizer };
+  enum Phase { kForward, kBackward, kOptimizer, kHooks, kNone };
   class Memory;
   struct Span;
 
@@ -60,15 +58,20 @@ class OpClock {
   void close_phase(Time until);
   std::string module_of(const at::RecordFunction& function, bool is_backward);
 
+  // Where the step in progress is.
+  struct Step {
+    int64_t micro_batches = 1, backwards = 0;
+    Phase phase = kNone;
+    Time phase_began{}, last_end{};
+    double hooks_in_phase = 0;
+    std::string module{};                                 // that the last parameter belongs to
+    std::map<int64_t, std::string> module_of_sequence{};  // of the ops of its forward
+  };
+
   std::mutex mutex_;
   std::map<const void*, std::string> module_of_parameter_;
-  std::map<int64_t, std::string> module_of_sequence_;  // of the ops of this step's forward
-  std::string module_;                                 // that the last parameter belongs to
-  int64_t micro_batches_ = 1, backwards_ = 0;
-  Phase phase_ = Phase::kNone;
-  Time phase_began_{}, last_end_{};
-  double hooks_in_phase_ = 0;
-  PhaseTimes phases_;
+  Step step_;
+  std::array<double, kPhases.size()> seconds_{};  // by Phase
   std::map<std::pair<std::string, std::string>, OpTime> ops_;
   std::shared_ptr<Memory> memory_;
   std::unique_ptr<c10::DebugInfoGuard> memory_guard_;

@@ -35,23 +35,22 @@ const Curve* chosen_curve(const RunFolder& run) {
   return nullptr;
 }
 
-// Names that do not say it count as figures of merit here: this is for show.
-bool less_is_better_here(const RunFolder& run, const std::string& name) {
-  const std::string rule = run.config.text("default_hooks.checkpoint.rule");
+}  // namespace
+
+std::optional<bool> direction_of(const std::string& name, const std::string& rule) {
   try {
     return less_is_better("duet", name, rule == "greater" || rule == "less" ? rule : "");
   } catch (const ConfigError&) {
-    return false;
+    return std::nullopt;
   }
 }
-
-}  // namespace
 
 BestMetric best_metric_of(const RunFolder& run) {
   BestMetric best;
   const Curve* const curve = chosen_curve(run);
   if (curve == nullptr) return best;
-  best.is_less_better = less_is_better_here(run, curve->name);
+  const std::string rule = run.config.text("default_hooks.checkpoint.rule");
+  best.is_less_better = direction_of(curve->name, rule).value_or(false);  // this is for show
   best.last = curve->points.back().value;
   BestValue value{.is_less_better = best.is_less_better};
   for (const CurvePoint& point : curve->points) {

@@ -1,4 +1,3 @@
-#include "cli/runs/page_data.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -8,6 +7,7 @@
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "cli/runs/report_page.h"
 #include "cli/runs/run_pictures.h"
 #include "cli/runs/text_columns.h"
 #include "cli/runs/thinned_curve.h"

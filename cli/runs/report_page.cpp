@@ -1,7 +1,6 @@
 #include "cli/runs/report_page.h"
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
-#include "cli/runs/page_data.h"
 
 namespace duet {
 

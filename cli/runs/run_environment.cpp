@@ -1,8 +1,8 @@
-#include "cli/runs/run_environment.h"
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include "checkpoint/checkpoint.h"
+#include "cli/runs/run_folder.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
 

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <system_error>
 #include "base/error.h"
-#include "cli/runs/run_environment.h"
-#include "cli/runs/run_status.h"
 #include "io/file_io.h"
 
 namespace duet {

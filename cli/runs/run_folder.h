@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,13 @@ struct BestMetric {
   double best_step = 0;
 };
 
+// How the run of this folder stands, by its log, its lock and the clock.
+RunStatus status_of_run(const std::string& folder, const LoggedRun& log);
+
+// What a run has noted of its surroundings: environment.json in its folder, what it logged as "runtime_info" and
+// "environment", and the versions in the manifest of its newest checkpoint.
+NamedTexts read_environment(const std::string& folder, const LoggedRun& log);
+
 // Whether there is a log, a lock or a saved config of duet's in the folder.
 bool is_run_folder(const std::string& path);
 
@@ -62,6 +70,10 @@ std::vector<RunFolder> read_run_folders(const std::vector<std::string>& paths);
 
 // Paths of all run folders at `root` and below it. Throws ConfigError if `root` is no folder.
 std::vector<std::string> find_run_folders(const std::string& root);
+
+// Whether less of a metric is better, by the `rule` of a config (greater, less) or by its name; nothing if neither
+// says.
+std::optional<bool> direction_of(const std::string& name, const std::string& rule = "");
 
 // What the config's save_best names, else the first result that is no loss, else the loss; of validation, else of
 // tests.

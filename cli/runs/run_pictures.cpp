@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -62,27 +64,23 @@ std::vector<PictureFile> picture_files(const std::string& folder, double began) 
   return files;
 }
 
-// The newest of each sample first, then the one before, ...
+// The newest of each sample first, then the one before, ...; of many samples some that are spread over their pass.
 std::vector<PictureFile> by_worth(std::vector<PictureFile> files) {
-  std::map<decltype(place_of({})), std::vector<PictureFile>> samples;
-  for (PictureFile& file : files) samples[place_of(file.picture)].push_back(std::move(file));
-  std::map<std::string, std::vector<std::vector<PictureFile>>> passes;
-  for (auto& [key, list] : samples) {
-    std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.picture.step > b.picture.step; });
-    passes[std::get<0>(key)].push_back(std::move(list));
-  }
+  std::map<std::string, std::map<decltype(place_of({})), std::vector<PictureFile>>> passes;
+  for (PictureFile& file : files) passes[file.picture.pass][place_of(file.picture)].push_back(std::move(file));
   std::vector<PictureFile> ranked;
-  for (auto& [pass, lists] : passes) {
-    const std::size_t count = std::min(kSamples, lists.size());
+  for (auto& [pass, samples] : passes) {
+    const std::size_t count = std::min(kSamples, samples.size());
     for (std::size_t i = 0; i < count; ++i) {
-      auto& list = lists[i * lists.size() / count];
-      for (std::size_t age = 0; age < list.size(); ++age) {
-        list[age].age = age;
-        ranked.push_back(std::move(list[age]));
+      auto& list = std::next(samples.begin(), static_cast<std::ptrdiff_t>(i * samples.size() / count))->second;
+      std::ranges::sort(list, std::greater(), [](const PictureFile& file) { return file.picture.step; });
+      for (PictureFile& file : list) {
+        file.age = static_cast<std::size_t>(&file - list.data());
+        ranked.push_back(std::move(file));
       }
     }
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.age < b.age; });
+  std::ranges::stable_sort(ranked, {}, &PictureFile::age);
   return ranked;
 }
 

@@ -1,4 +1,3 @@
-#include "cli/runs/run_status.h"
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
@@ -6,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include "cli/runs/run_folder.h"
 
 namespace duet {
 

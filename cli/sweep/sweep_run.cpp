@@ -51,9 +51,6 @@ SweepRun::~SweepRun() {
   while (!has_ended()) ::usleep(10'000);
 }
 
-SweepRun::SweepRun(SweepRun&& other) noexcept
-    : folder_(std::move(other.folder_)), process_(std::exchange(other.process_, -1)), exit_code_(other.exit_code_) {}
-
 bool SweepRun::has_ended() {
   if (process_ < 0) return true;
   int status = 0;
@@ -68,6 +65,9 @@ void SweepRun::stop() const {
   if (process_ >= 0) ::kill(process_, SIGTERM);
 }
 
+namespace {
+
+// What a run had reached when: the best value of its metric up to a step. NaN if it has none by then.
 double best_until(const RunFolder& run, double step) {
   const BestMetric metric = best_metric_of(run);
   const Curve* curve = run.log.curve("val", metric.name);
@@ -78,6 +78,8 @@ double best_until(const RunFolder& run, double step) {
   }
   return best.value;
 }
+
+}  // namespace
 
 std::string reason_to_stop(const RunFolder& run, const std::vector<RunFolder>& others) {
   const BestMetric metric = best_metric_of(run);

@@ -12,8 +12,8 @@ class SweepRun {
   // `words` follow "train". What the process prints goes to output.txt in the folder, which is there.
   SweepRun(std::string folder, const std::vector<std::string>& words);
   ~SweepRun();
-  SweepRun(SweepRun&& other) noexcept;
-  SweepRun& operator=(SweepRun&&) = delete;
+  SweepRun(const SweepRun&) = delete;
+  SweepRun& operator=(const SweepRun&) = delete;
 
   const std::string& folder() const { return folder_; }
   // Whether it has ended; `exit_code` then holds.
@@ -27,9 +27,6 @@ class SweepRun {
   int process_ = -1;
   int exit_code_ = 0;
 };
-
-// What a run had reached when: the best value of its metric up to a step. NaN if it has none by then.
-double best_until(const RunFolder& run, double step);
 
 // Why `run` need not go on: its best value so far is worse than the median of what the others had reached by that step
 // (the median stopping rule of Golovin et al. 2017). Empty: it may still become the best, or fewer than three others

@@ -97,17 +97,5 @@ TEST(Reference, EveryExampleOfATypeIsRead) {
   }
 }
 
-TEST(Reference, UnitsComeFromTheSentence) {
-  const auto unit = [](const char* type, const char* meaning) {
-    return unit_of({.path = "x", .type = type, .range = "", .fallback = "", .meaning = meaning});
-  };
-  EXPECT_EQ(unit("integer", "steps between saves; 0: only at the end"), "steps");
-  EXPECT_EQ(unit("integer", "first step that it governs"), "steps");
-  EXPECT_EQ(unit("number of MiB", "size of a bucket"), "MiB");
-  EXPECT_EQ(unit("integer", "width, a multiple of n_head"), "");
-  EXPECT_EQ(unit("integer", "values of one sample"), "");
-  EXPECT_EQ(unit("text", "steps"), "");
-}
-
 }  // namespace
 }  // namespace duet

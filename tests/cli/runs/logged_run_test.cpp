@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include "cli/runs/run_folder.h"
-#include "cli/runs/run_status.h"
 #include "tests/support/peak_memory.h"
 #include "tests/support/temp_dir.h"
 
