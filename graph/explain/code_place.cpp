@@ -26,12 +26,21 @@ bool is_foreign_library(const std::string& path) {
   return begins_with_any(std::filesystem::path(path).filename().string(), names);
 }
 
-// Instances of templates of these lie in the user's own program.
+// Instances of templates of these lie in the user's own program, and a sanitizer's functions.
 bool is_foreign_function(const std::string& name) {
-  static const std::vector<const char*> names = {
-      "at::",         "c10::",         "torch::",           "std::",           "__gnu_cxx::",
-      "duet::OpTap",  "duet::OpRec",   "duet::ProgramWr",   "duet::Explainer", "duet::place_in_user_code",
-      "duet::detail", "duet::ModuleT", "duet::HookObserver"};
+  static const std::vector<const char*> names = {"at::",
+                                                 "c10::",
+                                                 "torch::",
+                                                 "std::",
+                                                 "__gnu_cxx::",
+                                                 "___interceptor_",
+                                                 "duet::Op",
+                                                 "duet::ProgramWr",
+                                                 "duet::Explainer",
+                                                 "duet::place_in_user_code",
+                                                 "duet::detail",
+                                                 "duet::ModuleT",
+                                                 "duet::HookObserver"};
   return begins_with_any(name, names);
 }
 
