@@ -1,14 +1,10 @@
 #include "metrics/class_metric.h"
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -86,14 +82,6 @@ ClassTargets class_targets(const std::string& who, const ClassOptions& input, co
   return found;
 }
 
-// The lowest and highest of the bad targets so far, 0 where there are none: int64 [2], for the message below.
-at::Tensor bad_range(const at::Tensor& so_far, const ClassTargets& targets) {
-  if (targets.target.numel() == 0) return so_far;
-  const auto [low, high] = at::aminmax(targets.target.mul(targets.bad));
-  if (!so_far.defined()) return at::stack({low, high});
-  return at::stack({at::minimum(so_far[0], low), at::maximum(so_far[1], high)});
-}
-
 // Samples that count and whose scores hold a NaN, given the largest score of each, which then is one: bool [N, ...].
 // There is no class that a broken model predicts, so that they are wrong.
 at::Tensor unscored(const ClassTargets& targets, const at::Tensor& largest) {
@@ -107,20 +95,10 @@ void warn_of_unscored(const std::string& who, const ClassOptions& input, int64_t
                        "finite"));
 }
 
-void check_targets(const std::string& who, const ClassOptions& input, int64_t classes, int64_t count,
-                   const at::Tensor& range) {
-  if (count == 0) return;
-  std::string where;
-  if (range.defined()) {
-    const at::Tensor both = range.cpu();
-    const int64_t* ends = both.const_data_ptr<int64_t>();
-    const int64_t one = ends[0] < 0 ? ends[0] : ends[1];
-    if (one != 0) where = c10::str(" (", one, " is one of them)");  // 0: they are another rank's
-  }
-  throw DataError(c10::str("[", who, "] found ", count, " class numbers in '", input.target, "' that do not exist",
-                           where, ", expected 0 to ", classes > 0 ? std::to_string(classes - 1) : "classes - 1",
-                           ", or ignore_index ", input.ignore_index,
-                           " where nothing counts; correct the labels, or set ignore_index"));
+void check_targets(const std::string& who, const ClassOptions& input, int64_t classes, int64_t count) {
+  check_class_numbers(who, input.target, static_cast<double>(count), classes,
+                      c10::str(", or ignore_index ", input.ignore_index,
+                               " where nothing counts; correct the labels, or set ignore_index"));
 }
 
 // How many classes come before the target, [N, ...].
@@ -143,14 +121,7 @@ const OptionFields& AccuracyOptions::fields() {
     add.about("Reads prediction (logits [N, classes], or one logit [N]) and target int64 [N].");
     add("topk", &O::topk, "right if the target is among the k largest scores").in(at_least(1)).one_or_list();
     add_inputs(add);
-    add.rule([](const O& o) {
-      if (o.topk.empty())
-        throw ConfigError("[Accuracy] found an empty topk, expected numbers such as 1 and 5; name one");
-      for (const int64_t k : o.topk) {
-        if (std::count(o.topk.begin(), o.topk.end(), k) == 1) continue;
-        throw ConfigError(c10::str("[Accuracy] found topk ", k, " twice, expected each number once; remove one"));
-      }
-    });
+    add.rule([](const O& o) { check_each_once("Accuracy", "topk", o.topk); });
   });
 }
 
@@ -167,11 +138,6 @@ std::vector<std::string> Accuracy::names() const {
   std::vector<std::string> names;
   for (const int64_t k : options_.topk) names.push_back(concat_text("accuracy/top", k));
   return names;
-}
-
-void Accuracy::reset() {
-  SummedMetric::reset();
-  bad_range_.reset();
 }
 
 void Accuracy::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
@@ -202,7 +168,6 @@ void Accuracy::add(const Batch& batch, const NamedTensors& outputs, double /*wei
   parts.push_back(found.bad.sum());
   parts.push_back(broken.sum());
   counts.add_(at::stack(parts));
-  bad_range_ = bad_range(bad_range_, found);
 }
 
 MetricValues Accuracy::compute() const {
@@ -210,7 +175,7 @@ MetricValues Accuracy::compute() const {
   const at::Tensor host = read();
   const int64_t* counts = host.const_data_ptr<int64_t>();
   const std::size_t size = options_.topk.size();
-  check_targets("Accuracy", inputs_, classes_, counts[size + 1], bad_range_);
+  check_targets("Accuracy", inputs_, classes_, counts[size + 1]);
   warn_of_unscored("Accuracy", inputs_, counts[size + 2]);
   MetricValues values;
   const std::vector<std::string> results = names();
@@ -250,26 +215,6 @@ int64_t size_of_counts(const std::string& who, int64_t classes) {
 
 }  // namespace
 
-int64_t ClassMetric::Matrix::of_target(int64_t c) const {
-  int64_t sum = 0;
-  for (int64_t p = 0; p <= classes; ++p) sum += at(c, p);
-  return sum;
-}
-
-int64_t ClassMetric::Matrix::of_prediction(int64_t c) const {
-  int64_t sum = 0;
-  for (int64_t t = 0; t < classes; ++t) sum += at(t, c);
-  return sum;
-}
-
-int64_t ClassMetric::Matrix::correct() const {
-  int64_t sum = 0;
-  for (int64_t c = 0; c < classes; ++c) sum += at(c, c);
-  return sum;
-}
-
-int64_t ClassMetric::Matrix::total() const { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
-
 ClassMetric::ClassMetric(std::string who, ClassOptions options)
     : SummedMetric({size_of_counts(who, options.num_classes)}, at::kLong),
       who_(std::move(who)),
@@ -281,7 +226,6 @@ ClassMetric::ClassMetric(std::string who, ClassOptions options)
 
 void ClassMetric::reset() {
   SummedMetric::reset();
-  bad_range_.reset();
   warned_ = false;
 }
 
@@ -302,19 +246,16 @@ void ClassMetric::add(const Batch& batch, const NamedTensors& outputs, double /*
   const int64_t size = classes * (classes + 1);
   const at::Tensor places = at::where(found.counted, place, at::where(found.bad, size + 1, size));
   counts.scatter_add_(0, places.reshape(-1), at::ones({1}, counts.options()).expand(places.numel()));
-  bad_range_ = bad_range(bad_range_, found);
 }
 
-ClassMetric::Matrix ClassMetric::matrix() const {
-  Matrix matrix{options_.num_classes, {}};
-  if (!started()) return matrix;
+at::Tensor ClassMetric::matrix() const {
+  if (!started()) return {};
   const at::Tensor host = read();
-  const int64_t* counts = host.const_data_ptr<int64_t>();
-  const int64_t size = matrix.classes * (matrix.classes + 1);
-  check_targets(who_, options_, matrix.classes, counts[size + 1], bad_range_);
-  matrix.counts.assign(counts, counts + size);
-  if (!std::exchange(warned_, true)) warn_of_unscored(who_, options_, matrix.of_none());
-  return matrix;
+  const int64_t classes = options_.num_classes, size = classes * (classes + 1);
+  check_targets(who_, options_, classes, host[size + 1].item<int64_t>());
+  const at::Tensor counts = host.narrow(0, 0, size).view({classes, classes + 1});
+  if (!std::exchange(warned_, true)) warn_of_unscored(who_, options_, counts.select(1, classes).sum().item<int64_t>());
+  return counts.to(at::kDouble);
 }
 
 }  // namespace duet

@@ -38,14 +38,12 @@ class Accuracy : public SummedMetric {
   explicit Accuracy(AccuracyOptions options = {});
 
   std::vector<std::string> names() const override;
-  void reset() override;
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   MetricValues compute() const override;
 
  private:
   AccuracyOptions options_;
   ClassOptions inputs_;
-  at::Tensor bad_range_;
   int64_t classes_ = 0;
 };
 
@@ -57,32 +55,19 @@ class ClassMetric : public SummedMetric {
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
 
  protected:
-  // Counts by target and prediction; after the classes there is the prediction "none".
-  struct Matrix {
-    int64_t classes = 0;
-    std::vector<int64_t> counts{};  // [target * (classes + 1) + prediction]; empty if nothing was added
-
-    int64_t at(int64_t target, int64_t prediction) const { return counts[target * (classes + 1) + prediction]; }
-    int64_t of_target(int64_t c) const;      // samples whose target is c, those without a prediction included
-    int64_t of_prediction(int64_t c) const;  // samples predicted as c
-    int64_t of_none() const { return of_prediction(classes); }  // samples without a prediction
-    int64_t correct() const;
-    int64_t total() const;
-  };
-
   // `who` begins messages. Throws ConfigError for options out of range.
   ClassMetric(std::string who, ClassOptions options);
 
-  // Reads the device, and warns of samples without a prediction once. Throws DataError if there were targets that are
-  // no class.
-  Matrix matrix() const;
+  // Counts by target and prediction, float64 [classes, classes + 1] on the CPU: after the classes there is the
+  // prediction "none". Undefined if nothing was added. Reads the device, and warns of samples without a prediction
+  // once. Throws DataError if there were targets that are no class.
+  at::Tensor matrix() const;
   int64_t num_classes() const { return options_.num_classes; }
   const std::vector<std::string>& class_names() const { return options_.class_names; }  // never empty
 
  private:
   std::string who_;
   ClassOptions options_;
-  at::Tensor bad_range_;
   mutable bool warned_ = false;
 };
 
@@ -112,10 +97,8 @@ class ConfusionMatrix : public ClassMetric {
   std::string text() const override;
 
  private:
-  double cell(const Matrix& matrix, int64_t target, int64_t prediction) const;
-  std::string shown(const Matrix& matrix, int64_t target, int64_t prediction) const;
-  std::string whole_table(const Matrix& matrix) const;
-  std::string most_confused(const Matrix& matrix) const;
+  // The counts, or the shares that `normalize` asks for.
+  at::Tensor cells(const at::Tensor& counts) const;
 
   ConfusionMatrixOptions options_;
 };
@@ -180,7 +163,7 @@ class IoUMetric : public ClassMetric {
 
  private:
   // "IoU" -> value of each class.
-  std::map<std::string, std::vector<double>> by_class(const Matrix& matrix) const;
+  std::map<std::string, at::Tensor> by_class(const at::Tensor& counts) const;
   std::vector<std::string> kinds() const;
 
   IoUMetricOptions options_;

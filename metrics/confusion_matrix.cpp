@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <utility>
-#include <c10/util/StringUtil.h>
-#include "base/detail/text.h"
+#include <ATen/TensorOperators.h>
 #include "base/error.h"
 #include "metrics/class_metric.h"
 #include "metrics/detail/class_fields.h"
@@ -15,23 +13,25 @@ namespace duet {
 
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+// Of a matrix of counts, by class. Where there is nothing to divide by a quotient of them is NaN.
+struct ClassSums {
+  explicit ClassSums(const at::Tensor& counts)
+      : right(counts.diagonal()), targets(counts.sum(1)), predicted(counts.sum(0).narrow(0, 0, counts.size(0))) {}
 
-double ratio(double part, double whole) { return whole == 0 ? kNaN : part / whole; }
+  double accuracy() const { return (right.sum() / targets.sum()).item<double>(); }
+
+  at::Tensor right, targets, predicted;
+};
+
+double number(const at::Tensor& values, int64_t index) { return values[index].item<double>(); }
+
+using Rows = std::vector<std::vector<std::string>>;
 
 // Of the values that are numbers.
-double mean_of(const std::vector<double>& values) {
-  double sum = 0, count = 0;
-  for (const double value : values) {
-    if (std::isnan(value)) continue;
-    sum += value;
-    ++count;
-  }
-  return ratio(sum, count);
-}
+double mean_of(const at::Tensor& values) { return values.nanmean().item<double>(); }
 
 // Rows of cells, the first one the header, in aligned columns: the first to the left, the others to the right.
-std::string text_table(const std::vector<std::vector<std::string>>& rows) {
+std::string text_table(const Rows& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
@@ -50,17 +50,30 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-// 0.8125 as "0.8125", NaN as "nan".
-std::string four_digits(double value) {
+// 0.8125 as "0.8125", NaN as "nan"; a count without digits.
+std::string shown(double value, int digits = 4) {
   if (std::isnan(value)) return "nan";
   char text[32];
-  std::snprintf(text, sizeof(text), "%.4f", value);
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
   return text;
 }
 
 template <class Options>
 ClassOptions class_options(const Options& o) {
   return {o.num_classes, o.ignore_index, o.target, o.prediction, o.class_names};
+}
+
+Rows most_confused(const at::Tensor& counts, const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 20;
+  const at::Tensor wrong = counts.narrow(1, 0, counts.size(0)).clone();
+  wrong.diagonal().zero_();
+  const auto [most, places] = wrong.flatten().sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
+  Rows rows = {{"target", "taken for", "count"}};
+  for (int64_t i = 0; rows.size() <= kMost && number(most, i) > 0; ++i) {
+    const auto place = places[i].item<int64_t>(), classes = counts.size(0);
+    rows.push_back({names[place / classes], names[place % classes], shown(number(most, i), 0)});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -89,86 +102,41 @@ std::vector<std::string> ConfusionMatrix::names() const {
   return names;
 }
 
-double ConfusionMatrix::cell(const Matrix& matrix, int64_t target, int64_t prediction) const {
-  const auto count = static_cast<double>(matrix.at(target, prediction));
-  if (options_.normalize == "none") return count;
-  const int64_t whole = options_.normalize == "true"   ? matrix.of_target(target)
-                        : options_.normalize == "pred" ? matrix.of_prediction(prediction)
-                                                       : matrix.total();
-  return ratio(count, static_cast<double>(whole));
+at::Tensor ConfusionMatrix::cells(const at::Tensor& counts) const {
+  if (options_.normalize == "true") return counts / counts.sum(1, /*keepdim=*/true);
+  if (options_.normalize == "pred") return counts / counts.sum(0, /*keepdim=*/true);
+  return options_.normalize == "all" ? counts / counts.sum() : counts;
 }
 
 MetricValues ConfusionMatrix::compute() const {
-  const Matrix matrix = this->matrix();
+  const at::Tensor counts = matrix();
   MetricValues values;
-  if (!options_.flatten || matrix.counts.empty()) return values;
-  const std::vector<std::string> results = names();
-  for (int64_t t = 0; t < num_classes(); ++t) {
-    for (int64_t p = 0; p < num_classes(); ++p) values[results[t * num_classes() + p]] = cell(matrix, t, p);
-  }
+  if (!options_.flatten || !counts.defined()) return values;
+  const at::Tensor flat = cells(counts).narrow(1, 0, num_classes()).flatten();
+  int64_t place = 0;
+  for (const std::string& name : names()) values[name] = number(flat, place++);
   return values;
 }
 
-std::string ConfusionMatrix::shown(const Matrix& matrix, int64_t target, int64_t prediction) const {
-  if (options_.normalize == "none") return std::to_string(matrix.at(target, prediction));
-  return four_digits(cell(matrix, target, prediction));
-}
-
 std::string ConfusionMatrix::text() const {
-  const Matrix matrix = this->matrix();
-  if (matrix.counts.empty()) return {};
   constexpr int64_t kWholeTable = 20;  // classes that fit side by side
-  return num_classes() <= kWholeTable ? whole_table(matrix) : most_confused(matrix);
-}
-
-std::string ConfusionMatrix::whole_table(const Matrix& matrix) const {
-  std::vector<std::vector<std::string>> rows = {{"target \\ predicted"}};
-  for (const std::string& name : class_names()) rows[0].push_back(name);
-  const bool some_unscored = matrix.of_none() > 0;
-  if (some_unscored) rows[0].push_back("none");
+  const at::Tensor counts = matrix();
+  if (!counts.defined()) return {};
+  if (num_classes() > kWholeTable) return text_table(most_confused(counts, class_names()));
+  std::vector<std::string> names = class_names();
+  const bool some_unscored = counts.select(1, num_classes()).any().item<bool>();
+  if (some_unscored) names.push_back("none");
+  Rows rows = {{"target \\ predicted"}};
+  rows[0].insert(rows[0].end(), names.begin(), names.end());
+  const at::Tensor cells = this->cells(counts);
   for (int64_t t = 0; t < num_classes(); ++t) {
-    rows.push_back({class_names()[t]});
-    for (int64_t p = 0; p < num_classes(); ++p) rows.back().push_back(shown(matrix, t, p));
-    if (some_unscored) rows.back().push_back(shown(matrix, t, num_classes()));
-  }
-  return text_table(rows);
-}
-
-std::string ConfusionMatrix::most_confused(const Matrix& matrix) const {
-  using Pair = std::pair<int64_t, int64_t>;
-  std::vector<Pair> pairs;
-  for (int64_t t = 0; t < num_classes(); ++t) {
-    for (int64_t p = 0; p < num_classes(); ++p) {
-      if (t != p && matrix.at(t, p) > 0) pairs.emplace_back(t, p);
+    rows.push_back({names[t]});
+    for (int64_t p = 0; p < std::ssize(names); ++p) {
+      rows.back().push_back(shown(number(cells[t], p), options_.normalize == "none" ? 0 : 4));
     }
   }
-  const auto count = std::min<std::size_t>(20, pairs.size());
-  std::partial_sort(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(count), pairs.end(),
-                    [&](const Pair& a, const Pair& b) {
-                      const int64_t left = matrix.at(a.first, a.second), right = matrix.at(b.first, b.second);
-                      return left != right ? left > right : a < b;
-                    });
-  std::vector<std::vector<std::string>> rows = {{"target", "taken for", "count"}};
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto [t, p] = pairs[i];
-    rows.push_back({class_names()[t], class_names()[p], std::to_string(matrix.at(t, p))});
-  }
   return text_table(rows);
 }
-
-namespace {
-
-double weighted_mean(const std::vector<double>& values, const std::vector<double>& weights) {
-  double sum = 0, count = 0;
-  for (std::size_t c = 0; c < values.size(); ++c) {
-    if (weights[c] == 0) continue;  // the value may be none
-    sum += values[c] * weights[c];
-    count += weights[c];
-  }
-  return ratio(sum, count);
-}
-
-}  // namespace
 
 const OptionFields& F1Options::fields() {
   using O = F1Options;
@@ -177,14 +145,7 @@ const OptionFields& F1Options::fields() {
     add("average", &O::average, "over the classes; none: one value per class")
         .one_of({"macro", "micro", "weighted", "none"})
         .one_or_list();
-    add.rule([](const O& o) {
-      if (o.average.empty())
-        throw ConfigError("[F1] found an empty average, expected macro, micro, weighted or none; name one");
-      for (const std::string& name : o.average) {
-        if (std::count(o.average.begin(), o.average.end(), name) == 1) continue;
-        throw ConfigError("[F1] found average '" + name + "' twice, expected each once; remove one");
-      }
-    });
+    add.rule([](const O& o) { check_each_once("F1", "average", o.average); });
   });
 }
 
@@ -205,24 +166,19 @@ std::vector<std::string> F1::names() const {
 }
 
 MetricValues F1::compute() const {
-  const Matrix matrix = this->matrix();
-  if (matrix.counts.empty()) return {};
-  std::vector<double> scores, targets;
-  for (int64_t c = 0; c < num_classes(); ++c) {
-    targets.push_back(static_cast<double>(matrix.of_target(c)));
-    const auto predicted = static_cast<double>(matrix.of_prediction(c));
-    scores.push_back(ratio(2 * static_cast<double>(matrix.at(c, c)), targets.back() + predicted));
-  }
+  const at::Tensor counts = matrix();
+  if (!counts.defined()) return {};
+  const ClassSums sums(counts);
+  const at::Tensor scores = 2 * sums.right / (sums.targets + sums.predicted);
+  const at::Tensor weighted = (scores * sums.targets).nansum() / sums.targets.sum();  // NaN: of a class without weight
   MetricValues values;
   for (const std::string& average : options_.average) {
     if (average == "macro") values["f1_macro"] = mean_of(scores);
-    if (average == "weighted") values["f1_weighted"] = weighted_mean(scores, targets);
+    if (average == "weighted") values["f1_weighted"] = weighted.item<double>();
     // Every wrong sample is one false positive and one false negative.
-    if (average == "micro") {
-      values["f1_micro"] = ratio(static_cast<double>(matrix.correct()), static_cast<double>(matrix.total()));
-    }
+    if (average == "micro") values["f1_micro"] = sums.accuracy();
     if (average != "none") continue;
-    for (int64_t c = 0; c < num_classes(); ++c) values["f1_" + class_names()[c]] = scores[c];
+    for (int64_t c = 0; c < num_classes(); ++c) values["f1_" + class_names()[c]] = number(scores, c);
   }
   return values;
 }
@@ -270,51 +226,46 @@ std::vector<std::string> IoUMetric::names() const {
   return names;
 }
 
-std::map<std::string, std::vector<double>> IoUMetric::by_class(const Matrix& matrix) const {
-  std::map<std::string, std::vector<double>> values;
+std::map<std::string, at::Tensor> IoUMetric::by_class(const at::Tensor& counts) const {
+  const ClassSums sums(counts);
+  const auto& [right, targets, predicted] = sums;
   const double beta2 = options_.beta * options_.beta;
-  for (int64_t c = 0; c < num_classes(); ++c) {
-    const auto both = static_cast<double>(matrix.at(c, c));
-    const auto target = static_cast<double>(matrix.of_target(c));
-    const auto predicted = static_cast<double>(matrix.of_prediction(c));
-    values["IoU"].push_back(ratio(both, target + predicted - both));
-    values["Acc"].push_back(ratio(both, target));
-    values["Dice"].push_back(ratio(2 * both, target + predicted));
-    values["Fscore"].push_back(ratio((1 + beta2) * both, beta2 * target + predicted));
-    values["Precision"].push_back(ratio(both, predicted));
-    values["Recall"].push_back(ratio(both, target));
-  }
+  std::map<std::string, at::Tensor> values = {
+      {"IoU", right / (targets + predicted - right)},
+      {"Acc", right / targets},
+      {"Dice", 2 * right / (targets + predicted)},
+      {"Fscore", (1 + beta2) * right / (beta2 * targets + predicted)},
+      {"Precision", right / predicted},
+      {"Recall", right / targets},
+      {"aAcc", right.sum() / targets.sum()},
+  };
   if (!options_.nan_to_num) return values;
-  for (auto& [kind, list] : values) {
-    std::replace_if(list.begin(), list.end(), [](double v) { return std::isnan(v); }, *options_.nan_to_num);
-  }
+  for (auto& item : values) item.second.masked_fill_(item.second.isnan(), *options_.nan_to_num);
   return values;
 }
 
 MetricValues IoUMetric::compute() const {
-  const Matrix matrix = this->matrix();
-  if (matrix.counts.empty()) return {};
-  double all = ratio(static_cast<double>(matrix.correct()), static_cast<double>(matrix.total()));
-  if (std::isnan(all) && options_.nan_to_num) all = *options_.nan_to_num;
-  MetricValues results = {{"aAcc", all}};
-  const auto values = by_class(matrix);
+  const at::Tensor counts = matrix();
+  if (!counts.defined()) return {};
+  const auto values = by_class(counts);
+  MetricValues results = {{"aAcc", values.at("aAcc").item<double>()}};
   for (const std::string& kind : kinds()) {
     results["m" + kind] = mean_of(values.at(kind));
     if (!options_.per_class) continue;
-    for (int64_t c = 0; c < num_classes(); ++c) results[kind + "_" + class_names()[c]] = values.at(kind)[c];
+    for (int64_t c = 0; c < num_classes(); ++c) results[kind + "_" + class_names()[c]] = number(values.at(kind), c);
   }
   return results;
 }
 
 std::string IoUMetric::text() const {
-  const Matrix matrix = this->matrix();
-  if (matrix.counts.empty()) return {};
-  const auto values = by_class(matrix);
-  std::vector<std::vector<std::string>> rows = {{"class"}};
+  const at::Tensor counts = matrix();
+  if (!counts.defined()) return {};
+  const auto values = by_class(counts);
+  Rows rows = {{"class"}};
   for (const std::string& kind : kinds()) rows[0].push_back(kind);
   for (int64_t c = 0; c < num_classes(); ++c) {
     rows.push_back({class_names()[c]});
-    for (const std::string& kind : kinds()) rows.back().push_back(four_digits(values.at(kind)[c]));
+    for (const std::string& kind : kinds()) rows.back().push_back(shown(number(values.at(kind), c)));
   }
   return text_table(rows);
 }

@@ -26,6 +26,13 @@ const at::Tensor& metric_output(const std::string& who, const NamedTensors& outp
       "forward=)"));
 }
 
+void check_class_numbers(const std::string& who, const std::string& target, double count, int64_t classes,
+                         const std::string& rest) {
+  if (count == 0) return;
+  throw DataError(c10::str("[", who, "] found ", count, " class numbers in '", target, "' that do not exist, expected ",
+                           "0 to ", classes > 0 ? std::to_string(classes - 1) : "classes - 1", rest));
+}
+
 std::vector<at::Tensor> Metric::sums(at::Device /*device*/) {
   throw ConfigError(
       "[Metric] found a metric without sums(), expected one that can be added up over ranks; override sums(), or "
@@ -93,23 +100,12 @@ Rule rule_of(bool greater, bool less) {
   return greater ? Rule::kGreater : less ? Rule::kLess : Rule::kUnknown;
 }
 
-std::vector<std::string> words_of(const std::string& name) {
-  std::vector<std::string> words = {""};
-  for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '@') {
-      words.back() += c;
-    } else if (!words.back().empty()) {
-      words.emplace_back();
-    }
-  }
-  return words;
-}
-
 // Whole words first: "mape" is no mAP, "top1_error" no accuracy.
 Rule infer(const std::string& name) {
-  const std::vector<std::string> words = words_of(name);
-  const auto is_word = [&](std::string_view key) { return std::ranges::find(words, key) != words.end(); };
-  const auto is_part = [&](std::string_view key) { return name.find(key) != std::string::npos; };
+  std::string words = " " + name + " ";
+  std::ranges::replace_if(words, [](unsigned char c) { return std::isalnum(c) == 0 && c != '@'; }, ' ');
+  const auto is_word = [&](std::string_view key) { return words.find(" " + std::string(key) + " ") != words.npos; };
+  const auto is_part = [&](std::string_view key) { return name.find(key) != name.npos; };
   const Rule by_words = rule_of(std::ranges::any_of(kGreater, is_word) || std::ranges::any_of(kGreaterWords, is_word),
                                 std::ranges::any_of(kLess, is_word) || std::ranges::any_of(kLessWords, is_word));
   if (by_words != Rule::kUnknown) return by_words;

@@ -59,23 +59,19 @@ RankingMetric::RankingMetric(RankingOptions options) : options_(std::move(option
 }
 
 void RankingMetric::reset() {
-  scores_ = at::empty({0, options_.num_classes}, at::kDouble);
-  positives_ = at::empty({0, options_.num_classes}, at::kBool);
-  further_scores_.clear();
-  further_positives_.clear();
+  scores_ = {at::empty({0, options_.num_classes}, at::kDouble)};
+  positives_ = {at::empty({0, options_.num_classes}, at::kBool)};
 }
 
 void RankingMetric::join() const {
-  if (further_scores_.empty()) return;
-  further_scores_.insert(further_scores_.begin(), scores_);
-  further_positives_.insert(further_positives_.begin(), positives_);
-  scores_ = at::cat(std::exchange(further_scores_, {}));
-  positives_ = at::cat(std::exchange(further_positives_, {}));
+  if (scores_.size() == 1) return;
+  scores_ = {at::cat(scores_)};
+  positives_ = {at::cat(positives_)};
 }
 
 std::vector<at::Tensor*> RankingMetric::rows() {
   join();
-  return {&scores_, &positives_};
+  return {&scores_.front(), &positives_.front()};
 }
 
 at::Tensor RankingMetric::positives_of(const at::Tensor& targets) const {
@@ -101,13 +97,13 @@ void RankingMetric::add(const Batch& batch, const NamedTensors& outputs, double 
                              " scores per sample, expected ", classes, "; set num_classes to ", scores.size(1)));
   }
   if (classes > 1 && targets.dim() == 1) scores = at::softmax(scores, 1);
-  further_positives_.push_back(positives_of(targets));
-  further_scores_.push_back(scores.cpu().clone());  // a replayed evaluation writes to the same memory again
+  positives_.push_back(positives_of(targets));
+  scores_.push_back(scores.cpu().clone());  // a replayed evaluation writes to the same memory again
 }
 
 std::vector<RankingMetric::Group> RankingMetric::groups_of(int64_t column) const {
-  const at::Tensor own_scores = scores_.select(1, column).contiguous(),
-                   own_positives = positives_.select(1, column).contiguous();
+  const at::Tensor own_scores = scores_.front().select(1, column).contiguous(),
+                   own_positives = positives_.front().select(1, column).contiguous();
   const double* scores = own_scores.const_data_ptr<double>();
   const bool* is_positive = own_positives.const_data_ptr<bool>();
   std::vector<int64_t> order(static_cast<std::size_t>(own_scores.numel()));
@@ -124,9 +120,9 @@ std::vector<RankingMetric::Group> RankingMetric::groups_of(int64_t column) const
 MetricValues RankingMetric::mean_over_classes(const std::string& name,
                                               double (*figure)(const std::vector<Group>&)) const {
   join();
-  if (scores_.numel() == 0) return {};
+  if (scores_.front().numel() == 0) return {};
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  if (scores_.isnan().any().item<bool>()) return {{name, nan}};
+  if (scores_.front().isnan().any().item<bool>()) return {{name, nan}};
   double sum = 0, count = 0;
   for (int64_t column = 0; column < options_.num_classes; ++column) {
     const std::vector<Group> groups = groups_of(column);
@@ -201,12 +197,8 @@ MetricValues CalibrationError::compute() const {
   const at::Tensor host = read();
   const double* count = host.const_data_ptr<double>();
   const double *confidence = count + options_.bins, *right = confidence + options_.bins, *bad = right + options_.bins;
-  const double of_no_class = std::accumulate(bad, bad + options_.bins, 0.0);
-  if (of_no_class > 0) {
-    throw DataError(c10::str("[CalibrationError] found ", of_no_class, " class numbers in '", options_.target,
-                             "' that do not exist, expected 0 to ",
-                             classes_ > 0 ? std::to_string(classes_ - 1) : "classes - 1", "; correct the labels"));
-  }
+  check_class_numbers("CalibrationError", options_.target, std::accumulate(bad, bad + options_.bins, 0.0), classes_,
+                      "; correct the labels");
   double distance = 0, total = 0;
   for (int64_t bin = 0; bin < options_.bins; ++bin) {
     distance += std::abs(confidence[bin] - right[bin]);

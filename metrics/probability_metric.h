@@ -43,11 +43,11 @@ class RankingMetric : public Metric {
  private:
   // Whether each sample belongs to each class: bool [N, classes], on the CPU.
   at::Tensor positives_of(const at::Tensor& targets) const;
+  // All batches as one.
   void join() const;
 
   RankingOptions options_;
-  mutable at::Tensor scores_, positives_;                               // float64 and bool [n, classes]
-  mutable std::vector<at::Tensor> further_scores_, further_positives_;  // of the batches since
+  mutable std::vector<at::Tensor> scores_, positives_;  // of each batch: float64 and bool [n, classes]
 };
 
 // Area under the ROC curve: how likely a positive scores above a negative, ties counted half. Of several classes the

@@ -61,14 +61,6 @@ TEST(Accuracy, GivesEqualScoresToTheLowerClass) {
   EXPECT_EQ(metric.compute().at("accuracy/top2"), 0.5);
 }
 
-TEST(Accuracy, OfAModelThatGivesNaNIsZero) {
-  for (const std::vector<int64_t>& topk : {std::vector<int64_t>{1}, {1, 3}}) {
-    Accuracy metric({.topk = topk});
-    add(metric, classes({0, 1, 2}), at::full({3, 4}, NAN));
-    for (const auto& [name, value] : metric.compute()) EXPECT_EQ(value, 0) << name;
-  }
-}
-
 TEST(Accuracy, LeavesOutIgnoredTargets) {
   for (const std::vector<int64_t>& topk : {std::vector<int64_t>{1}, {2}}) {
     Accuracy metric({.topk = topk});
@@ -84,21 +76,6 @@ TEST(Accuracy, LeavesOutIgnoredTargets) {
   Accuracy padded({.ignore_index = 0});
   add(padded, classes({0, 0, 1}), at::tensor({1.F, 0.F}).repeat({3, 1}));
   EXPECT_EQ(padded.compute().at("accuracy"), 0);
-}
-
-TEST(Accuracy, ReportsTargetsThatAreNoClassAtTheEnd) {
-  for (const int64_t bad : {-1, 3, 255}) {
-    for (const std::vector<int64_t>& topk : {std::vector<int64_t>{1}, {1, 2}}) {
-      Accuracy metric({.topk = topk});
-      add(metric, classes({0, bad, 2}), at::rand({3, 3}));
-      add(metric, classes({0, 1, 2}), at::rand({3, 3}));
-      expect_error<DataError>([&] { metric.compute(); }, {"[Accuracy] found 1 class number", "'target'",
-                                                          std::to_string(bad) + " is one", "0 to 2"});
-      metric.reset();
-      add(metric, classes({0, 1, 2}), at::rand({3, 3}));
-      EXPECT_NO_THROW(metric.compute());
-    }
-  }
 }
 
 TEST(Accuracy, RefusesShapesAndTypesThatDoNotMatch) {
@@ -124,7 +101,7 @@ TEST(Accuracy, RefusesShapesAndTypesThatDoNotMatch) {
 }
 
 TEST(Accuracy, RefusesOptionsOutOfRange) {
-  expect_error<ConfigError>([] { Accuracy({.topk = {}}); }, {"[Accuracy]", "empty topk"});
+  expect_error<ConfigError>([] { Accuracy({.topk = {}}); }, {"[Accuracy]", "no topk"});
   expect_error<ConfigError>([] { Accuracy({.topk = {1, 0}}); }, {"topk[1] is 0", ">= 1"});
   expect_error<ConfigError>([] { Accuracy({.topk = {5, 5}}); }, {"topk 5 twice"});
 }

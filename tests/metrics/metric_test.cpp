@@ -50,20 +50,6 @@ TEST(MeanLoss, RefusesWhatIsNoMean) {
   EXPECT_TRUE(metric.compute().empty());
 }
 
-TEST(MeanLoss, IsAddedUpOverRanks) {
-  MeanLoss first, second, idle;
-  first.add({}, {{"loss", at::scalar_tensor(2.0)}}, 3);
-  second.add({}, {{"loss", at::scalar_tensor(6.0)}}, 1);
-  std::vector<at::Tensor> all = first.sums(at::kCPU);
-  for (MeanLoss* other : {&second, &idle}) {
-    const std::vector<at::Tensor> part = other->sums(at::kCPU);
-    ASSERT_EQ(part.size(), all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].add_(part[i]);
-  }
-  EXPECT_DOUBLE_EQ(first.compute().at("loss"), 3.0);
-  EXPECT_TRUE(idle.compute().empty());
-}
-
 TEST(Perplexity, IsTheExponentialOfTheMeanOverAllTokens) {
   const at::Tensor losses = at::rand({10}, at::kDouble);
   Perplexity metric("nll");
