@@ -1,21 +1,24 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
 #include <sys/types.h>
-#include "hooks/loggers/guarded_sink.h"
+#include "hooks/logger_hook.h"
 
 namespace duet {
 
-// Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. What waits is
-// bounded (GuardedSink), so that a disk that hangs costs lines, which the log counts, and no memory. The destructor and
-// exit() wait until all is written, and leave the thread behind if for `patience` nothing is. A process that was forked
-// leaves the thread and its sinks to its parent.
+// Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. What a sink
+// throws ends in the log: the record is tried again with the next ones, and the log says what was lost in the end. One
+// that fails where one after it can be written is lost alone. What waits for a sink takes at most kMaxBytes, or is one
+// record, so that a disk that hangs costs lines and no memory. The destructor and exit() wait until all is written, and
+// leave the thread behind if for `patience` nothing is. A process that was forked leaves the thread and its sinks to
+// its parent.
 class AsyncSink {
  public:
+  static constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
+
   explicit AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks,
                      std::chrono::milliseconds patience = std::chrono::seconds(10));
   ~AsyncSink();
@@ -31,13 +34,15 @@ class AsyncSink {
   bool shows_progress() const { return shows_progress_; }
 
  private:
+  class Place;
   struct Shared;
 
   bool is_mine() const;
   template <class Condition>
   bool wait(std::unique_lock<std::mutex>& lock, const Condition& condition);
 
-  std::deque<GuardedSink> in_log_order_;
+  std::vector<Place> in_log_order_;
+  std::mutex order_mutex_;          // of these: a thread that a fork has left behind may hold the other one
   std::shared_ptr<Shared> shared_;  // with the thread
   std::chrono::milliseconds patience_;
   pid_t process_;

@@ -1,9 +1,7 @@
 #include "hooks/loggers/encoding.h"
 #include <array>
-#include <utility>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
-#include "base/error.h"
 #include "hooks/detail/shared.h"
 
 namespace duet {
@@ -20,12 +18,6 @@ constexpr std::array<uint32_t, 256> make_table() {
     table[byte] = rest;
   }
   return table;
-}
-
-file_io::FileWriter create(const std::string& who, const std::string& path) try {
-  return file_io::FileWriter(path, 0);
-} catch (const file_io::IoError& error) {
-  throw Error("[" + who + "] " + error.what() + "; choose another work_dir or leave the sink out", 1);
 }
 
 }  // namespace
@@ -48,15 +40,6 @@ std::string little_endian(uint64_t value, int bytes) {
 std::string host_name() {
   std::array<char, 256> host{};
   return gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "";
-}
-
-LogFile::LogFile(std::string who, const std::string& path) : who_(std::move(who)), file_(create(who_, path)) {}
-
-void LogFile::write(const std::string& bytes) try {
-  file_.write(bytes.data(), bytes.size());
-  size_ += bytes.size();
-} catch (const file_io::IoError& error) {
-  throw Error("[" + who_ + "] " + error.what() + "; make room or leave the sink out", 1);
 }
 
 }  // namespace duet

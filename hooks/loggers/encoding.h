@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include "io/file_io.h"
 
 namespace duet {
 
@@ -61,19 +60,5 @@ class ProtobufWriter {
 
 // Of this machine; empty: unknown.
 std::string host_name();
-
-// A new file of the sink `who`. What write() took is in the file when it returns; Error if it cannot be.
-class LogFile {
- public:
-  LogFile(std::string who, const std::string& path);
-
-  void write(const std::string& bytes);
-  uint64_t size() const { return size_; }
-
- private:
-  std::string who_;
-  file_io::FileWriter file_;
-  uint64_t size_ = 0;
-};
 
 }  // namespace duet

@@ -11,6 +11,7 @@
 #include "hooks/detail/shared.h"
 #include "hooks/loggers/encoding.h"
 #include "hooks/loggers/sinks.h"
+#include "io/file_io.h"
 #include "io/png.h"
 
 namespace duet {
@@ -165,7 +166,7 @@ class TensorBoardSink : public LogSink {
 
  private:
   void open() {
-    file_ = std::make_unique<LogFile>(kSink, next_path(folder_));
+    file_ = std::make_unique<file_io::FileWriter>(next_path(folder_), 0);
     append(ProtobufWriter()
                .float64(kEventWallTime, static_cast<double>(std::time(nullptr)))
                .text(kEventFileVersion, "brain.Event:2"));
@@ -185,11 +186,12 @@ class TensorBoardSink : public LogSink {
   }
   void append(const ProtobufWriter& event) {
     const std::string length = little_endian(event.data().size(), 8);
-    file_->write(length + masked_sum(length) + event.data() + masked_sum(event.data()));
+    const std::string record = length + masked_sum(length) + event.data() + masked_sum(event.data());
+    file_->write(record.data(), record.size());
   }
 
   std::string folder_;
-  std::unique_ptr<LogFile> file_;
+  std::unique_ptr<file_io::FileWriter> file_;
   bool session_started_ = false;
 };
 

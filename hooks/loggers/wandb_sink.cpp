@@ -7,11 +7,13 @@
 #include <utility>
 #include <nlohmann/json.hpp>
 #include <zlib.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "hooks/detail/shared.h"
 #include "hooks/loggers/encoding.h"
 #include "hooks/loggers/sinks.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -26,12 +28,12 @@ constexpr const char* kWandb = "WandbSink";
 // wandb's own.
 class WandbFile {
  public:
-  explicit WandbFile(const std::string& path) : file_(kWandb, path) { file_.write(std::string(":W&B\xe1\xbe\0", 7)); }
+  explicit WandbFile(const std::string& path) : file_(path, 0) { write(std::string(":W&B\xe1\xbe\0", 7)); }
 
   // A Record whose field `kind` is `message`.
   void append(int kind, const ProtobufWriter& message) {
     constexpr int kNumber = 1;
-    file_.write(framed(ProtobufWriter().integer(kNumber, records_ + 1).message(kind, message).data()));
+    write(framed(ProtobufWriter().integer(kNumber, records_ + 1).message(kind, message).data()));
     ++records_;
   }
 
@@ -40,6 +42,11 @@ class WandbFile {
   static constexpr uint64_t kPieceHeader = 7;  // sum, length, place in the record
 
   enum Place : uint8_t { kWhole = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
+
+  void write(const std::string& bytes) {
+    file_.write(bytes.data(), bytes.size());
+    size_ += bytes.size();
+  }
 
   static Place place_of(bool first, bool last) {
     if (first) return last ? kWhole : kFirst;
@@ -55,7 +62,7 @@ class WandbFile {
 
   std::string framed(std::string_view record) const {
     std::string bytes;
-    uint64_t room = kBlock - file_.size() % kBlock;
+    uint64_t room = kBlock - size_ % kBlock;
     if (room < kPieceHeader) {
       bytes.assign(room, '\0');
       room = kBlock;
@@ -71,7 +78,8 @@ class WandbFile {
     return bytes;
   }
 
-  LogFile file_;
+  file_io::FileWriter file_;
+  uint64_t size_ = 0;
   int64_t records_ = 0;
 };
 
@@ -140,29 +148,27 @@ Items items_of(const LogRecord& log) {
   return items;
 }
 
-// One offline-run folder.
-class Run {
+// One offline-run folder, from the first record on.
+class WandbSink : public LogSink {
  public:
-  Run(const LogSinkOptions& options, const Items& config, const std::string& id, const LogRecord& first)
-      : start_time_(first.wall_time),
-        step_(goes_on(first) ? first.step : 0),
-        file_(create_run_folder(options.folder, id) + "/run-" + id + ".wandb") {
-    file_.append(kHeader, ProtobufWriter().message(1, ProtobufWriter().text(1, "duet")));
-    ProtobufWriter message;
-    message.text(kRunId, id).text(kRunProject, options.project.empty() ? "duet" : options.project);
-    if (!options.entity.empty()) message.text(kRunEntity, options.entity);
-    if (!options.name.empty()) message.text(kRunName, options.name);
-    message.message(kRunConfig, encoded(config)).text(kRunHost, host_name());
-    file_.append(kRun, message.message(kRunStartTime, timestamp(start_time_)));
+  WandbSink(LogSinkOptions options, const std::string& config)
+      : options_(std::move(options)), config_(config_items(config)) {
+    make_output_folder(kWandb, options_.folder);
+  }
+  // Ends the run in the file, as failed if there was an error record.
+  ~WandbSink() override {
+    if (!file_) return;
+    if (const std::exception_ptr error = caught([this] { end(); })) log_error(text_of(error));
   }
 
-  void write(const LogRecord& log) {
+  void write(const LogRecord& log) override {
+    if (!file_) begin(log);
     last_time_ = log.wall_time;
     if (log.kind == "start") {
-      if (!log.values.empty()) file_.append(kConfig, encoded(items_of(log)));
+      if (!log.values.empty()) file_->append(kConfig, encoded(items_of(log)));
     } else if (log.kind == "stop") {
-      write_row();
-      if (!log.values.empty()) file_.append(kSummary, encoded(items_of(log)));
+      flush();
+      if (!log.values.empty()) file_->append(kSummary, encoded(items_of(log)));
     } else {
       add_to_row(log);
     }
@@ -170,26 +176,42 @@ class Run {
     if (!log.line.empty()) write_line(log);
   }
 
-  // The row so far; values of the same step that come later make another one.
-  void write_row() {
+  // Writes the row so far; values of the same step that come later make another one.
+  void flush() override {
     if (row_.empty()) return;
     Items items = row_;
     items.emplace_back("_timestamp", wandb_json(row_time_));
     items.emplace_back("_runtime", wandb_json(row_time_ - start_time_));
     items.emplace_back("_step", std::to_string(step_));
     ProtobufWriter message = encoded(items);
-    file_.append(kHistory, message.message(kHistoryStep, ProtobufWriter().integer(1, step_)));
+    file_->append(kHistory, message.message(kHistoryStep, ProtobufWriter().integer(1, step_)));
     row_.clear();  // now it is in the file, whatever comes of the rest
-    file_.append(kSummary, encoded(items));
+    file_->append(kSummary, encoded(items));
+  }
+  bool takes_images() const override { return false; }
+
+ private:
+  void begin(const LogRecord& first) {
+    const std::string id = options_.id.empty() ? file_io::random_id().substr(0, 8) : options_.id;
+    auto file = std::make_unique<WandbFile>(create_run_folder(options_.folder, id) + "/run-" + id + ".wandb");
+    start_time_ = first.wall_time;
+    step_ = goes_on(first) ? first.step : 0;
+    file->append(kHeader, ProtobufWriter().message(1, ProtobufWriter().text(1, "duet")));
+    ProtobufWriter message;
+    message.text(kRunId, id).text(kRunProject, options_.project.empty() ? "duet" : options_.project);
+    if (!options_.entity.empty()) message.text(kRunEntity, options_.entity);
+    if (!options_.name.empty()) message.text(kRunName, options_.name);
+    message.message(kRunConfig, encoded(config_)).text(kRunHost, host_name());
+    file->append(kRun, message.message(kRunStartTime, timestamp(start_time_)));
+    file_ = std::move(file);
   }
 
   void end() {
-    write_row();
+    flush();
     const auto seconds = static_cast<int64_t>(std::max(0.0, last_time_ - start_time_));
-    file_.append(kExit, ProtobufWriter().integer(1, exit_code_).integer(2, seconds));
+    file_->append(kExit, ProtobufWriter().integer(1, exit_code_).integer(2, seconds));
   }
 
- private:
   // Without an error, and no success either.
   static bool has_diverged(const LogRecord& log) {
     return log.kind == "stop" && std::ranges::any_of(log.values, [](const auto& value) {
@@ -198,7 +220,7 @@ class Run {
   }
 
   void add_to_row(const LogRecord& log) {
-    if (log.step > step_) write_row();
+    if (log.step > step_) flush();
     const bool earlier = log.step < step_;
     step_ = std::max(step_, log.step);
     row_time_ = log.wall_time;
@@ -224,54 +246,20 @@ class Run {
   }
 
   void write_line(const LogRecord& log) {
-    file_.append(kConsole, ProtobufWriter()
-                               .integer(kConsoleStream, kConsoleStdout)
-                               .message(kConsoleTime, timestamp(log.wall_time))
-                               .text(kConsoleLine, log.line + "\n"));
+    file_->append(kConsole, ProtobufWriter()
+                                .integer(kConsoleStream, kConsoleStdout)
+                                .message(kConsoleTime, timestamp(log.wall_time))
+                                .text(kConsoleLine, log.line + "\n"));
   }
 
-  double start_time_;
-  double last_time_ = 0;
-  int64_t step_;
-  WandbFile file_;
+  LogSinkOptions options_;
+  Items config_;
+  std::unique_ptr<WandbFile> file_;
+  double start_time_ = 0, last_time_ = 0;
+  int64_t step_ = 0;
   Items row_;
   double row_time_ = 0;
   int exit_code_ = 0;
-};
-
-class WandbSink : public LogSink {
- public:
-  WandbSink(LogSinkOptions options, const std::string& config)
-      : options_(std::move(options)), config_(config_items(config)) {
-    make_output_folder(kWandb, options_.folder);
-  }
-  // Ends the run in the file, as failed if there was an error record.
-  ~WandbSink() override {
-    if (!run_) return;
-    try {
-      run_->end();
-    } catch (const std::exception& error) {
-      log_error(error.what());
-    }
-  }
-
-  void write(const LogRecord& record) override {
-    if (!run_) {
-      std::string id = options_.id;
-      if (id.empty()) id = file_io::random_id().substr(0, 8);
-      run_ = std::make_unique<Run>(options_, config_, id, record);
-    }
-    run_->write(record);
-  }
-  void flush() override {
-    if (run_) run_->write_row();
-  }
-  bool takes_images() const override { return false; }
-
- private:
-  LogSinkOptions options_;
-  Items config_;
-  std::unique_ptr<Run> run_;
 };
 
 }  // namespace
