@@ -222,8 +222,6 @@ class CallbackHook : public Hook {
   bool wants_outputs_ = false;
 };
 
-class LoadTransaction;
-
 // Where a hook stands and why.
 struct HookPlace {
   std::string name;
@@ -272,10 +270,10 @@ class HookList : public Stateful {
   std::size_t size() const { return hooks_.size(); }
 
   StateDict state_dict() const override;
-  // Hooks without state in `state` keep theirs. If one cannot take its own, all keep what they had.
+  // Hooks without state in `state` keep theirs. Where one cannot take its own, those before it have taken theirs.
   void load_state_dict(const StateDict& state) override;
-  // The same as a part of a larger load.
-  void load_into(LoadTransaction& parts, const StateDict& state);
+  // Gives every hook what state_dict() gave before, also if that was nothing. What one throws is logged.
+  void restore(const StateDict& before);
 
  private:
   struct Entry {

@@ -11,12 +11,13 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
 #include "base/detail/step_stopped.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/detail/load_transaction.h"
 #include "core/detail/stand_in.h"
 #include "core/hook.h"
+#include "distributed/detail/rank_error.h"
 
 namespace duet {
 
@@ -55,22 +56,13 @@ template <class Body, class Where>
 void with_place(const Body& body, const Where& where) {
   try {
     body();
-  } catch (const ConfigError& error) {
-    throw ConfigError(where() + error.what());
-  } catch (const DataError& error) {
-    throw DataError(where() + error.what());
   } catch (const SaveRefused&) {
     throw;  // no failure of the hook's
   } catch (const PeerError&) {
     throw;  // nor is the loss of another rank
-  } catch (const CheckpointError& error) {
-    throw CheckpointError(where() + error.what());
-  } catch (const GraphError& error) {
-    throw GraphError(where() + error.what());
-  } catch (const NonFiniteError& error) {
-    throw NonFiniteError(where() + error.what());
   } catch (const Error& error) {
-    throw Error(where() + error.what(), error.exit_code());
+    const char kind = packed_error(std::current_exception()).front();
+    throw_packed(kind + where() + error.what(), error.exit_code());
   } catch (const c10::Error& error) {  // with its kind its stack trace would be kept
     throw std::runtime_error(where() + error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -224,22 +216,24 @@ StateDict HookList::state_dict() const {
 }
 
 void HookList::load_state_dict(const StateDict& state) {
-  LoadTransaction parts;
-  load_into(parts, state);
-  parts.commit();
-}
-
-void HookList::load_into(LoadTransaction& parts, const StateDict& state) {
   std::set<std::string> saved;
   for (const auto& [name, tensor] : state.tensors()) saved.insert(name.substr(0, name.find('.')));
   for (const auto& [name, value] : state.values()) saved.insert(name.substr(0, name.find('.')));
   for (const std::string& name : saved) {
     if (Hook* hook = find(name)) {
-      with_place([&] { parts.load(*hook, state.part(name)); },
+      with_place([&] { hook->load_state_dict(state.part(name)); },
                  [&] { return "[HookList] hook '" + name + "' cannot take its state: "; });
     } else {
       log_warning("[HookList] the checkpoint holds state of hook '" + name + "', which this run does not have");
     }
+  }
+}
+
+void HookList::restore(const StateDict& before) {
+  for (const Entry& entry : hooks_) {
+    const std::string name = entry.hook->name();
+    const std::exception_ptr error = caught([&] { entry.hook->load_state_dict(before.part(name)); });
+    if (error) log_error("[HookList] hook '" + name + "' cannot take back its own state: " + text_of(error));
   }
 }
 

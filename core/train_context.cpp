@@ -17,12 +17,6 @@ Mode parse_mode(const std::string& text) {
   throw ConfigError("[parse_mode] found mode '" + text + "', expected eager or graph; correct the call");
 }
 
-struct RunLog::Listener {
-  ImageListener image;
-  TextListener text;
-  HistogramListener histograms;
-};
-
 void RunLog::operator()(const std::string& name, at::Tensor value) {
   if (!value.defined() || value.numel() != 1) {
     throw ConfigError(c10::str("[RunLog] found ", value.defined() ? c10::str("a tensor ", value.sizes()) : "nothing",
@@ -47,38 +41,6 @@ void RunLog::put_results(const StepResult& result) {
   for (const auto& [name, value] : result.log) put(name, value);
   put("grad_norm", result.grad_norm);
   std::rotate(values_.begin(), values_.begin() + before, values_.end());
-}
-
-void RunLog::image(const std::string& name, const at::Tensor& pixels) const {
-  for (const auto& one : listeners_) {
-    if (const auto listener = one.lock(); listener && listener->image) listener->image(name, pixels);
-  }
-}
-
-void RunLog::text(const std::string& name, const std::string& text) const {
-  for (const auto& one : listeners_) {
-    if (const auto listener = one.lock(); listener && listener->text) listener->text(name, text);
-  }
-}
-
-bool RunLog::wants_images() const {
-  return std::any_of(listeners_.begin(), listeners_.end(), [](const auto& one) {
-    const auto listener = one.lock();
-    return listener && listener->image;
-  });
-}
-
-void RunLog::histograms(const NamedHistograms& histograms) const {
-  for (const auto& one : listeners_) {
-    if (const auto listener = one.lock(); listener && listener->histograms) listener->histograms(histograms);
-  }
-}
-
-bool RunLog::wants_histograms() const {
-  return std::any_of(listeners_.begin(), listeners_.end(), [](const auto& one) {
-    const auto listener = one.lock();
-    return listener && listener->histograms;
-  });
 }
 
 RunLog::Listening RunLog::listen(ImageListener image, TextListener text, HistogramListener histograms) {
@@ -189,22 +151,6 @@ int64_t MicroBatches::samples() const {
   int64_t count = samples_elsewhere;
   for (const Batch& batch : batches) count += batch.size();
   return count;
-}
-
-std::string NonFiniteOp::text() const {
-  if (!found()) return "no op of the step gives a number that is not finite";
-  const std::string amount = c10::str(nan, " NaN and ", infinite, " infinite among ", numbers, " numbers");
-  std::string text =
-      source.empty() ? op + " gives " + amount : source + ", read by " + op + ", holds " + amount + " before the step";
-  text += backward ? ", in the backward pass" : ", in the forward pass";
-  if (!parameter.empty()) {
-    text += ", in or after module '" + module + "' (the last weight read is '" + parameter + "')";
-  } else {
-    text += ", before the first weight is read";
-  }
-  if (micro_batch > 0) text += c10::str(", micro-batch ", micro_batch);
-  if (!rows.empty()) text += c10::str(", rows ", c10::Join(", ", rows), " of the batch");
-  return text;
 }
 
 }  // namespace duet

@@ -58,20 +58,14 @@ struct StepResult {
 // the first tensor read that holds NaN before the step. Infinities that are meant (a mask of -inf) do not count until
 // they become NaN.
 struct NonFiniteOp {
-  std::string op;         // "aten::log", or the one that reads `source`; empty: all numbers are finite
-  std::string source;     // "the weight 'a'", "the buffer 'b'", "the batch's 'x'": not finite before; else empty
-  std::string module;     // of the parameter that was read last: "encoder.2"
-  std::string parameter;  // that one; empty: none was read before
-  bool backward = false;
-  int64_t nan = 0, infinite = 0, numbers = 0;  // how many of the tensor's are NaN, are infinite, are there
+  // "aten::log gives 3 NaN and 0 infinite among 128 numbers, in the forward pass, in or after module 'layer3' (the last
+  // weight read is 'layer3.weight')"; empty: all numbers are finite.
+  std::string text;
+  std::string op;         // "aten::log", or the one that reads what was not finite before
+  std::string parameter;  // that was read last; empty: none was read before
   int64_t micro_batch = 0;
   std::vector<int64_t> rows{};  // samples of the micro-batch, where the tensor has a row for each; at most 16
   NamedTensors tensors{};       // copies on the CPU, contiguous: "input.0", ..., "output.0", ...
-
-  bool found() const { return !op.empty(); }
-  // "aten::log gives 3 NaN and 0 infinities among 128 numbers, in the forward pass, after the last read of
-  // 'layer3.weight'".
-  std::string text() const;
 };
 
 // What code inside a step may see.
@@ -124,13 +118,13 @@ class RunLog {
   void start_step() { values_.clear(); }
   void put_results(const StepResult& result);
 
-  // uint8 [height, width, 3] RGB on the CPU, or a text; go to everybody who listens, at once.
-  void image(const std::string& name, const at::Tensor& pixels) const;
-  void text(const std::string& name, const std::string& text) const;
-  bool wants_images() const;
-  // Those of one step together.
-  void histograms(const NamedHistograms& histograms) const;
-  bool wants_histograms() const;
+  // uint8 [height, width, 3] RGB on the CPU, a text, or the histograms of one step together; go to everybody who
+  // listens, at once.
+  void image(const std::string& name, const at::Tensor& pixels) const { tell(&Listener::image, name, pixels); }
+  void text(const std::string& name, const std::string& text) const { tell(&Listener::text, name, text); }
+  void histograms(const NamedHistograms& histograms) const { tell(&Listener::histograms, histograms); }
+  bool wants_images() const { return tell(&Listener::image); }
+  bool wants_histograms() const { return tell(&Listener::histograms); }
 
   // Keeps somebody listening for as long as it, or a copy of it, lives; may outlive the log.
   using Listening = std::shared_ptr<const void>;
@@ -138,12 +132,31 @@ class RunLog {
   [[nodiscard]] Listening listen(ImageListener image, TextListener text, HistogramListener histograms = nullptr);
 
  private:
-  struct Listener;
+  struct Listener {
+    ImageListener image;
+    TextListener text;
+    HistogramListener histograms;
+  };
+  // Calls this function of every listener that has it, or none without anything to tell. Whether one has it.
+  template <class Function, class... Told>
+  bool tell(Function Listener::* function, const Told&... told) const;
 
   std::map<std::string, Gauge> gauges_;
   std::vector<std::pair<std::string, at::Tensor>> values_;
   std::vector<std::weak_ptr<const Listener>> listeners_;
 };
+
+template <class Function, class... Told>
+bool RunLog::tell(Function Listener::* function, const Told&... told) const {
+  bool any = false;
+  for (const auto& one : listeners_) {
+    const auto listener = one.lock();
+    if (!listener || !((*listener).*function)) continue;
+    any = true;
+    if constexpr (sizeof...(told) > 0) ((*listener).*function)(told...);
+  }
+  return any;
+}
 
 class DataSource;
 class Task;
@@ -217,6 +230,8 @@ struct RunControl {
   // As request_stop(), for a run that has diverged: no success, though nothing is thrown. Counts whenever it is found:
   // after another reason to stop, and at after_train.
   void stop_diverged(const std::string& reason);
+  // Whether it was found that the run shall go back, or has diverged: nothing of it is worth saving.
+  bool has_gone_wrong() const { return stop_outcome == RunOutcome::kDiverged || !rollback_reason.empty(); }
   // For a hook that is about to throw at after_train: those after it then see a run that failed, of which nothing is
   // kept as a result. The first text stays.
   void fail(const std::string& text);
@@ -276,11 +291,26 @@ struct CheckpointBranch {
   std::set<std::string> folders{};  // that it has saved into since: what they hold of later steps is its own
 };
 
+// What hooks may have the trainer do.
+class TrainerServices {
+ public:
+  virtual ~TrainerServices() = default;
+  // All that a bit-exact resume needs, of this rank and as it is: no copies, and no hook is asked to prepare.
+  virtual StateDict state_dict() const = 0;
+  // The same for a checkpoint, of all ranks: they take it together, and hooks may prepare theirs first.
+  virtual StateDict checkpoint_state() = 0;
+  // Of the steps to come: see BaseTrainer::set_mode.
+  virtual void set_mode(Mode mode) = 0;
+  // Runs forward and backward of these micro-batches once more, op by op, and finds the first numbers that are not
+  // finite. Weights, optimizer and gradients stay; buffers and generators go on as in a step.
+  virtual NonFiniteOp trace_non_finite(const MicroBatches& micro_batches) = 0;
+};
+
 // What a hook may see and do, lent to it for one call.
 struct TrainContext {
   Task& task;
   HyperParameters& hyper_parameters;
-  std::function<StateDict()> checkpoint_state;       // all that a bit-exact resume needs; all ranks take it together
+  TrainerServices& trainer;
   std::string mode{};                                // "eager" or "graph"
   std::string work_dir{};                            // empty: nothing is written
   Communicator* communicator = one_process().get();  // the ranks that train together; never null
@@ -292,13 +322,8 @@ struct TrainContext {
   CurrentEvaluation evaluation{};
   RunControl control{};
   RunLog log{};
-  std::function<void(Mode)> set_mode{};  // of the steps to come: BaseTrainer::set_mode
-  // Runs forward and backward of these micro-batches once more, op by op, and finds the first numbers that are not
-  // finite. Weights, optimizer and gradients stay; buffers and generators go on as in a step.
-  std::function<NonFiniteOp(const MicroBatches&)> trace_non_finite{};
   RunIdentity identity{};  // of this run, for the checkpoints that it saves
   CheckpointBranch branch{};
-  std::function<StateDict()> live_state{};  // of this rank, as it is: no copies, and no hook is asked to prepare
 };
 
 }  // namespace duet

@@ -27,7 +27,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       step_(std::make_unique<TrainStep>(std::move(task), options.resolved_device(), options)),
       context_{.task = step_->task(),
                .hyper_parameters = *step_,
-               .checkpoint_state = [this] { return checkpoint_state(); },
+               .trainer = *this,
                .work_dir = options.work_dir,
                .communicator = &step_->communicator()},
       ranks_(std::make_unique<RankSync>(*step_, context_)),
@@ -43,9 +43,6 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       observer_(std::make_unique<HookObserver>(hooks_, context_)),
       executors_(std::make_unique<StepExecutors>(*step_, step_->device(), std::move(make_graph))) {
   set_mode(mode);
-  context_.set_mode = [this](Mode another) { set_mode(another); };
-  context_.trace_non_finite = [this](const MicroBatches& batches) { return step_->trace_non_finite(batches); };
-  context_.live_state = [this] { return state_->state_dict(); };
   context_.is_main = ranks_->is_main();
   context_.identity.world_size = step_->communicator().world_size();
   context_.step.parameters = &step_->parameters();
@@ -356,6 +353,10 @@ void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix)
 }
 
 bool BaseTrainer::finished() const { return !context_.control.stop_reason.empty() || epochs_->limits_reached(); }
+
+NonFiniteOp BaseTrainer::trace_non_finite(const MicroBatches& micro_batches) {
+  return step_->trace_non_finite(micro_batches);
+}
 
 Task& BaseTrainer::task() { return step_->task(); }
 

@@ -92,7 +92,7 @@ class TrainStep;
 // The loop around the steps and its hook list, the same in both modes. A run is made of parts: TrainStep is what
 // happens in a step, the StepExecutor how it is run (the mode), RunState what a resume needs, the Evaluator passes over
 // other data.
-class BaseTrainer : public Stateful {
+class BaseTrainer : public Stateful, private TrainerServices {
  public:
   ~BaseTrainer() override;
 
@@ -171,7 +171,7 @@ class BaseTrainer : public Stateful {
   // How the steps to come are run, from the next one on: the same bits either way. Captured steps stay for the way
   // back. All ranks change together. Throws ConfigError for graph mode where there is none: an EagerTrainer made by
   // its own constructor (make_trainer() gives one that can), or an optimizer that no capture can hold.
-  void set_mode(Mode mode);
+  void set_mode(Mode mode) override;
   Task& task();
   HyperParameters& hyper_parameters();
   HookList& hooks() { return hooks_; }
@@ -238,7 +238,8 @@ class BaseTrainer : public Stateful {
   // Notes in the run's identity what graph mode left out. All ranks call it.
   void count_unchecked();
   void go_on_from(const LoadedCheckpoint& checkpoint);
-  StateDict checkpoint_state();
+  StateDict checkpoint_state() override;
+  NonFiniteOp trace_non_finite(const MicroBatches& micro_batches) override;
   void adopt(const StateDict& state);
   // What `load` has changed is taken back if it throws, but for a lost rank.
   template <class Load>

@@ -77,7 +77,7 @@ void BaseTrainer::all_or_nothing(const Load& load) {
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
     const std::exception_ptr another = caught([&] {
-      state_->load_state_dict(before);
+      state_->restore(before);
       result_ = {state_->loss, {}, {}};
       executors_->state_replaced();
       hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);  // the one that threw may do so again

@@ -173,12 +173,12 @@ std::string packed_error_of(int64_t rank, const std::string& packed) {
   return c10::str(packed.front(), "on rank ", rank, ": ", packed.substr(1));
 }
 
-void throw_packed(const std::string& packed) {
+void throw_packed(const std::string& packed, int exit_code) {
   const std::string text = packed.substr(1);
   for (const ErrorType& type : kErrorTypes) {
     if (type.letter == packed.front()) type.raise(text);
   }
-  throw Error(text, 1);
+  throw Error(text, exit_code);
 }
 
 namespace {

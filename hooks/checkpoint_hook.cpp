@@ -74,7 +74,6 @@ CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::mo
 void CheckpointHook::before_train(TrainContext& context) {
   store_.reset();
   pending_.reset();
-  failed_steps_.clear();
   failed_ = false;
   refused_step_ = -1;
   saved_step_ = context.progress.step;
@@ -112,9 +111,7 @@ void CheckpointHook::after_train_iter(TrainContext& context) {
   if (!store_) return;
   const int64_t since_begin = context.progress.step - options_.save_begin;
   const bool is_due = options_.interval > 0 && since_begin >= 0 && since_begin % options_.interval == 0;
-  const bool has_diverged =
-      context.control.stop_outcome == RunOutcome::kDiverged || !context.control.rollback_reason.empty();
-  if ((is_due || is_asked) && !has_diverged) try_save(context);
+  if ((is_due || is_asked) && !context.control.has_gone_wrong()) try_save(context);
   propose_by_time(context);
 }
 
@@ -215,11 +212,9 @@ void CheckpointHook::after_train(TrainContext& context) {
       save(context, {}, /*in_background=*/false);
     }
   } else if (pending_) {  // without the other ranks, which may be gone
-    const std::exception_ptr error = caught([this] { store_->finish_save(); });
-    error ? note_failure(pending_->step, text_of(error)) : announce(pending_->improved, context);
+    if (!caught([this] { store_->finish_save(); })) announce(pending_->improved, context);
     pending_.reset();
   }
-  report_failures(context);
   const bool is_through =
       context.control.error.empty() && outcome != RunOutcome::kInterrupted && outcome != RunOutcome::kDiverged;
   if (is_through && !options_.published_keys.empty()) run_on_main(*context.communicator, [&] { publish(context); });
@@ -292,7 +287,7 @@ bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>&
   }
   saved_step_ = context.progress.step;
   failed_ = false;
-  if (in_background) pending_ = Pending{saved_step_, bests_, {}};
+  if (in_background) pending_ = Pending{bests_, {}};
   return true;
 }
 
@@ -300,7 +295,7 @@ bool CheckpointHook::try_save(TrainContext& context, const std::vector<std::stri
   try {
     return save(context, best, options_.async);
   } catch (const CheckpointError& error) {
-    note_failure(context.progress.step, error.what());
+    failed_ = true;
     if (!context.is_main) return false;
     log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
                        ", training goes on and the next save tries again: ", error.what()));
@@ -314,24 +309,10 @@ void CheckpointHook::settle_save(const TrainContext& context) {
   try {
     finish_save(*store_, context);
     announce(pending.improved, context);
-  } catch (const CheckpointError& error) {  // which is in the log already
+  } catch (const CheckpointError&) {  // which is in the log already
     bests_ = pending.bests_before;
-    note_failure(pending.step, error.what());
+    failed_ = true;
   }
-}
-
-void CheckpointHook::note_failure(int64_t step, const std::string& reason) {
-  failed_ = true;
-  failed_steps_.push_back(step);
-  last_failure_ = reason;
-}
-
-void CheckpointHook::report_failures(const TrainContext& context) const {
-  if (failed_steps_.empty() || !context.is_main) return;
-  const std::vector<std::string> left = store_->list();
-  log_warning(c10::str("[CheckpointHook] of this run ", failed_steps_.size(), " checkpoints are missing, whose saves ",
-                       "failed (steps ", c10::Join(", ", failed_steps_), "); the newest one there is: ",
-                       left.empty() ? "none" : left.front(), "; the last failure: ", last_failure_));
 }
 
 namespace {

@@ -40,8 +40,7 @@ struct CheckpointHookOptions {
 //
 // A save that a hook refuses (SaveRefused: weights that are not finite) is logged and left out, the run's last one too.
 // A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than
-// one checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run. The end
-// of a run tells of all that failed.
+// one checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run.
 // With `async` training goes on as soon as the state is copied. One save at a time is written; the next one, a
 // validation that may make a new best checkpoint, the end of the run and whatever reads checkpoints wait for it. The
 // last one of a run is written at once.
@@ -97,7 +96,6 @@ class CheckpointHook : public Hook {
   void propose_by_time(TrainContext& context);
   // A save that is written in the background.
   struct Pending {
-    int64_t step = 0;
     Bests bests_before{};  // in force again if it fails
     Bests improved{};      // announced once it is written
   };
@@ -107,8 +105,6 @@ class CheckpointHook : public Hook {
   bool try_save(TrainContext& context, const std::vector<std::string>& best = {});
   // Waits for the save in the background, on all ranks, and notes if it failed.
   void settle_save(const TrainContext& context);
-  void note_failure(int64_t step, const std::string& reason);
-  void report_failures(const TrainContext& context) const;
 
   CheckpointHookOptions options_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
@@ -119,8 +115,6 @@ class CheckpointHook : public Hook {
   int64_t saved_step_ = 0;                           // nothing newer than this to save
   bool failed_ = false;                              // the last save
   std::optional<Pending> pending_;                   // the same on all ranks
-  std::vector<int64_t> failed_steps_;                // of this run
-  std::string last_failure_;
 };
 
 }  // namespace duet

@@ -73,8 +73,7 @@ struct BadState {
 };
 
 BadState bad_state(const TrainContext& context) {
-  const std::vector<WatchedTensor> found = not_finite(
-      context.live_state ? watched_state(context.task, context.live_state()) : watched_weights(context.task));
+  const std::vector<WatchedTensor> found = not_finite(watched_state(context.task, context.trainer.state_dict()));
   if (found.empty()) return {};
   const std::string text =
       c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", context.progress.step,
@@ -120,7 +119,7 @@ NaNGuardHook::~NaNGuardHook() = default;
 
 void NaNGuardHook::before_train(TrainContext& context) {
   restart(context);
-  skipped_told_ = rollbacks_ = 0;
+  skipped_in_a_row_ = skipped_told_ = rollbacks_ = 0;
   can_go_back_ = true;
   run_start_ = context.progress.step;
   run_start_applied_ = applied_;
@@ -130,7 +129,10 @@ void NaNGuardHook::before_train(TrainContext& context) {
   });
 }
 
-void NaNGuardHook::after_load_checkpoint(TrainContext& context) { restart(context); }
+void NaNGuardHook::after_load_checkpoint(TrainContext& context) {
+  restart(context);
+  skipped_in_a_row_ = 0;
+}
 
 void NaNGuardHook::before_train_iter(TrainContext& context) {
   if (trace_) trace_->remember(context, /*copies_weights=*/!may_skip_);
@@ -146,7 +148,6 @@ void NaNGuardHook::restart(const TrainContext& context) {
   forget_losses();
   watch_start_ = context.progress.step;
   applied_ = context.hyper_parameters.applied();
-  skipped_in_a_row_ = 0;
 }
 
 // Runs when a step runs op by op or is recorded, and adds nothing to it: what it finds stays the same.
@@ -209,9 +210,7 @@ void NaNGuardHook::look(TrainContext& context) {
     may_skip_ ? check_skips(context) : check_finite(context, values[0], values[1]);
   }
   is_bad_ = false;
-  const int64_t in_a_row = skipped_in_a_row_;
   restart(context);
-  skipped_in_a_row_ = in_a_row;
 }
 
 void NaNGuardHook::check_finite(TrainContext& context, const std::vector<double>& losses,
@@ -294,10 +293,8 @@ bool NaNGuardHook::act_together(TrainContext& context, bool is_found, const Find
 // No step is saved that nobody has looked at: good checkpoints would be rotated away behind it.
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
   if (context.progress.step > watch_start_) look(context);
-  const bool has_diverged =
-      context.control.stop_outcome == RunOutcome::kDiverged || !context.control.rollback_reason.empty();
-  if (has_diverged)
-    throw SaveRefused("[NaNGuardHook] found that training has diverged, expected a state to go on from");
+  require<SaveRefused>(!context.control.has_gone_wrong(),
+                       "[NaNGuardHook] found that training has diverged, expected a state to go on from");
   const BadState found = bad_state(context);
   const bool acts = options_.action == "raise" ? !found.text.empty() : found.is_common && options_.action != "warn";
   const int64_t step = context.progress.step;

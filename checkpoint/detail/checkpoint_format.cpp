@@ -93,8 +93,7 @@ RunIdentity to_identity(const json& entry) {
 
 Manifest to_manifest(const json& document) {
   Manifest manifest;
-  manifest.step =
-      whole<int64_t>(document.at(document.contains("step") ? "step" : "update"));  // named so before the first release
+  manifest.step = whole<int64_t>(document.at("step"));
   manifest.created = document.at("created").get<std::string>();
   manifest.torch_version = document.at("torch_version").get<std::string>();
   manifest.duet_version = document.at("duet_version").get<std::string>();
@@ -313,20 +312,6 @@ std::string encode_values(const std::map<std::string, StateValue>& values) {
   return document.dump(2) + "\n";
 }
 
-namespace {
-
-// Checkpoints from before the first release say "update" where it is "step" now.
-std::string present_name(const std::string& name) {
-  static const std::map<std::string, std::string> kFormerNames = {
-      {"trainer.update", "trainer.step"},
-      {"trainer.update_in_epoch", "trainer.step_in_epoch"},
-      {"trainer.validated_update", "trainer.validated_step"}};
-  const auto known = kFormerNames.find(name);
-  return known == kFormerNames.end() ? name : known->second;
-}
-
-}  // namespace
-
 std::map<std::string, StateValue> decode_values(const std::string& text, const std::string& path) {
   std::map<std::string, StateValue> values;
   std::string at;
@@ -334,7 +319,7 @@ std::map<std::string, StateValue> decode_values(const std::string& text, const s
     const auto document = parse_json<json>(text, "its text");
     for (const auto& [name, value] : document.items()) {
       at = " at '" + name + "'";
-      values.emplace(present_name(name), to_value(value));
+      values.emplace(name, to_value(value));
     }
   } catch (const json::exception& error) {
     throw CheckpointError(c10::str("[CheckpointStore] '", path, "' is not as expected", at, ": ",

@@ -15,71 +15,59 @@ namespace duet {
 
 namespace {
 
-// "auroc: Float [3]" for rows of three numbers.
-std::string row_text(const Metric& metric, const at::Tensor& rows) {
+// "auroc: Float [3]", a line for each.
+std::string text_of(const Metric& metric, const char* what, const at::Tensor& tensor, at::IntArrayRef sizes) {
   const std::vector<std::string> names = metric.names();
-  return c10::str(names.empty() ? "a metric" : names.front(), ": ", rows.scalar_type(), " ", rows.sizes().slice(1),
+  return c10::str(what, " of ", names.empty() ? "a metric" : names.front(), ": ", tensor.scalar_type(), " ", sizes,
                   "\n");
 }
 
-void gather_rows(const std::vector<Metric*>& metrics, Communicator& ranks) {
-  std::vector<at::Tensor*> parts;
-  std::string text;
-  for (Metric* metric : metrics) {
-    for (at::Tensor* rows : metric->rows()) {
-      text += row_text(*metric, *rows);
-      parts.push_back(rows);
-    }
+// Those of all ranks, one after the other.
+void gather(at::Tensor& rows, Communicator& ranks) {
+  const at::Tensor own = rows.contiguous();
+  std::vector<at::Tensor> all;
+  for (std::string& bytes : ranks.all_gather({static_cast<const char*>(own.const_data_ptr()), own.nbytes()})) {
+    std::vector<int64_t> shape = own.sizes().vec();
+    const int64_t row_bytes = std::accumulate(shape.begin() + 1, shape.end(), own.element_size(), std::multiplies<>());
+    shape.front() = static_cast<int64_t>(bytes.size()) / row_bytes;
+    all.push_back(at::from_blob(bytes.data(), shape, own.options()).clone());
   }
-  check_same_on_all_ranks<ConfigError>(ranks, text, [](const RankDifference& found) {
-    return c10::str("[Metric] found other rows on rank ", found.rank, " than on rank 0 (", found.there, "; on rank 0 ",
-                    found.on_first, "), expected tensors of the same types and row shapes everywhere; give all ranks ",
-                    "the same metrics, and correct Metric::rows()");
-  });
-  for (at::Tensor* rows : parts) {
-    const at::Tensor own = rows->contiguous();
-    std::vector<at::Tensor> all;
-    for (std::string& bytes : ranks.all_gather({static_cast<const char*>(own.const_data_ptr()), own.nbytes()})) {
-      std::vector<int64_t> shape = own.sizes().vec();
-      const int64_t row_bytes =
-          std::accumulate(shape.begin() + 1, shape.end(), own.element_size(), std::multiplies<>());
-      shape.front() = static_cast<int64_t>(bytes.size()) / row_bytes;
-      all.push_back(at::from_blob(bytes.data(), shape, own.options()).clone());
-    }
-    *rows = at::cat(all);
-  }
+  rows = at::cat(all);
 }
 
-void sum_over_ranks(const std::vector<Metric*>& metrics, Communicator& ranks, at::Device device) {
-  std::vector<at::Tensor> parts;
-  std::string text;  // a line for each tensor: "accuracy: Double [2]"
-  for (Metric* metric : metrics) {
-    const std::vector<std::string> names = metric->names();
-    for (at::Tensor& part : metric->sums(device)) {
-      text += c10::str(names.empty() ? "a metric" : names.front(), ": ", part.scalar_type(), " ", part.sizes(), "\n");
-      parts.push_back(std::move(part));
-    }
-  }
-  // Sums of different tensors would be of nothing, or wait for each other for ever.
-  check_same_on_all_ranks<ConfigError>(ranks, text, [](const RankDifference& found) {
-    return c10::str("[Metric] found other sums on rank ", found.rank, " than on rank 0 (", found.there, "; on rank 0 ",
-                    found.on_first, "), expected tensors of the same types and shapes everywhere, zeros on a rank ",
-                    "without samples; give all ranks the same metrics, and correct Metric::sums()");
-  });
-  for (at::Tensor& part : parts) {
-    const at::Tensor sums = part.contiguous();
-    ranks.start_sum(sums);
-    ranks.finish(sums);
-    if (!sums.is_same(part)) part.copy_(sums);
-  }
+void sum(const at::Tensor& part, Communicator& ranks) {
+  const at::Tensor sums = part.contiguous();
+  ranks.start_sum(sums);
+  ranks.finish(sums);
+  if (!sums.is_same(part)) part.copy_(sums);
 }
 
 }  // namespace
 
 void combine_over_ranks(const std::vector<Metric*>& metrics, Communicator& ranks, at::Device device) {
   if (ranks.is_single()) return;  // sums() moves its tensors to the device
-  gather_rows(metrics, ranks);
-  sum_over_ranks(metrics, ranks, device);
+  std::vector<at::Tensor*> rows;
+  std::vector<at::Tensor> sums;
+  std::string text;
+  for (Metric* metric : metrics) {
+    for (at::Tensor* part : metric->rows()) {
+      text += text_of(*metric, "rows", *part, part->sizes().slice(1));
+      rows.push_back(part);
+    }
+    for (at::Tensor& part : metric->sums(device)) {
+      text += text_of(*metric, "sums", part, part.sizes());
+      sums.push_back(std::move(part));
+    }
+  }
+  // Sums of different tensors would be of nothing, or wait for each other for ever.
+  check_same_on_all_ranks<ConfigError>(ranks, text, [](const RankDifference& found) {
+    return c10::str("[Metric] found other tensors on rank ", found.rank, " than on rank 0 (", found.there,
+                    "; on rank 0 ", found.on_first, "), expected the same types and shapes everywhere, zeros or no ",
+                    "rows on a rank without samples; give all ranks the same metrics, and correct Metric::sums() or ",
+                    "rows()");
+  });
+  for (at::Tensor* part : rows) gather(*part, ranks);
+  for (const at::Tensor& part : sums) sum(part, ranks);
 }
 
 }  // namespace duet

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/function.h>
 #include "base/detail/op_rules.h"
 #include "core/task.h"
@@ -57,7 +58,7 @@ NonFiniteTracer::NonFiniteTracer(const Task& task) {
 }
 
 void NonFiniteTracer::watch(const Batch& batch, int64_t index, const std::function<void()>& forward_backward) {
-  if (found_.found()) return forward_backward();
+  if (found()) return forward_backward();
   micro_batch_ = index;
   samples_ = batch.size();
   last_parameter_.clear();
@@ -69,12 +70,12 @@ void NonFiniteTracer::watch(const Batch& batch, int64_t index, const std::functi
 }
 
 void NonFiniteTracer::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
-  if (found_.found()) return op.redispatchBoxed(below, stack);
+  if (found()) return op.redispatchBoxed(below, stack);
   Call call{op};
   std::vector<at::Tensor> outputs;
   const auto& arguments = op.schema().arguments();
   const std::vector<std::size_t> hidden = hidden_writes(op);
-  for (std::size_t i = 0; i < arguments.size() && !found_.found(); ++i) {
+  for (std::size_t i = 0; i < arguments.size() && !found(); ++i) {
     const c10::IValue& argument = (*stack)[stack->size() - arguments.size() + i];
     if (std::find(hidden.begin(), hidden.end(), i) != hidden.end()) continue;  // statistics, which follow from the rest
     const bool written = writes(arguments[i]);
@@ -85,7 +86,7 @@ void NonFiniteTracer::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet
     }
     for_each_number_tensor(argument, [&](const at::Tensor& tensor) {
       if (written) outputs.push_back(tensor);
-      if (overwritten || found_.found()) return;
+      if (overwritten || found()) return;
       const at::NoGradGuard no_grad;
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       call.inputs.push_back(written ? tensor.clone() : tensor);
@@ -95,7 +96,7 @@ void NonFiniteTracer::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet
     });
   }
   op.redispatchBoxed(below, stack);
-  if (found_.found() || is_empty_like(op)) return;
+  if (found() || is_empty_like(op)) return;
   for (std::size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
     for_each_number_tensor((*stack)[i], [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
   }
@@ -112,8 +113,7 @@ std::optional<NonFiniteTracer::Numbers> NonFiniteTracer::read(const Call& call, 
   if (!all_finite(tensor)) {
     if (any_nan(tensor)) {
       const auto source = sources_.find(storage);
-      found_.source = source == sources_.end() ? "a tensor from outside the step" : source->second;
-      find(call, tensor, {});
+      find(call, tensor, {}, source == sources_.end() ? "a tensor from outside the step" : source->second);
       return std::nullopt;
     }
     numbers = Numbers::kInfinite;
@@ -149,17 +149,13 @@ void NonFiniteTracer::see(const at::Tensor& tensor, Numbers numbers) {
   entry->second.numbers = whole ? numbers : std::max(entry->second.numbers, numbers);
 }
 
-void NonFiniteTracer::find(const Call& call, const at::Tensor& bad, std::vector<at::Tensor> outputs) {
+void NonFiniteTracer::find(const Call& call, const at::Tensor& bad, const std::vector<at::Tensor>& outputs,
+                           const std::string& source) {
+  const at::Tensor wrong = at::isfinite(bad).logical_not();
+  const auto nan = at::isnan(bad).sum().item<int64_t>(), all = wrong.sum().item<int64_t>();
   found_.op = call.op.schema().name();
   found_.parameter = last_parameter_;
-  found_.module = module_of(last_parameter_);
   found_.micro_batch = micro_batch_;
-  const auto node = torch::autograd::get_current_node();
-  found_.backward = node != nullptr;
-  const at::Tensor wrong = at::isfinite(bad).logical_not();
-  found_.nan = at::isnan(bad).sum().item<int64_t>();
-  found_.infinite = wrong.sum().item<int64_t>() - found_.nan;
-  found_.numbers = bad.numel();
   constexpr std::size_t kMostRows = 16;
   if (bad.dim() > 0 && bad.size(0) == samples_ && parameters_.count(bad.storage().unsafeGetStorageImpl()) == 0) {
     const at::Tensor of_row = wrong.reshape({samples_, -1}).any(1).cpu();
@@ -174,6 +170,16 @@ void NonFiniteTracer::find(const Call& call, const at::Tensor& bad, std::vector<
   };
   keep("input.", call.inputs);
   keep("output.", outputs);
+
+  const std::string amount = c10::str(nan, " NaN and ", all - nan, " infinite among ", bad.numel(), " numbers");
+  found_.text = source.empty() ? found_.op + " gives " + amount
+                               : source + ", read by " + found_.op + ", holds " + amount + " before the step";
+  found_.text += torch::autograd::get_current_node() != nullptr ? ", in the backward pass" : ", in the forward pass";
+  found_.text += last_parameter_.empty() ? ", before the first weight is read"
+                                         : ", in or after module '" + module_of(last_parameter_) +
+                                               "' (the last weight read is '" + last_parameter_ + "')";
+  if (micro_batch_ > 0) found_.text += c10::str(", micro-batch ", micro_batch_);
+  if (!found_.rows.empty()) found_.text += c10::str(", rows ", c10::Join(", ", found_.rows), " of the batch");
 }
 
 }  // namespace duet

@@ -36,7 +36,10 @@ class NonFiniteTracer : private OpListener {
   std::optional<Numbers> read(const Call& call, const at::Tensor& tensor);
   void check_output(const Call& call, const std::vector<at::Tensor>& outputs);
   void see(const at::Tensor& tensor, Numbers numbers);
-  void find(const Call& call, const at::Tensor& bad, std::vector<at::Tensor> outputs);
+  // `source`: where numbers come from that were not finite before the step; empty: the op made them.
+  void find(const Call& call, const at::Tensor& bad, const std::vector<at::Tensor>& outputs,
+            const std::string& source = "");
+  bool found() const { return !found_.text.empty(); }
 
   std::unordered_map<const c10::StorageImpl*, std::string> parameters_, sources_;
   std::unordered_map<const c10::StorageImpl*, Seen> seen_;

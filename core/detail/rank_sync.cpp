@@ -18,16 +18,6 @@ namespace duet {
 RankSync::RankSync(TrainStep& step, TrainContext& context)
     : step_(step), context_(context), ranks_(step.communicator()) {}
 
-namespace {
-
-StepReport report_at(SyncPlace place) {
-  StepReport report{};
-  report.place = place;
-  return report;
-}
-
-}  // namespace
-
 // Nobody looks for signals while it waits here: what a rank has said of itself holds until all have decided by it. The
 // wait ends as soon as the others come, who look where they wait for data.
 StepDecision RankSync::exchange(StepReport report) {
@@ -68,12 +58,11 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
 StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   own.samples_elsewhere = 0;
   const int64_t samples = own.samples();
-  StepReport report = report_at(SyncPlace::kBeforeStep);
-  report.micro_batches = own.fetched();
-  report.weight = own.total;
-  report.samples = samples;
-  report.fingerprint = step_.fingerprint();
-  StepDecision decision = exchange(report);
+  StepDecision decision = exchange({.place = SyncPlace::kBeforeStep,
+                                    .micro_batches = own.fetched(),
+                                    .weight = own.total,
+                                    .samples = samples,
+                                    .fingerprint = step_.fingerprint()});
   if (!stops_count) decision.stopping_rank = -1;  // the step is still made
   if (decision.stopping_rank >= 0) {
     adopt_stop(decision);
@@ -101,7 +90,7 @@ void RankSync::adopt_stop(const StepDecision& decision) {
 
 void RankSync::agree_on_stop() {
   if (stop_agreed_ || is_single()) return;
-  const StepDecision decision = exchange(report_at(SyncPlace::kBetweenSteps));
+  const StepDecision decision = exchange({.place = SyncPlace::kBetweenSteps});
   if (decision.stopping_rank >= 0) adopt_stop(decision);
 }
 
@@ -124,9 +113,7 @@ void RankSync::start_run() {
 
 int64_t RankSync::agree_on_epoch(int64_t steps) {
   ranks_.set_running(false);  // a rank may have prepared for long
-  StepReport report = report_at(SyncPlace::kAtStart);
-  report.epoch_steps = steps;
-  return exchange(report).epoch_steps;
+  return exchange({.place = SyncPlace::kAtStart, .epoch_steps = steps}).epoch_steps;
 }
 
 namespace {
@@ -158,7 +145,7 @@ void check_parts(const std::vector<std::string>& parts, const std::string& what)
 
 void RankSync::check_data(const DataSource& data, const std::string& what) {
   if (is_single()) return;
-  exchange(report_at(SyncPlace::kBeforeData));
+  exchange({.place = SyncPlace::kBeforeData});
   const std::optional<DataShard> own = data.shard();
   std::vector<std::string> parts = ranks_.all_gather(own ? part(own->rank, own->world_size) : kNotShared);
   if (std::all_of(parts.begin(), parts.end(), [](const std::string& text) { return text == kNotShared; })) return;

@@ -1,6 +1,7 @@
 #include "core/detail/run_state.h"
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <sstream>
 #include <c10/util/StringUtil.h>
@@ -11,23 +12,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/detail/checkpoint_format.h"
-#include "checkpoint/detail/load_transaction.h"
 #include "core/detail/train_step.h"
 #include "core/hook.h"
+#include "core/weights_report.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
-
-namespace {
-
-// The default generators as a part of the state.
-class RandomState : public Stateful {
- public:
-  StateDict state_dict() const override { return random_state(); }
-  void load_state_dict(const StateDict& state) override { set_random_state(state); }
-};
-
-}  // namespace
 
 StateDict RunState::state_dict() const {
   const Progress& progress = context_.progress;
@@ -55,49 +45,42 @@ StateDict RunState::weights() const {
 }
 
 void RunState::check_weights(const StateDict& saved) const {
-  const StateDict own = weights();
-  std::string problems;
-  for (const auto& [name, tensor] : own.tensors()) {
-    const auto found = saved.tensors().find(name);
-    if (found == saved.tensors().end()) {
-      problems += "\n  missing in the checkpoint: " + name;
-    } else if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type()) {
-      problems += c10::str("\n  ", name, ": ", found->second.scalar_type(), found->second.sizes(),
-                           " in the checkpoint, ", tensor.scalar_type(), tensor.sizes(), " in the model");
-    }
-  }
-  for (const auto& entry : saved.tensors()) {
-    if (own.tensors().count(entry.first) == 0) problems += "\n  unknown to the model: " + one_line(entry.first);
-  }
-  if (problems.empty()) return;
-  throw CheckpointError("[Checkpoint] these weights belong to another model:" + problems +
-                        "\nload them into the model they were saved from");
+  const WeightsReport report = match_weights(step_.task(), saved);
+  if (report.exact() && report.loaded == report.expected) return;
+  throw CheckpointError(
+      "[Checkpoint] these weights belong to another model: " + report.text(std::numeric_limits<std::size_t>::max()) +
+      "\nload them into the model they were saved from");
 }
 
 void RunState::load_weights(const StateDict& saved) {
   check_weights(saved);
-  const StateDict own = weights();
-  for (const auto& [name, tensor] : own.tensors()) copy_state("model." + name, saved.tensor(name), tensor);
+  load_matching_weights(step_.task(), saved);
 }
 
-// Everything that may fail comes before the weights, and is taken back if a later part does.
 void RunState::load_state_dict(const StateDict& state) {
   for (const char* counter : {"step", "epoch", "step_in_epoch", "validated_step"}) {
     static_cast<void>(state.integer(std::string("trainer.") + counter));  // throws if it is missing
   }
   check_weights(state.part("model"));
-  LoadTransaction parts;
-  RandomState random;
-  parts.load(random, state.part("random"));
-  hooks_.load_into(parts, state.part("hooks"));
-  if (data_ != nullptr) parts.load(*data_, state.part("data"));
+  hooks_.load_state_dict(state.part("hooks"));
+  load_others(state);
+}
+
+void RunState::restore(const StateDict& before) {
+  hooks_.restore(before.part("hooks"));
+  load_others(before);
+}
+
+// Everything that may fail comes before the weights.
+void RunState::load_others(const StateDict& state) {
+  set_random_state(state.part("random"));
+  if (data_ != nullptr) data_->load_state_dict(state.part("data"));
   try {
     step_.load_state_dict(state.part("optimizer"));
   } catch (const CheckpointError& error) {
     throw CheckpointError(c10::str("[Checkpoint] the optimizer's state does not fit: ", error.what(),
                                    "; use the optimizer that it was saved from"));
   }
-  parts.commit();
   load_weights(state.part("model"));
   position_ = data_ == nullptr ? state.part("data") : StateDict();
   load_counters(state);
@@ -308,7 +291,7 @@ LoadedCheckpoint read_rollback(const TrainContext& context) {
 }
 
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options) {
-  const StateDict state = context.checkpoint_state();
+  const StateDict state = context.trainer.checkpoint_state();
   std::string path;
   run_on_main(*context.communicator, [&] {
     CheckpointBranch& branch = context.branch;

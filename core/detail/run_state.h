@@ -25,9 +25,11 @@ class RunState : public Stateful {
 
   // Its tensors are the live ones, not copies.
   StateDict state_dict() const override;
-  // Of this rank. Throws CheckpointError for a state that does not fit, hooks' parts included; then nothing has
-  // changed.
+  // Of this rank. Throws CheckpointError for a state that does not fit, hooks' parts included; some parts may have
+  // taken theirs by then, which restore() takes back.
   void load_state_dict(const StateDict& state) override;
+  // Back to a copy of what state_dict() gave before.
+  void restore(const StateDict& before);
 
   // Parameters and buffers by the task's names; live.
   StateDict weights() const;
@@ -44,6 +46,7 @@ class RunState : public Stateful {
 
  private:
   void check_weights(const StateDict& saved) const;
+  void load_others(const StateDict& state);  // but for hooks
   void load_counters(const StateDict& state);
 
   TrainStep& step_;

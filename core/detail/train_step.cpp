@@ -12,8 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
-#include "core/detail/freeze.h"
-#include "core/detail/group_rules.h"
 #include "core/detail/non_finite_tracer.h"
 #include "distributed/detail/broadcast.h"
 #include "optim/amp.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 #include "base/state_dict.h"
-#include "core/detail/outside_parameters.h"
 #include "core/detail/step_executor.h"
+#include "core/detail/trained_parameters.h"
 #include "core/task.h"
 #include "core/train_context.h"
 #include "core/trainer_options.h"
@@ -42,7 +42,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   // an error.
   void settle();
 
-  // Forward and backward, op by op and without loss scale: see TrainContext::trace_non_finite.
+  // Forward and backward, op by op and without loss scale: see TrainerServices::trace_non_finite.
   NonFiniteOp trace_non_finite(const MicroBatches& micro_batches);
   std::size_t micro_batch() const override { return micro_batch_; }
 

@@ -12,7 +12,7 @@ std::string packed_error(const std::exception_ptr& error);
 // The same for another rank than `rank`, which its text names.
 std::string packed_error_of(int64_t rank, const std::string& packed);
 
-// Throws an error of the type that was packed.
-[[noreturn]] void throw_packed(const std::string& packed);
+// Throws an error of the type that was packed; `exit_code` is that of an Error of no other type.
+[[noreturn]] void throw_packed(const std::string& packed, int exit_code = 1);
 
 }  // namespace duet

@@ -68,9 +68,9 @@ std::string NonFiniteTrace::text(const TrainContext& context) const {
   });
   copy(tensors_, live);
   set_random_state(random_);
-  const NonFiniteOp found = context.trace_non_finite(micro_batches_);
-  if (!found.found()) return {};
-  std::string text = found.text() + samples_text(found, micro_batches_);
+  const NonFiniteOp found = context.trainer.trace_non_finite(micro_batches_);
+  if (found.text.empty()) return {};
+  const std::string text = found.text + samples_text(found, micro_batches_);
   if (context.work_dir.empty()) return text;
   const std::string rank = rank_name(context);
   const std::filesystem::path path = std::filesystem::path(output_folder("NaNGuardHook", "", context, "non_finite")) /

@@ -22,7 +22,7 @@ void SwitchModeHook::before_train(TrainContext& context) {
 
 void SwitchModeHook::before_train_iter(TrainContext& context) {
   if (context.progress.step < options_.step || context.mode == to_string(options_.mode)) return;
-  context.set_mode(options_.mode);
+  context.trainer.set_mode(options_.mode);
   log_info("[SwitchModeHook] steps run in mode " + context.mode + " from step " +
            std::to_string(context.progress.step) + " on");
 }

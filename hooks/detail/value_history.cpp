@@ -6,16 +6,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
 
 namespace duet {
-
-namespace {
-
-// As many single tensors may wait; more are put into one.
-constexpr std::size_t kPack = 1024;
-
-}  // namespace
 
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -26,11 +18,7 @@ double median_of(std::vector<double> values) {
 
 void ValueHistory::add(const at::Tensor& value) {
   pending_.push_back(value.requires_grad() ? value.detach() : value);
-  if (keep_ < kPack) {
-    if (pending_.size() > keep_) pending_.pop_front();
-  } else if (pending_.size() - packed_ >= kPack) {
-    pack();
-  }
+  if (pending_.size() > keep_) pending_.pop_front();
 }
 
 void ValueHistory::add(double value) {
@@ -40,18 +28,6 @@ void ValueHistory::add(double value) {
 
 void ValueHistory::trim(std::size_t keep) {
   while (host_.size() > keep) host_.pop_front();
-}
-
-void ValueHistory::pack() {
-  const at::NoGradGuard no_grad;
-  const auto first = pending_.begin() + static_cast<std::ptrdiff_t>(packed_);
-  std::vector<at::Tensor> single(first, pending_.end());
-  for (at::Tensor& value : single) {
-    if (value.dim() > 0) value = value.reshape({});
-  }
-  pending_.erase(first, pending_.end());
-  pending_.push_back(at::stack(single));
-  ++packed_;
 }
 
 at::Tensor ValueHistory::unread() const {
@@ -69,7 +45,6 @@ void ValueHistory::take(const at::Tensor& numbers) {
   const double* const first = numbers.const_data_ptr<double>();
   host_.insert(host_.end(), first, first + numbers.numel());
   pending_.clear();
-  packed_ = 0;
 }
 
 double ValueHistory::statistic(const std::string& method, std::size_t window) const {

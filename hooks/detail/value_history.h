@@ -39,12 +39,9 @@ class ValueHistory {
   static ValueHistory from_state(const StateDict& state, std::size_t keep);
 
  private:
-  void pack();
-
   std::size_t keep_;
   std::deque<double> host_;         // oldest first; older than what is pending
   std::deque<at::Tensor> pending_;  // on the device
-  std::size_t packed_ = 0;          // of its tensors, those that hold many values, at the front
 };
 
 }  // namespace duet

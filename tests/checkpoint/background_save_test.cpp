@@ -116,23 +116,6 @@ TEST(BackgroundSave, IsNotWaitedForByAChild) {
   store.finish_save();
 }
 
-TEST(BackgroundSave, TellsOfAFullDiskAtOnceAndAgainAtTheEnd) {
-  const TempDir folder;
-  CheckpointStore store(folder / "c");
-  store.save(1, sample_state(1));
-  const std::string log = stderr_of([&] {
-    const PlannedFault fault(3, ENOSPC);
-    store.save_in_background(2, sample_state(2));
-    expect_error<CheckpointError>([&] { store.finish_save(); }, {"step 2 was not saved", "No space left on device"});
-  });
-  expect_contains(log, {"step 2 was not saved", "No space left on device", "training goes on"});
-  EXPECT_EQ(store.find_latest(), folder / "c/step-1");
-  EXPECT_NO_THROW(store.finish_save());  // told once
-  store.save_in_background(3, sample_state(3));
-  EXPECT_NO_THROW(store.finish_save());
-  expect_same_state(sample_state(3), CheckpointStore::load(folder / "c"));
-}
-
 // Its memory ends before a copy fits.
 TEST(BackgroundSave, SavesAtOnceWhereThereIsNoMemoryForACopy) {
   if (!memory_can_be_limited()) GTEST_SKIP();

@@ -223,6 +223,11 @@ TEST(CheckpointStore, KeepsTheNewestAndTheNamedOnes) {
   EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-2", "step-4", "step-5"}));
   store.save(6, sample_state(6), {"step-4"});
   EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-4", "step-5", "step-6"}));
+  for (const int max_keep : {0, 1, -1}) {  // at least two; all
+    CheckpointStore other(folder / std::to_string(max_keep), {.max_keep = max_keep});
+    for (int64_t step = 1; step <= 4; ++step) other.save(step, sample_state(step));
+    EXPECT_EQ(other.list().size(), max_keep < 0 ? 4u : 2u);
+  }
 }
 
 TEST(CheckpointStore, KeepsOldOnesUntilTwoNewerVerify) {
@@ -271,15 +276,6 @@ TEST(CheckpointStore, NamesPathAndReasonIfItCannotSave) {
   EXPECT_TRUE(names_in(folder / "c").empty());
   expect_error<ConfigError>([&] { good.save(-1, {}); }, {"-1"});
   expect_error<ConfigError>([] { CheckpointStore(""); }, {"work_dir"});
-}
-
-TEST(CheckpointStore, KeepsAtLeastTwoAndAllIfAsked) {
-  const TempDir folder;
-  for (const int max_keep : {0, 1, -1}) {
-    CheckpointStore store(folder / std::to_string(max_keep), {.max_keep = max_keep});
-    for (int64_t step = 1; step <= 4; ++step) store.save(step, sample_state(step));
-    EXPECT_EQ(store.list().size(), max_keep < 0 ? 4u : 2u);
-  }
 }
 
 }  // namespace

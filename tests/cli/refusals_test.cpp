@@ -175,10 +175,10 @@ TEST_F(Refusals, OfCheckpoints) {
       {{"eval", "base.yaml", "work_dir=good", "--checkpoint", "best"}, kCheckpoint, {"no best checkpoint in"}},
       {{"eval", "base.yaml", "work_dir=good", "model.channels=[8]"},
        kCheckpoint,
-       {"belong to another model", "conv1.weight: Float[4, 1, 3, 3] in the checkpoint, Float[8, "}},
+       {"belong to another model", "conv1.weight (Float[4, 1, 3, 3] there, Float[8, "}},
       {resume({"model={type: Mlp}"}),
        kCheckpoint,
-       {"missing in the checkpoint: hidden1.weight", "unknown to the model: conv1.weight"}},
+       {"missing there: hidden1.weight", "unknown to the model: ", "conv1.weight"}},
       {resume({"optim_wrapper.optimizer={type: SGD}"}), kCheckpoint, {"optimizer's state does not fit"}},
       {resume({"data.train.limit=30", "trainer.max_steps=8"}), kCheckpoint, {"30 samples, expected 64"}},
   });

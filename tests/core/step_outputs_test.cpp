@@ -46,27 +46,22 @@ TEST_P(StepOutputs, AreKeptForAHookThatWantsThem) {
   }
 }
 
-TEST_P(StepOutputs, AreNotKeptOtherwise) {
-  const auto trainer = trainer_for(mode(), {.max_steps = 5});
-  int64_t steps = 0;
-  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) {
-    ++steps;
-    EXPECT_TRUE(run.step.result->outputs.empty());
-    expect_error<ConfigError>([&] { run.step.output("prediction"); }, {"no outputs", "wants_outputs()"});
-  });
-  trainer->train(*loader(10));
-  EXPECT_EQ(steps, 5);
-}
-
-TEST_P(StepOutputs, OfAnotherNameAreRefusedWithThoseThereAre) {
-  const auto trainer = trainer_for(mode(), {});
-  auto hook = std::make_unique<CallbackHook>("look");
-  hook->want_outputs().on(HookPoint::kAfterTrainIter, [](TrainContext& run) {
-    expect_error<ConfigError>([&] { run.step.output("logits"); }, {"'logits'", "prediction", "StepOutput::outputs"});
-    expect_error<ConfigError>([&] { run.step.output("prediction", 1); }, {"1 micro-batches"});
-  });
-  trainer->add_hook(std::move(hook));
-  for (uint64_t n = 0; n < 5; ++n) trainer->step(mlp_batch(n));
+TEST_P(StepOutputs, AreNotKeptOtherwiseNorUnderAnotherName) {
+  for (const bool wanted : {false, true}) {
+    const auto trainer = trainer_for(mode(), {});
+    auto hook = std::make_unique<CallbackHook>("look");
+    if (wanted) hook->want_outputs();
+    hook->on(HookPoint::kAfterTrainIter, [wanted](TrainContext& run) {
+      EXPECT_EQ(run.step.result->outputs.empty(), !wanted);
+      const auto refused = [&run](const std::string& name, std::size_t micro_batch, const std::string& part) {
+        expect_error<ConfigError>([&] { run.step.output(name, micro_batch); }, {part});
+      };
+      refused("logits", 0, wanted ? "'logits' of the model, expected one of prediction" : "wants_outputs()");
+      refused("prediction", 1, wanted ? "1 micro-batches" : "no outputs");
+    });
+    trainer->add_hook(std::move(hook));
+    for (uint64_t n = 0; n < 5; ++n) trainer->step(mlp_batch(n));
+  }
 }
 
 TEST_P(StepOutputs, NeedAValueAndSoDoesWhatIsLogged) {

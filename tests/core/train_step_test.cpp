@@ -118,29 +118,6 @@ TEST(TrainStep, UnevenMicroBatchesEqualOneBigBatch) {
   }
 }
 
-// A mean over tokens, of which every row has another number.
-TEST(TrainStep, TheCountsOfTheTaskAreTheWeights) {
-  const Tensor mask = at::gt(rows(3), 0.5).to(at::kFloat);
-  const NamedTensors data = {{"x", rows(4)}, {"y", rows(3)}, {"mask", mask}};
-  const auto loss = [](const Tensor& weight, const Batch& batch) {
-    const Tensor error = at::mul(at::square(at::sub(at::linear(batch["x"], weight), batch["y"])), batch["mask"]);
-    return StepOutput{at::div(error.sum(), batch["mask"].sum()), {}};
-  };
-  std::vector<Tensor> weights;
-  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{12}, {5, 4, 3}, {3, 9}}) {
-    auto task = std::make_unique<LambdaTask>(loss);
-    const LambdaTask& lent = *task;
-    TrainStep rule(std::move(task), at::kCPU, sgd(0.5));
-    const std::vector<Batch> batches = split(data, sizes);
-    std::vector<double> counts;
-    for (const Batch& batch : batches) counts.push_back(batch["mask"].sum().item<double>());
-    run(rule, window_of(batches, counts));
-    weights.push_back(lent.values);
-  }
-  EXPECT_LE(largest_difference(weights[0], weights[1]), 1e-6);
-  EXPECT_LE(largest_difference(weights[0], weights[2]), 1e-6);
-}
-
 // The gradient is `gradient`, whatever the weight.
 LambdaTask::Loss linear_loss(const Tensor& gradient) {
   return [gradient](const Tensor& weight, const Batch&) { return StepOutput{at::mul(weight, gradient).sum(), {}}; };

@@ -147,7 +147,7 @@ TEST_P(TrainerEpochs, AStepWhoseDataWeighNothingIsNotMadeAndTheRunCanBeResumedFr
   std::vector<StateDict> states;
   auto save = std::make_unique<CallbackHook>("save");
   save->on(HookPoint::kAfterTrainIter,
-           [&states](TrainContext& context) { states.push_back(copy_of(context.checkpoint_state())); });
+           [&states](TrainContext& context) { states.push_back(copy_of(context.trainer.checkpoint_state())); });
   whole->add_hook(std::move(save));
   whole->train(*data());
   EXPECT_EQ(whole->progress().step, kEpochs * kStepsPerEpoch);

@@ -26,56 +26,73 @@ void step(BaseTrainer& trainer, uint64_t n) {
   trainer.step(mlp_batch(n));
 }
 
-// Learns of loads, counts steps, and refuses those of one step.
+// Learns of loads, counts steps, and refuses states of one step, and those that say a negative number.
 class RefusingHook : public Hook {
  public:
-  explicit RefusingHook(int64_t refused) : refused_(refused) {}
-  std::string name() const override { return "refusing"; }
-  void after_train_iter(TrainContext&) override { ++steps_; }
+  explicit RefusingHook(std::string name) : name_(std::move(name)) {}
+  std::string name() const override { return name_; }
+  void after_train_iter(TrainContext&) override { steps_.add_(1); }
   void after_load_checkpoint(TrainContext& context) override {
     last_loaded = context.progress.step;
-    if (context.progress.step == refused_) throw CheckpointError("not that one");
+    if (context.progress.step == kRefused) throw CheckpointError("not that one");
   }
   StateDict state_dict() const override {
     StateDict state;
     state.set("steps", steps_);
     return state;
   }
-  void load_state_dict(const StateDict& state) override { steps_ = state.integer("steps"); }
+  void load_state_dict(const StateDict& state) override {
+    steps_.copy_(state.tensor("steps"));  // careless: changes first and checks then
+    if (steps_.item<int64_t>() < 0) throw CheckpointError("found a negative number");
+  }
 
+  static constexpr int64_t kRefused = 3;
   int64_t last_loaded = -1;
 
  private:
-  int64_t refused_, steps_ = 0;
+  std::string name_;
+  at::Tensor steps_ = at::zeros({}, at::kLong);
 };
 
 class TrainerLoad : public testing::InBothModes {
  protected:
   std::unique_ptr<BaseTrainer> trained(int64_t steps, const LoopOptions& loop = {}) const {
     auto trainer = trainer_for(mode(), loop, "AdamW", "", {Linear{.end = 50}});
-    trainer->add_hook(std::make_unique<RefusingHook>(3));
+    for (const char* name : {"a", "b", "c"}) trainer->add_hook(std::make_unique<RefusingHook>(name));
     for (int64_t n = 0; n < steps; ++n) step(*trainer, static_cast<uint64_t>(n));
     return trainer;
   }
 };
 
-TEST_P(TrainerLoad, AHookThatRefusesLeavesEverythingBitForBitAsItWas) {
+TEST_P(TrainerLoad, WhatIsRefusedLeavesEverythingBitForBitAsItWas) {
   const TempDir folder;
-  const std::string path = trained(3)->save(folder / "saved");
+  const std::string path = trained(RefusingHook::kRefused)->save(folder / "saved");
+  const StateDict good = copy_of(trained(4)->state_dict());
   const auto target = trained(5), twin = trained(5);
   const StateDict before = copy_of(target->state_dict());
   const std::string parent = target->identity().parent;
-  expect_error<CheckpointError>([&] { target->load(path); }, {"'refusing'", "not that one"});
-  expect_same_state(before, target->state_dict());
-  expect_error<CheckpointError>([&] { target->load_state_dict(CheckpointStore::load(path)); }, {"not that one"});
-  expect_same_state(before, target->state_dict());
+  const auto expect_refused = [&](const auto& load, const std::vector<std::string>& parts) {
+    expect_error<CheckpointError>(load, parts);
+    expect_same_state(before, target->state_dict());
+  };
+  // By a hook that has heard of it, which hears of the way back; by one that cannot take its own; for want of a part.
+  expect_refused([&] { target->load(path); }, {"'a'", "not that one"});
+  expect_refused([&] { target->load_state_dict(CheckpointStore::load(path)); }, {"not that one"});
   EXPECT_EQ(target->identity().parent, parent);
-  EXPECT_EQ(dynamic_cast<RefusingHook*>(target->hooks().find("refusing"))->last_loaded, 5);  // hears of the way back
+  EXPECT_EQ(dynamic_cast<RefusingHook*>(target->hooks().find("a"))->last_loaded, 5);
+  for (const std::string name : {"a", "b", "c"}) {
+    StateDict bad = copy_of(good);
+    bad.set("hooks." + name + ".steps", at::full({}, -1, at::kLong));
+    expect_refused([&] { target->load_state_dict(bad); }, {"'" + name + "'", "negative"});
+  }
+  expect_refused([&] { target->load_state_dict(good.without("optimizer")); }, {"optimizer"});
   for (uint64_t n = 5; n < 9; ++n) {
     step(*target, n);
     step(*twin, n);
   }
   expect_same_state(twin->state_dict(), target->state_dict());
+  target->load_state_dict(good);
+  expect_same_state(good, target->state_dict());
 }
 
 TEST_P(TrainerLoad, TakesTheNumbersOfTheCheckpointOrItsOwn) {

@@ -19,30 +19,6 @@ using testing::mlp_batch;
 using testing::Names;
 using testing::trainer_for;
 
-// Keeps a tensor of its own; refuses a negative one.
-class KeepingHook : public Hook {
- public:
-  KeepingHook(std::string name, double value) : value_(at::full({2}, value)), name_(std::move(name)) {}
-  std::string name() const override { return name_; }
-  void before_save_checkpoint(TrainContext&) override { ++saves; }
-  StateDict state_dict() const override {
-    StateDict state;
-    state.set("value", value_);
-    return state;
-  }
-  void load_state_dict(const StateDict& state) override {
-    value_.copy_(state.tensor("value"));  // careless: changes first and checks then
-    if (value_.min().item<double>() < 0) throw CheckpointError("found a negative value");
-  }
-  double value() const { return value_.min().item<double>(); }
-
-  int saves = 0;
-
- private:
-  at::Tensor value_;
-  std::string name_;
-};
-
 class TrainerSave : public testing::InBothModes {};
 
 TEST_P(TrainerSave, LoadsTheNewestOfAFolderAndDeletesNone) {
@@ -81,36 +57,6 @@ TEST_P(TrainerSave, ARunThatWentBackIsTheOnlyOneInItsFolderFromItsFirstSaveOn) {
   go_on(5);
   EXPECT_EQ(names("saved"), (Names{"step-5", "step-4", "step-2", "step-1"}));
   EXPECT_EQ(names("saved.1"), Names{"step-3"});
-}
-
-TEST_P(TrainerSave, AHookThatCannotTakeItsStateLeavesEverythingAsItWas) {
-  const auto with_hooks = [this](double value) {
-    auto trainer = trainer_for(mode(), {});
-    for (const char* name : {"a", "b", "c"}) trainer->add_hook(std::make_unique<KeepingHook>(name, value));
-    return trainer;
-  };
-  const auto source = with_hooks(7);
-  for (uint64_t n = 0; n < 3; ++n) source->step(mlp_batch(n));
-  const StateDict good = copy_of(source->state_dict());
-  const auto target = with_hooks(1);
-  for (uint64_t n = 0; n < 5; ++n) target->step(mlp_batch(10 + n));
-  const StateDict before = copy_of(target->state_dict());
-  for (const std::string bad_hook : {"a", "b", "c"}) {
-    SCOPED_TRACE(bad_hook);
-    StateDict bad = copy_of(good);
-    bad.set("hooks." + bad_hook + ".value", at::full({2}, -1.0));
-    expect_error<CheckpointError>([&] { target->load_state_dict(bad); }, {"'" + bad_hook + "'", "negative"});
-    expect_same_state(before, target->state_dict());
-  }
-  StateDict without_optimizer;
-  for (const auto& [name, tensor] : good.tensors()) {
-    if (name.rfind("optimizer.", 0) != 0) without_optimizer.set(name, tensor);
-  }
-  for (const auto& [name, value] : good.values()) without_optimizer.set(name, value);
-  expect_error<CheckpointError>([&] { target->load_state_dict(without_optimizer); }, {"optimizer"});
-  expect_same_state(before, target->state_dict());
-  target->load_state_dict(good);
-  expect_same_state(good, target->state_dict());
 }
 
 // Batches without a position.

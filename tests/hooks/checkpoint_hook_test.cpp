@@ -142,7 +142,7 @@ TEST_F(Checkpoint, SavesAtTheEndWhatFailedLastOrThrows) {
   EXPECT_EQ(saved(), FileNames{"step-4"});
 }
 
-TEST_F(Checkpoint, TellsAtTheEndWhichSavesFailed) {
+TEST_F(Checkpoint, TellsOfASaveThatFailedAndGoesOn) {
   for (const bool async : {true, false}) {
     run.context.progress.step = 0;
     fs::remove_all(root());
@@ -150,21 +150,15 @@ TEST_F(Checkpoint, TellsAtTheEndWhichSavesFailed) {
     hook.before_train(run.context);
     train(hook, 3);
     fill_disk();
-    const std::string at_once = testing::stderr_of([&] {
+    const std::string said = testing::stderr_of([&] {
       train(hook, 4);
       wait_for_saves();
     });
-    expect_contains(at_once, {"step 4 was not saved", "step 6 was not saved", "training goes on"});
+    expect_contains(said, {"step 4 was not saved", "step 6 was not saved", "training goes on", "Not a directory"});
     free_disk();
     train(hook, 2);
-    const std::string at_end = testing::stderr_of([&] { hook.after_train(run.context); });
-    expect_contains(at_end, {"2 checkpoints are missing", "steps 4, 6", root() + "/step-9", "Not a directory"});
+    hook.after_train(run.context);
     EXPECT_EQ(saved(), (FileNames{"step-2", "step-8", "step-9"}));
-    EXPECT_EQ(testing::stderr_of([&] {
-                hook.before_train(run.context);
-                hook.after_train(run.context);
-              }).find("are missing"),
-              std::string::npos);
   }
 }
 

@@ -106,7 +106,7 @@ TEST_P(EMAEvaluation, AStateTakenInTheMiddleOfAPassHoldsTheWeights) {
   std::vector<StateDict> seen;
   trainer->add_hook(std::make_unique<EveryPointHook>("taking", [&](const std::string& point, TrainContext& context) {
     if (point != "before_val_iter" && point != "after_val_iter") return;
-    if (point == "after_val_iter" && taken.tensors().empty()) taken = copy_of(context.checkpoint_state());
+    if (point == "after_val_iter" && taken.tensors().empty()) taken = copy_of(context.trainer.checkpoint_state());
     if (point == "before_val_iter") {
       seen.emplace_back();
       for (const auto& [name, tensor] : context.task.named_parameters()) seen.back().set(name, tensor.detach().clone());

@@ -66,7 +66,7 @@ TEST(EMAHook, FollowsTheRuleOfMmengine) {
         task.set(0);
         FakeHyperParameters numbers;
         FakeState state;
-        TrainContext context{task, numbers, [&] { return state.state_dict(); }, "eager", ""};
+        TrainContext context{task, numbers, state, "eager", ""};
         EMAHook hook({.average = {.type = type, .momentum = kMomentum, .gamma = kGamma, .interval = interval},
                       .update_buffers = buffers,
                       .begin_iter = begin});
@@ -107,7 +107,7 @@ TEST(EMAHook, WarnsOfAMomentumThatLooksLikeTheShareThatIsKept) {
     ScriptedTask task;
     FakeHyperParameters numbers;
     FakeState state;
-    TrainContext context{task, numbers, [&] { return state.state_dict(); }, "eager", ""};
+    TrainContext context{task, numbers, state, "eager", ""};
     EMAHook hook({.average = average});
     return stderr_of([&] { hook.before_train(context); });
   };

@@ -47,7 +47,7 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirstOncePe
   const NamedTensors watched = task.named_buffers();
   for (const auto& entry : watched) places.push_back(entry.second.const_data_ptr());
   FakeRun run;
-  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
+  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
   Others group;
   context.communicator = &group;
   SyncBuffersHook hook;

@@ -81,7 +81,7 @@ class FakeHyperParameters : public HyperParameters {
 };
 
 // Trainer state with one tensor and one number.
-class FakeState : public Stateful {
+class FakeState : public TrainerServices {
  public:
   StateDict state_dict() const override {
     StateDict state;
@@ -90,7 +90,9 @@ class FakeState : public Stateful {
     if (hook != nullptr) state.put("hooks." + hook->name(), hook->state_dict());
     return state;
   }
-  void load_state_dict(const StateDict& state) override { value = state.number("trainer.value"); }
+  StateDict checkpoint_state() override { return state_dict(); }
+  void set_mode(Mode /*mode*/) override {}
+  NonFiniteOp trace_non_finite(const MicroBatches& /*micro_batches*/) override { return {}; }
 
   double value = 1.0;
   const Hook* hook = nullptr;  // whose state belongs to it
@@ -103,7 +105,7 @@ struct FakeRun {
   FakeState state;
   NamedTensors parameters = task.named_parameters();
   StepResult output;
-  TrainContext context{task, hyper_parameters, [this] { return state.state_dict(); }, "eager", ""};
+  TrainContext context{task, hyper_parameters, state, "eager", ""};
 
   explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {
     context.step.parameters = &parameters;

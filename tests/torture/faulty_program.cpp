@@ -89,7 +89,7 @@ class FaultHook : public duet::Hook {
     return here && context.progress.step == options_.at && is_first(options_);
   }
   void spoil_optimizer(const duet::TrainContext& context) const {
-    const duet::StateDict state = context.live_state();
+    const duet::StateDict state = context.trainer.state_dict();
     for (const auto& [name, tensor] : state.tensors()) {
       if (name.starts_with("optimizer.") && tensor.is_floating_point() && tensor.numel() > 1) {
         return spoil(tensor, options_.value);

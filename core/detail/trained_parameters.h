@@ -1,13 +1,25 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <unordered_set>
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 #include "base/batch.h"
+#include "optim/groups/param_group.h"
 
+// Which of the parameters that a loss reaches a trainer trains.
 namespace duet {
+
+class Task;
+
+// What TrainerOptions::freeze says. Throws ConfigError for a pattern that fits no module and no parameter.
+void freeze(Task& task, const std::vector<std::string>& patterns);
+
+// Takes from `parameters`, those that require a gradient, the ones that no group holds. Throws ConfigError for a group
+// that holds something else, and unless it is `allowed` for a parameter in no group.
+void leave_out_untrained(const ParamGroups& groups, bool allowed, NamedTensors& parameters);
 
 // Parameters that a loss gives gradients to though its trainer does not train them: others of its task, and those of
 // another network that the loss calls.

@@ -1,5 +1,6 @@
-#include "core/detail/outside_parameters.h"
+#include "core/detail/trained_parameters.h"
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 #include <utility>
 #include <c10/core/UndefinedTensorImpl.h>
@@ -7,9 +8,63 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include "base/detail/name_pattern.h"
+#include "base/detail/text.h"
+#include "base/error.h"
 #include "base/log.h"
+#include "core/task.h"
 
 namespace duet {
+
+void freeze(Task& task, const std::vector<std::string>& patterns) {
+  if (patterns.empty()) return;
+  const NamedTensors parameters = task.named_parameters();
+  const std::vector<ModuleInfo> modules = task.modules();
+  std::vector<std::string> names, held;
+  for (const auto& parameter : parameters) names.push_back(parameter.first);
+  for (const ModuleInfo& module : modules) names.push_back(module.path);
+  for (const std::string& pattern : patterns) {
+    require<ConfigError>(!pattern.empty(), "[freeze] found an empty pattern, expected a name of a module or parameter");
+    const auto found = [&](const std::string& name) { return fits_pattern(pattern, name); };
+    if (std::none_of(names.begin(), names.end(), found)) {
+      throw ConfigError("[freeze] found no module or parameter called '" + pattern + "'; the parameters are " +
+                        join({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(parameters.size())}) +
+                        did_you_mean(pattern, names));
+    }
+    for (const auto& [name, tensor] : parameters) {
+      if (found(name)) at::Tensor(tensor).requires_grad_(false);
+    }
+    for (const ModuleInfo& module : modules) {
+      if (fits_whole(pattern, module.path)) held.push_back(module.path);
+    }
+  }
+  const auto is_trained = [](const auto& parameter) { return parameter.second.requires_grad(); };
+  require<ConfigError>(std::any_of(parameters.begin(), parameters.end(), is_trained),
+                       "[freeze] leaves no parameter to train, expected one; freeze less");
+  task.hold_in_evaluation(held);
+  task.train(true);
+}
+
+void leave_out_untrained(const ParamGroups& groups, bool allowed, NamedTensors& parameters) {
+  std::set<const void*> trainable, held;
+  for (const auto& parameter : parameters) trainable.insert(parameter.second.unsafeGetTensorImpl());
+  for (const ParamGroup& group : groups) {
+    for (const auto& [name, value] : group.parameters) {
+      held.insert(value.unsafeGetTensorImpl());
+      if (trainable.count(value.unsafeGetTensorImpl()) > 0) continue;
+      throw ConfigError("[TrainStep] group '" + group.name + "' holds '" + name +
+                        "', which is no trainable parameter of the task; let param_groups put only these into groups");
+    }
+  }
+  const auto is_left = [&held](const auto& item) { return held.count(item.second.unsafeGetTensorImpl()) == 0; };
+  for (const auto& parameter : parameters) {
+    if (allowed || !is_left(parameter)) continue;
+    throw ConfigError("[TrainStep] parameter '" + parameter.first +
+                      "' is in no group and would never be trained; let param_groups put it into one, freeze it with "
+                      "requires_grad_(false), or set allow_untrained where another trainer trains it");
+  }
+  std::erase_if(parameters, is_left);
+}
 
 namespace {
 
