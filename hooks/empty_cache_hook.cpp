@@ -37,24 +37,21 @@ const OptionFields& EmptyCacheHookOptions::fields() {
   });
 }
 
-EmptyCacheHook::EmptyCacheHook(EmptyCacheHookOptions options, std::function<void()> empty_cache)
-    : empty_cache_(std::move(empty_cache)) {
+EmptyCacheHook::EmptyCacheHook(const EmptyCacheHookOptions& options, std::function<void()> empty_cache)
+    : CallbackHook("empty_cache"), empty_cache_(std::move(empty_cache)) {
   check_options(options);
+  const auto free_at = [this](std::initializer_list<HookPoint> points) {
+    for (const HookPoint point : points) {
+      on(point, [this](TrainContext& context) {
+        if (!empty_cache_) empty_cache_ = cache_of(context.task);
+        empty_cache_();
+      });
+    }
+  };
   using enum HookPoint;
-  for (const HookPoint point : {kBeforeTrainEpoch, kBeforeValEpoch, kBeforeTestEpoch, kBeforePredictEpoch}) {
-    set_used(point, options.before_epoch);
-  }
-  for (const HookPoint point : {kAfterTrainEpoch, kAfterValEpoch, kAfterTestEpoch, kAfterPredictEpoch}) {
-    set_used(point, options.after_epoch);
-  }
-  for (const HookPoint point : {kAfterTrainIter, kAfterValIter, kAfterTestIter, kAfterPredictIter}) {
-    set_used(point, options.after_iter);
-  }
-}
-
-void EmptyCacheHook::free(TrainContext& context) {
-  if (!empty_cache_) empty_cache_ = cache_of(context.task);
-  empty_cache_();
+  if (options.before_epoch) free_at({kBeforeTrainEpoch, kBeforeValEpoch, kBeforeTestEpoch, kBeforePredictEpoch});
+  if (options.after_epoch) free_at({kAfterTrainEpoch, kAfterValEpoch, kAfterTestEpoch, kAfterPredictEpoch});
+  if (options.after_iter) free_at({kAfterTrainIter, kAfterValIter, kAfterTestIter, kAfterPredictIter});
 }
 
 }  // namespace duet

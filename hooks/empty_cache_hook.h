@@ -19,30 +19,12 @@ struct EmptyCacheHookOptions {
 // have it: before or after epochs, passes of validation, test and prediction included, or after each step and batch.
 // Blocks in use stay, and so does the pool of a captured step, which its graph needs as long as it lives. The points
 // lie outside of captured steps. On the CPU there is no such cache and this hook does nothing.
-class EmptyCacheHook : public Hook {
+class EmptyCacheHook : public CallbackHook {
  public:
   // `empty_cache` takes the place of the allocator's. Throws ConfigError for options out of range.
-  explicit EmptyCacheHook(EmptyCacheHookOptions options = {}, std::function<void()> empty_cache = nullptr);
-
-  std::string name() const override { return "empty_cache"; }
-  int priority() const override { return kNormal; }
-
-  void before_train_epoch(TrainContext& context) override { free(context); }
-  void before_val_epoch(TrainContext& context) override { free(context); }
-  void before_test_epoch(TrainContext& context) override { free(context); }
-  void before_predict_epoch(TrainContext& context) override { free(context); }
-  void after_train_epoch(TrainContext& context) override { free(context); }
-  void after_val_epoch(TrainContext& context) override { free(context); }
-  void after_test_epoch(TrainContext& context) override { free(context); }
-  void after_predict_epoch(TrainContext& context) override { free(context); }
-  void after_train_iter(TrainContext& context) override { free(context); }
-  void after_val_iter(TrainContext& context) override { free(context); }
-  void after_test_iter(TrainContext& context) override { free(context); }
-  void after_predict_iter(TrainContext& context) override { free(context); }
+  explicit EmptyCacheHook(const EmptyCacheHookOptions& options = {}, std::function<void()> empty_cache = nullptr);
 
  private:
-  void free(TrainContext& context);
-
   std::function<void()> empty_cache_;  // null until the device is known
 };
 

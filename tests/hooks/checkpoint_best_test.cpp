@@ -35,30 +35,34 @@ TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
   EXPECT_EQ(state.number("best_score"), 0.7);
 }
 
-TEST_F(Checkpoint, KeepsTheBestByTheLossOnlyIfThereIsNoOther) {
-  for (const auto& [other, expected] : {std::pair{"mIoU", "step-2"}, {"loss", "step-1"}}) {
+// What the first metric names first; else the first by name, the loss only if there is no other.
+TEST_F(Checkpoint, TakesOneMetricForTheBestAndSaysWhichOnce) {
+  struct Case {
+    std::string first;
+    MetricValues metrics;  // of the first validation; those of the second are twice as large
+    std::string goes_by, best;
+  };
+  for (const Case& one :
+       std::vector<Case>{{"", {{"loss", 0.1}, {"mIoU", 0.1}}, "mIoU", "step-2"},
+                         {"", {{"loss", 0.1}}, "loss", "step-1"},
+                         {"mIoU", {{"aAcc", -0.1}, {"loss", -0.1}, {"mIoU", 0.1}}, "mIoU", "step-2"}}) {
     run.context.progress.step = 0;
+    run.context.evaluation.first_metric = one.first;
     CheckpointHook hook({.interval = 0, .save_best = {"auto"}});
     hook.before_train(run.context);
-    for (const double score : {0.1, 0.2}) {
-      train(hook, 1);
-      run.validation(hook, {{"loss", score}, {other, score}});
-    }
-    EXPECT_EQ(best(), expected) << other;
+    const std::string said = testing::stderr_of([&] {
+      for (const double factor : {1.0, 2.0}) {
+        MetricValues metrics = one.metrics;
+        for (auto& metric : metrics) metric.second *= factor;
+        train(hook, 1);
+        run.validation(hook, metrics);
+      }
+    });
+    EXPECT_EQ(best(), one.best) << one.goes_by;
+    const std::size_t at = said.find("auto goes by " + one.goes_by);
+    EXPECT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find("auto goes by", at + 1), std::string::npos) << said;
   }
-}
-
-TEST_F(Checkpoint, TakesTheFirstResultOfTheFirstMetricForTheBestAndSaysSo) {
-  CheckpointHook hook({.interval = 0, .save_best = {"auto"}});
-  hook.before_train(run.context);
-  run.context.evaluation.first_metric = "mIoU";
-  const auto validate = [&](double score) {
-    train(hook, 1);
-    return testing::stderr_of([&] { run.validation(hook, {{"aAcc", -score}, {"loss", -score}, {"mIoU", score}}); });
-  };
-  EXPECT_NE(validate(0.1).find("auto goes by mIoU"), std::string::npos);
-  EXPECT_EQ(validate(0.2).find("auto goes by"), std::string::npos);
-  EXPECT_EQ(best(), "step-2");
 }
 
 // Deleted by somebody, or rotated away while another was the best that a rollback has set aside since.

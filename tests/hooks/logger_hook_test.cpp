@@ -221,20 +221,6 @@ TEST_F(Logger, GivesTextsAndPicturesToItsSinks) {
   EXPECT_FALSE(run.context.log.wants_images());  // so nobody paints any
 }
 
-TEST_F(Logger, TrainsOnWhenTheDiskIsFullAndSaysSoOnce) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  LoggerHook hook({.interval = 1, .file = "/dev/full"});
-  const std::string text = stderr_of([&] {
-    hook.before_train(run.context);
-    for (int i = 0; i < 5; ++i) run.step(hook);
-    hook.after_train(run.context);
-  });
-  const std::string said = "training goes on and they are kept: [JsonlSink] '/dev/full' cannot be written";
-  ASSERT_NE(text.find(said), std::string::npos) << text;
-  EXPECT_EQ(text.find(said), text.rfind(said));
-  EXPECT_NE(text.find("step 5/25"), std::string::npos) << "the terminal goes on:\n" << text;
-}
-
 TEST_F(Logger, WritesAnErrorWhateverItsBytes) {
   LoggerHook hook;
   hook.before_train(run.context);
