@@ -69,7 +69,7 @@ using Rows = std::vector<std::vector<std::string>>;
 
 void add_run(const RunFolder& run, Json& list, Rows& rows) {
   const LoggedRun& log = run.log;
-  const BestMetric best = best_metric_of(run);
+  const BestMetric& best = run.best;
   const Checkpoints checkpoints = checkpoints_of(run);
   const double last_loss = last_loss_of(run);
   Json json = {{"name", run.name},

@@ -46,14 +46,6 @@ std::string without_comments(const std::string& yaml) {
   return text;
 }
 
-RunFolder progress_of(const std::string& folder) {
-  RunFolder run;  // without its state: whoever asks for that may keep the run from taking its lock
-  run.path = run.name = folder;
-  run.config = read_saved_config(folder + "/config.yaml");
-  run.log = read_logged_run(folder + "/log.jsonl");
-  return run;
-}
-
 std::string state_of(const RunFolder& run) {
   if (is_stopped(run.path)) return "stopped early";
   const RunStatus state = status_of_run(run.path, run.log);
@@ -113,7 +105,7 @@ class Sweep {
   int run() {
     for (const PlannedRun& run : runs_) claim(run);
     for (const PlannedRun& run : runs_) {
-      if (is_stopped(run.folder) || progress_of(run.folder).log.end == RunEnd::kFinished) {
+      if (is_stopped(run.folder) || read_progress(run.folder).log.end == RunStatus::kFinished) {
         say(run.name + ": done before");
         continue;
       }
@@ -143,9 +135,9 @@ class Sweep {
       if (is_stopped(run.folder())) continue;
       std::vector<RunFolder> others;
       for (const PlannedRun& other : runs_) {
-        if (other.folder != run.folder()) others.push_back(progress_of(other.folder));
+        if (other.folder != run.folder()) others.push_back(read_progress(other.folder));
       }
-      const std::string reason = reason_to_stop(progress_of(run.folder()), others);
+      const std::string reason = reason_to_stop(read_progress(run.folder()), others);
       if (reason.empty()) continue;
       std::ofstream(run.folder() + kStoppedFile) << reason << "\n";
       run.stop();
@@ -170,21 +162,17 @@ class Sweep {
   int64_t turns_ = 0;
 };
 
-// Of a run that never gave a number there is none: its best is NaN.
-bool has_result(const BestMetric& best) { return !best.name.empty() && !std::isnan(best.best); }
-
 // The best first; runs without a result last.
 std::vector<RunFolder> ranked(const std::vector<PlannedRun>& planned) {
   std::vector<RunFolder> runs;
   for (const PlannedRun& run : planned) {
-    runs.push_back(progress_of(run.folder));
+    runs.push_back(read_progress(run.folder));
     runs.back().name = run.name;
   }
   std::ranges::stable_sort(runs, [](const RunFolder& a, const RunFolder& b) {
-    const BestMetric of_a = best_metric_of(a), of_b = best_metric_of(b);
-    const bool has_a = has_result(of_a), has_b = has_result(of_b);
+    const bool has_a = a.best.has_value(), has_b = b.best.has_value();
     if (!has_a || !has_b) return has_a && !has_b;
-    return of_a.is_less_better ? of_a.best < of_b.best : of_a.best > of_b.best;
+    return a.best.is_less_better ? a.best.best < b.best.best : a.best.best > b.best.best;
   });
   return runs;
 }
@@ -193,8 +181,8 @@ void show(const std::vector<RunFolder>& runs, const std::string& root, const std
   Json json = Json::array();
   std::vector<std::vector<std::string>> rows = {{"", "run", "state", "best", "at step", "last", "steps", "seconds"}};
   for (const RunFolder& run : runs) {
-    const BestMetric best = best_metric_of(run);
-    const bool none = !has_result(best);
+    const BestMetric& best = run.best;
+    const bool none = !best.has_value();
     rows.push_back({std::to_string(rows.size()), run.name, state_of(run),
                     none ? "-" : c10::str(best.name, " ", best.best), none ? "-" : c10::str(best.best_step),
                     none ? "-" : c10::str(best.last), std::to_string(run.log.step),
@@ -208,7 +196,7 @@ void show(const std::vector<RunFolder>& runs, const std::string& root, const std
   }
   write_json(json_file, json);
   std::cout << "\n" << text_columns(rows) << "\nto look at them: duet report " << root << "/*/\n";
-  if (has_result(best_metric_of(runs.front()))) {
+  if (runs.front().best.has_value()) {
     std::cout << "to use the best one: duet predict '" << runs.front().path << "/config.yaml'\n";
   }
   std::cout << std::flush;

@@ -15,17 +15,17 @@ bool is_candidate(const Curve& curve) {
 }
 
 // The first one of a list.
-std::string metric_of_best(const RunFolder& run) {
-  const std::string text = run.config.text("default_hooks.checkpoint.save_best");
+std::string metric_of_best(const SavedConfig& config) {
+  const std::string text = config.text("default_hooks.checkpoint.save_best");
   return text.starts_with("[") ? text.substr(1, text.find_first_of(",]") - 1) : text;
 }
 
-const Curve* chosen_curve(const RunFolder& run) {
-  const std::string wanted = metric_of_best(run);
+const Curve* chosen_curve(const SavedConfig& config, const LoggedRun& log) {
+  const std::string wanted = metric_of_best(config);
   for (const char* kind : {"val", "test"}) {
-    if (const Curve* found = run.log.curve(kind, wanted); found != nullptr && is_candidate(*found)) return found;
+    if (const Curve* found = log.curve(kind, wanted); found != nullptr && is_candidate(*found)) return found;
     const Curve* loss = nullptr;
-    for (const Curve& curve : run.log.curves) {
+    for (const Curve& curve : log.curves) {
       if (curve.kind != kind || !is_candidate(curve)) continue;
       if (curve.name != "loss" && !curve.name.ends_with("/loss")) return &curve;
       if (loss == nullptr) loss = &curve;
@@ -45,11 +45,11 @@ std::optional<bool> direction_of(const std::string& name, const std::string& rul
   }
 }
 
-BestMetric best_metric_of(const RunFolder& run) {
+BestMetric best_metric_of(const SavedConfig& config, const LoggedRun& log) {
   BestMetric best;
-  const Curve* const curve = chosen_curve(run);
+  const Curve* const curve = chosen_curve(config, log);
   if (curve == nullptr) return best;
-  const std::string rule = run.config.text("default_hooks.checkpoint.rule");
+  const std::string rule = config.text("default_hooks.checkpoint.rule");
   best.is_less_better = direction_of(curve->name, rule).value_or(false);  // this is for show
   best.last = curve->points.back().value;
   BestValue value{.is_less_better = best.is_less_better};

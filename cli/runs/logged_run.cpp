@@ -3,8 +3,8 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -31,9 +31,7 @@ std::optional<double> number_of_json(const Json& value) {
   if (value.is_number()) return value.get<double>();
   if (!value.is_string()) return std::nullopt;
   const std::string& text = value.get_ref<const std::string&>();
-  if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (text == "inf") return std::numeric_limits<double>::infinity();
-  if (text == "-inf") return -std::numeric_limits<double>::infinity();
+  if (text == "nan" || text == "inf" || text == "-inf") return std::strtod(text.c_str(), nullptr);
   return std::nullopt;
 }
 
@@ -135,10 +133,12 @@ void LogReader::add_record(const Json& record) {
   } else if (kind == "stop") {
     run_.end_reason = string_at(record, "reason");
     const bool has_diverged = string_at(record, "outcome") == "diverged";
-    run_.end = has_diverged ? RunEnd::kFailed : run_.end_reason == "done" ? RunEnd::kFinished : RunEnd::kStopped;
+    run_.end = has_diverged                ? RunStatus::kFailed
+               : run_.end_reason == "done" ? RunStatus::kFinished
+                                           : RunStatus::kStopped;
     run_.step = count_at(record, "step");
   } else if (kind == "error") {
-    run_.end = RunEnd::kFailed;
+    run_.end = RunStatus::kFailed;
     run_.end_reason = string_at(record, "error");
     run_.step = std::max(run_.step, count_at(record, "step"));
   } else if (kind == "text") {
@@ -159,7 +159,7 @@ void LogReader::start(const Json& record, double time) {
     places_.clear();
   }
   if (time > 0) last_ = time;
-  run_.end = RunEnd::kNone;
+  run_.end.reset();
   run_.end_reason.clear();
   run_.run_id = string_at(record, "run_id");
   run_.planned_steps = count_at(record, "steps");
@@ -189,7 +189,7 @@ void LogReader::add_training(const Json& record, const std::string& kind) {
     run_.step = count_at(record, "step");
     run_.epoch = count_at(record, "epoch");
     // Training goes on after a line that said otherwise: a loop of the user's own may call train() again.
-    run_.end = RunEnd::kNone;
+    run_.end.reset();
   }
   for (const auto& [name, value] : record.items()) {
     if (is_place(name)) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,8 +29,11 @@ struct LoggedHistogram {
   std::vector<double> counts;
 };
 
-// Whether a line says how training ended. kNone: it goes on, or the process was killed.
-enum class RunEnd { kNone, kFinished, kStopped, kFailed };
+// kProbablyRunning: it logged minutes ago, and this machine cannot tell. kBrokenOff: its process is gone and has not
+// said why.
+enum class RunStatus { kNoLog, kRunning, kProbablyRunning, kFinished, kStopped, kFailed, kBrokenOff };
+
+const char* to_string(RunStatus state);
 
 struct LoggedRun {
   int64_t lines = 0;
@@ -41,8 +45,8 @@ struct LoggedRun {
   double seconds = 0;            // of training
   int64_t planned_steps = 0;     // 0: unknown
   int64_t step = 0, epoch = 0;   // of the last line of training
-  RunEnd end = RunEnd::kNone;
-  std::string end_reason;  // of a stop, or the error
+  std::optional<RunStatus> end;  // as a line says; nothing: it goes on, or the process was killed
+  std::string end_reason;        // of a stop, or the error
   std::vector<Curve> curves;
   std::vector<std::pair<std::string, std::string>> texts;  // the last one of each name
   std::vector<LoggedHistogram> histograms;

@@ -144,7 +144,7 @@ Json graph_reports(const std::string& folder) {
 }
 
 Json best_json(const RunFolder& run) {
-  const BestMetric best = best_metric_of(run);
+  const BestMetric& best = run.best;
   if (best.name.empty()) return nullptr;
   return {{"name", best.name},
           {"less", best.is_less_better},

@@ -53,7 +53,7 @@ std::vector<RunDifference> result_rows(const RunFolder& left, const RunFolder& r
   if (left.log.end_reason != right.log.end_reason) {
     rows.insert(rows.begin() + 1, {"ended by", left.log.end_reason, right.log.end_reason, "", ""});
   }
-  const BestMetric a = best_metric_of(left), b = best_metric_of(right);
+  const BestMetric &a = left.best, &b = right.best;
   if (!a.name.empty()) rows.push_back({a.name + ", best", best_text(a), a.name == b.name ? best_text(b) : "", "", ""});
   if (!b.name.empty() && b.name != a.name) rows.push_back({b.name + ", best", "", best_text(b), "", ""});
   std::set<std::string> seen;

@@ -77,14 +77,20 @@ bool is_run_folder(const std::string& path) {
          is_saved_config(path + "/config.yaml");
 }
 
-RunFolder read_run_folder(const std::string& path) {
-  if (!is_run_folder(path)) refuse_no_run(path);
+RunFolder read_progress(const std::string& path) {
   RunFolder run;
   run.path = without_slash(path);
   run.name = short_names({run.path}).front();
   run.config = read_saved_config(run.path + "/config.yaml");
   run.log = read_logged_run(log_path(run.path, run.config));
   if (run.log.mode.empty()) run.log.mode = run.config.text("mode");
+  run.best = best_metric_of(run.config, run.log);
+  return run;
+}
+
+RunFolder read_run_folder(const std::string& path) {
+  if (!is_run_folder(path)) refuse_no_run(path);
+  RunFolder run = read_progress(path);
   run.state = status_of_run(run.path, run.log);
   run.environment = read_environment(run.path, run.log);
   return run;

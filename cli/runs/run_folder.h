@@ -14,19 +14,24 @@ namespace duet {
 
 // A folder that a run has written: its work_dir.
 
-// kProbablyRunning: it logged minutes ago, and this machine cannot tell. kBrokenOff: its process is gone and has not
-// said why.
-enum class RunStatus { kNoLog, kRunning, kProbablyRunning, kFinished, kStopped, kFailed, kBrokenOff };
-
-const char* to_string(RunStatus state);
-
 using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+// The best and the last result of an evaluation that a run goes by.
+struct BestMetric {
+  std::string name;  // "accuracy", or "test/accuracy" where nothing was validated; empty: there is none
+  bool is_less_better = false;
+  double best = 0, last = 0;
+  double best_step = 0;
+
+  bool has_value() const { return !name.empty() && !std::isnan(best); }  // a run may never have given a number
+};
 
 struct RunFolder {
   std::string path;
   std::string name;  // what people call it; unlike that of other runs shown beside it
   SavedConfig config;
   LoggedRun log;
+  BestMetric best;
   RunStatus state = RunStatus::kNoLog;
   NamedTexts environment;  // that the run has recorded: by name
 };
@@ -44,14 +49,6 @@ struct BestValue {
   }
 };
 
-// The best and the last result of an evaluation that a run goes by.
-struct BestMetric {
-  std::string name;  // "accuracy", or "test/accuracy" where nothing was validated; empty: there is none
-  bool is_less_better = false;
-  double best = 0, last = 0;
-  double best_step = 0;
-};
-
 // How the run of this folder stands, by its log, its lock and the clock.
 RunStatus status_of_run(const std::string& folder, const LoggedRun& log);
 
@@ -65,6 +62,9 @@ bool is_run_folder(const std::string& path);
 // Throws ConfigError if `path` is no run folder. What a run has not written, or only in part, is left out.
 RunFolder read_run_folder(const std::string& path);
 
+// Without state and environment: whoever asks for the state may keep the run from taking its lock.
+RunFolder read_progress(const std::string& path);
+
 // Several at once, under names that tell them apart. Throws ConfigError for a folder that is named twice.
 std::vector<RunFolder> read_run_folders(const std::vector<std::string>& paths);
 
@@ -77,7 +77,7 @@ std::optional<bool> direction_of(const std::string& name, const std::string& rul
 
 // What the config's save_best names, else the first result that is no loss, else the loss; of validation, else of
 // tests.
-BestMetric best_metric_of(const RunFolder& run);
+BestMetric best_metric_of(const SavedConfig& config, const LoggedRun& log);
 
 // The last loss of training; NaN if there is none.
 double last_loss_of(const RunFolder& run);

@@ -52,9 +52,7 @@ const char* to_string(RunStatus state) {
 }
 
 RunStatus status_of_run(const std::string& folder, const LoggedRun& log) {
-  if (log.end == RunEnd::kFailed) return RunStatus::kFailed;
-  if (log.end == RunEnd::kStopped) return RunStatus::kStopped;
-  if (log.end == RunEnd::kFinished) return RunStatus::kFinished;
+  if (log.end) return *log.end;
   const Lock lock = lock_of(folder + "/run.lock");
   if (lock == Lock::kHeld) return RunStatus::kRunning;
   if (log.lines == 0) return is_of_sweep(folder) ? RunStatus::kFailed : RunStatus::kNoLog;

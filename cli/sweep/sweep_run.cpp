@@ -69,7 +69,7 @@ namespace {
 
 // What a run had reached when: the best value of its metric up to a step. NaN if it has none by then.
 double best_until(const RunFolder& run, double step) {
-  const BestMetric metric = best_metric_of(run);
+  const BestMetric& metric = run.best;
   const Curve* curve = run.log.curve("val", metric.name);
   BestValue best{.is_less_better = metric.is_less_better};
   if (curve == nullptr) return best.value;
@@ -82,7 +82,7 @@ double best_until(const RunFolder& run, double step) {
 }  // namespace
 
 std::string reason_to_stop(const RunFolder& run, const std::vector<RunFolder>& others) {
-  const BestMetric metric = best_metric_of(run);
+  const BestMetric& metric = run.best;
   const Curve* curve = run.log.curve("val", metric.name);
   if (curve == nullptr || curve->points.empty()) return "";
   const double step = curve->points.back().step, own = best_until(run, step);
