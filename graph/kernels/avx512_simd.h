@@ -33,8 +33,8 @@ inline Floats select(Mask mask, Floats yes, Floats no) { return _mm512_mask_blen
 inline Ints select(Mask mask, Ints yes, Ints no) { return _mm512_mask_blend_epi32(mask, no, yes); }
 
 // Of two NaN the first one is the result, of a multiply-add's three the first one too: `+` would leave that to the
-// compiler.
-inline Floats add(Floats first, Floats second) {
+// compiler. Inlined before GCC looks at sums around it: around assembly that it inlines later it keeps them in memory.
+[[gnu::always_inline]] inline Floats add(Floats first, Floats second) {
   Floats sum;
   asm("vaddps %2, %1, %0" : "=v"(sum) : "v"(first), "v"(second));
   return sum;

@@ -1,4 +1,4 @@
-#include <immintrin.h>
+#include "graph/kernels/avx512_simd.h"
 #include "graph/kernels/fast_kernels.h"
 
 // Compiled with AVX-512 instructions: nothing here runs before fast_gemm_kernel() has asked the CPU.
@@ -10,7 +10,6 @@ namespace duet {
 
 namespace {
 
-constexpr int kLanes = 16;
 constexpr int kTileRows = 6;
 constexpr int kTileVectors = static_cast<int>(kPanelColumns) / kLanes;
 
@@ -34,16 +33,8 @@ __mmask16 lanes(const Tile& tile, int vector) {
   return vector == kVectors - 1 ? tile.last_columns : static_cast<__mmask16>(0xFFFF);
 }
 
-// Inlined before GCC looks at the sums: around assembly that it inlines later it keeps them in memory.
-// Of two NaN the first one is the result, which `+` leaves to the compiler.
-[[gnu::always_inline]] inline __m512 add(__m512 first, __m512 second) {
-  __m512 sum;
-  asm("vaddps %2, %1, %0" : "=v"(sum) : "v"(first), "v"(second));
-  return sum;
-}
-
 // Of two NaN factors the first one is the result, before that of the sum.
-[[gnu::always_inline]] inline __m512 multiply_add(__m512 first, __m512 second, __m512 sum) {
+[[gnu::always_inline]] inline __m512 add_product(__m512 first, __m512 second, __m512 sum) {
   asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(first), "v"(second));
   return sum;
 }
@@ -88,7 +79,7 @@ void compute(const Tile& tile) {
       const __m512 factor = _mm512_set1_ps(a[i * tile.a_row]);
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
-        sums[i][j] = kBIsFirst ? multiply_add(row[j], factor, sums[i][j]) : multiply_add(factor, row[j], sums[i][j]);
+        sums[i][j] = kBIsFirst ? add_product(row[j], factor, sums[i][j]) : add_product(factor, row[j], sums[i][j]);
       }
     }
   }
@@ -107,37 +98,6 @@ constexpr Compute kCompute[kTileVectors][kTileRows] = {
     {compute<kBIsFirst, 1, 4>, compute<kBIsFirst, 2, 4>, compute<kBIsFirst, 3, 4>, compute<kBIsFirst, 4, 4>,
      compute<kBIsFirst, 5, 4>, compute<kBIsFirst, 6, 4>},
 };
-
-void transpose(__m512 (&rows)[kLanes]) {
-  __m512 t[kLanes];
-#pragma GCC unroll 8
-  for (int i = 0; i < kLanes; i += 2) {
-    t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < kLanes; i += 4) {
-    const auto pairs = [&](int x) { return _mm512_castps_pd(t[i + x]); };
-    rows[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(0), pairs(2)));
-    rows[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(0), pairs(2)));
-    rows[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(1), pairs(3)));
-    rows[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(1), pairs(3)));
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0x88);
-    t[i + 8] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0xDD);
-    t[i + 12] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0xDD);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    rows[i] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
-    rows[i + 4] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
-    rows[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xDD);
-    rows[i + 12] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xDD);
-  }
-}
 
 // panel[k][j] = b[k][j] of a b whose columns lie side by side.
 void copy_transposed(const float* b, int64_t b_column, int64_t depth, int64_t columns, float* panel) {
@@ -190,7 +150,7 @@ void multiply_panel(const Gemm& g, const GemmPart& part, int64_t k, int64_t j, f
   }
 }
 
-void multiply(const Gemm& gemm, const GemmPart& part, float* scratch) {
+void multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
   for (int64_t k = 0; k < gemm.k; k += gemm.order.k_block) {
     for (int64_t j = part.column_begin; j < part.column_end; j += kPanelColumns)
       multiply_panel(gemm, part, k, j, scratch);
@@ -199,6 +159,6 @@ void multiply(const Gemm& gemm, const GemmPart& part, float* scratch) {
 
 }  // namespace
 
-GemmKernel fast_gemm_kernel() { return __builtin_cpu_supports("avx512f") ? multiply : nullptr; }
+GemmKernel fast_gemm_kernel() { return __builtin_cpu_supports("avx512f") ? multiply_part : nullptr; }
 
 }  // namespace duet
