@@ -16,7 +16,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
 
 def write_mnist(folder):
     """A few pictures in the files that the script reads."""
-    for part, count in (("train", 320), ("t10k", 1000)):
+    for part, count in (("train", 640), ("t10k", 16)):
         for kind, header, values in (("images-idx3", 16, count * 784), ("labels-idx1", 8, count)):
             numbers = torch.randint(10, (values,), dtype=torch.uint8).numpy().tobytes()
             (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(bytes(header) + numbers, 1))

@@ -46,22 +46,11 @@ for name, make in OPTIMIZERS.items():
 """
 
 
-def run_on_device(*words):
-    if not STAND_IN.exists():
-        pytest.skip(f"{STAND_IN} is not built")
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "LD_PRELOAD": str(STAND_IN), "CUDA_VISIBLE_DEVICES": "0"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def test_these_tests_take_no_gpu_that_is_there():
-    tests = pathlib.Path(__file__).with_name("test_trainers.py")
-    run_on_device("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), "-k", "parameter_groups and eager")
-
-
+@pytest.mark.skipif(not STAND_IN.exists(), reason=f"{STAND_IN} is not built")
 def test_a_step_is_captured_unless_the_optimizer_counts_on_the_host():
-    done = run_on_device("-c", CODE)
+    environment = {**os.environ, "LD_PRELOAD": str(STAND_IN), "CUDA_VISIBLE_DEVICES": "0"}
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
     *captured, adam = done.stdout.splitlines()
     assert [line.split(": ")[:2] for line in captured] == [[name, "captured"] for name in ("SGD", "AdamW", "lr on the device")]
     assert all(int(line.split(": ")[2]) >= 10 for line in captured), captured
