@@ -70,16 +70,15 @@ class Case:
         self.torture, self.random, self.folder = torture, torture.random, torture.folder / str(number)
         self.once = self.folder.with_suffix(".once")
 
-    def train(self, mode, fault="", ranks=1, alike=False, **settings):
-        """What all ranks have said. Where one alone fails, unless they must end alike, the others name it, with 6: what it did
-        tells."""
+    def train(self, mode, fault="", ranks=1, **settings):
+        """What all ranks have said. Where one alone fails the others name it, with 6: what it did tells."""
         settings = {**USUAL, "batch": 8 // ranks, **settings}
         config = self.folder.with_suffix(".yaml")
         config.write_text(CONFIG % settings)
         words = ["train", config, f"work_dir={self.folder}", "--mode", mode, *([fault] if fault else [])]
         codes, texts = end_group(start_group(self.torture, words, ranks, "duet_faulty"))
         done = Done(words, min(codes), "".join(texts))
-        one_alone = not alike and set(codes) == {DIVERGED, LOST} and "rank" in done.text
+        one_alone = set(codes) == {DIVERGED, LOST} and "rank" in done.text
         self.torture.require(len(set(codes)) == 1 or one_alone, f"exit codes {codes}", done)
         self.check(done, settings["action"])
         return done
@@ -124,12 +123,6 @@ class Case:
             self.torture.require("differ" in done.text, "ranks have other weights, and nobody was told", done)
         return done.code
 
-    def one_rank_at_a_save(self, action, mode):
-        """What one of two ranks holds goes bad, once, in a step that is saved: both do what the guard says."""
-        where = f"at: {20 * self.random.randint(2, 5)}, rank: {self.random.randrange(2)}, once: '{self.once}'"
-        fault = f"custom_hooks=[{{type: Fault, what: {self.random.choice(('weight', 'optimizer'))}, value: nan, {where}}}]"
-        return self.expect(self.train(mode, fault, 2, alike=True, action=action), 0 if action == "rollback" else DIVERGED)
-
     def spike(self, action, mode):
         """One weight becomes far off, once, some times in a step that is saved, before a loss shows it."""
         saved = self.random.random() < 0.3
@@ -144,13 +137,12 @@ def cases(torture):
     from_start = [(Case.from_start, *case) for case in itertools.product(FROM_START, POLICIES, ACTIONS, MODES, (False, True))]
     within = [(Case.within, *case) for case in itertools.product(
         ("value", "gradient", "weight", "optimizer"), ("nan", "inf"), POLICIES, ACTIONS, MODES, (1, 2))]
-    apart = [(Case.one_rank_at_a_save, *case) for case in itertools.product(("raise", "stop", "rollback"), MODES)]
     spikes = [(Case.spike, *case) for case in itertools.product(ACTIONS, MODES)]
     if torture.long:
-        return from_start + within + apart + spikes
+        return from_start + within + spikes
     always = [(Case.from_start, "nan", "skip", "raise", mode, scaled) for mode in MODES for scaled in (False, True)]
     some = torture.random.sample
-    return some(from_start, 12) + always + some(within, 14) + some(apart, 3) + some(spikes, 4)
+    return some(from_start, 12) + always + some(within, 14) + some(spikes, 4)
 
 
 def run(torture):
