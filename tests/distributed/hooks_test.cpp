@@ -13,6 +13,7 @@
 #include "hooks/nan_guard_hook.h"
 #include "hooks/sync_buffers_hook.h"
 #include "metrics/class_metric.h"
+#include "tests/support/modes.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_dir.h"
@@ -23,14 +24,15 @@
 namespace duet {
 namespace {
 
+using testing::expect_error_on_all;
 using testing::RankResult;
+using testing::Ranks;
 using testing::run_ranks;
 using testing::same_bits;
 using testing::share_of;
 using testing::weights_of;
-using Ranks = std::shared_ptr<Communicator>;
 
-class DistributedHooks : public ::testing::TestWithParam<const char*> {
+class DistributedHooks : public testing::InBothModes {
  protected:
   static std::unique_ptr<BaseTrainer> trainer_for(const testing::ToyTask& task, const LoopOptions& loop,
                                                   const Ranks& ranks, TrainerOptions options = {}) {
@@ -130,9 +132,9 @@ TEST_P(DistributedHooks, EndOrGoBackTogetherWhereOneRankHasWeightsThatAreNotFini
   const auto back = run("rollback", 10);
   testing::expect_same_on_all(back);
   EXPECT_EQ(back[0].at("steps").numel(), kSteps + 5);
-  for (const RankResult& rank : run("rollback", kSteps)) EXPECT_EQ(rank.exit_code, 5) << rank.error;
+  expect_error_on_all(run("rollback", kSteps), 5, "");
   for (const int64_t bad_step : {int64_t{10}, kSteps}) {
-    for (const RankResult& rank : run("raise", bad_step)) EXPECT_EQ(rank.exit_code, 5) << rank.error;
+    expect_error_on_all(run("raise", bad_step), 5, "");
     const auto stopped = run("stop", bad_step);
     testing::expect_no_error(stopped);
     for (const RankResult& rank : stopped)
@@ -140,43 +142,26 @@ TEST_P(DistributedHooks, EndOrGoBackTogetherWhereOneRankHasWeightsThatAreNotFini
   }
 }
 
-// Ids of the samples of each epoch, in the order that this rank trained on them.
-NamedTensors ids_by_epoch(BaseTrainer& trainer, DataSource& data) {
-  std::vector<std::vector<int64_t>> epochs;
-  auto watch = std::make_unique<CallbackHook>("watch");
-  watch->on(HookPoint::kBeforeTrainEpoch, [&](TrainContext&) { epochs.emplace_back(); });
-  watch->on(HookPoint::kBeforeTrainIter, [&](TrainContext& context) {
-    for (const Batch& batch : context.step.micro_batches->batches) {
-      const at::Tensor ids = batch["id"];
-      for (int64_t i = 0; i < ids.numel(); ++i) epochs.back().push_back(ids[i].item<int64_t>());
-    }
-  });
-  trainer.add_hook(std::move(watch));
-  trainer.train(data);
-  NamedTensors result;
-  for (std::size_t i = 0; i < epochs.size(); ++i)
-    result.emplace_back("epoch " + std::to_string(i), at::tensor(epochs[i], at::kLong));
-  return result;
-}
-
 TEST_P(DistributedHooks, DistSamplerSeedGivesEveryRankOtherSamplesAndEveryEpochAnotherOrder) {
   const testing::ToyTask task = testing::mlp_task();
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
     const auto trainer = trainer_for(task, {.max_epochs = 3}, ranks);
     trainer->add_hook(std::make_unique<DistSamplerSeedHook>());
-    return ids_by_epoch(*trainer, *share_of(testing::numbered_samples(task, 21), 4, ranks.get()));
+    std::vector<std::vector<at::Tensor>> ids(3);  // of each epoch, as this rank trained on them
+    trainer->on(HookPoint::kBeforeTrainIter, [&](TrainContext& context) {
+      for (const Batch& batch : context.step.micro_batches->batches)
+        ids.at(static_cast<std::size_t>(context.progress.epoch)).push_back(batch["id"]);
+    });
+    trainer->train(*share_of(testing::numbered_samples(task, 21), 4, ranks.get()));
+    return NamedTensors{{"0", at::cat(ids[0])}, {"1", at::cat(ids[1])}, {"2", at::cat(ids[2])}};
   });
   testing::expect_no_error(results);
-  ASSERT_EQ(results[0].tensors.size(), 3U);
-  const at::Tensor all = at::arange(21);
-  for (std::size_t epoch = 0; epoch < 3; ++epoch) {
-    const std::string name = "epoch " + std::to_string(epoch);
-    const at::Tensor both = at::cat({results[0].at(name), results[1].at(name)});
-    EXPECT_TRUE(at::equal(std::get<0>(both.sort()), all)) << name;  // disjoint, and the same union
-    for (std::size_t other = 0; other < epoch; ++other) {
-      const std::string before = "epoch " + std::to_string(other);
+  for (const std::string epoch : {"0", "1", "2"}) {
+    const at::Tensor both = at::cat({results[0].at(epoch), results[1].at(epoch)});
+    EXPECT_TRUE(at::equal(std::get<0>(both.sort()), at::arange(21))) << epoch;  // disjoint, and the same union
+    for (const std::string other : {"0", "1", "2"}) {
       for (const RankResult& rank : results)
-        EXPECT_FALSE(at::equal(rank.at(name), rank.at(before))) << name << ", " << before;
+        EXPECT_EQ(at::equal(rank.at(epoch), rank.at(other)), epoch == other) << epoch << ", " << other;
     }
   }
 }
@@ -230,16 +215,13 @@ TEST_P(DistributedHooks, NaNGuardEndsOrStopsAllRanksForANaNOnOne) {
       return NamedTensors{{"step", number(static_cast<double>(trainer->progress().step))}};
     });
   };
-  for (const RankResult& rank : run({.interval = 1})) {
-    EXPECT_EQ(rank.exit_code, 5);
-    EXPECT_NE(rank.error.find("not finite at step 3"), std::string::npos) << rank.error;
-  }
+  expect_error_on_all(run({.interval = 1}), 5, "not finite at step 3");
   const auto stopped = run({.interval = 2, .action = "stop"});
   testing::expect_same_on_all(stopped);
   EXPECT_EQ(stopped[0].at("step").item<double>(), 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, DistributedHooks, ::testing::Values("eager", "graph"));
+DUET_IN_BOTH_MODES(DistributedHooks);
 
 }  // namespace
 }  // namespace duet

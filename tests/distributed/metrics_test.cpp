@@ -16,6 +16,7 @@ namespace duet {
 namespace {
 
 using testing::RankResult;
+using testing::Ranks;
 using testing::run_ranks;
 
 constexpr int64_t kClasses = 5;
@@ -34,86 +35,57 @@ void add_metrics(BaseTrainer& trainer) {
   trainer.add_metric(std::make_unique<CalibrationError>());
 }
 
-// Batches of one sample per rank, so that what is computed per batch is the same everywhere.
-NamedTensors evaluate(int64_t samples, bool test, const std::shared_ptr<Communicator>& ranks) {
+std::unique_ptr<BaseTrainer> trainer_of(const Ranks& ranks) {
   seed_all(5);
-  const testing::ToyTask task = testing::mlp_task();
   TrainerOptions options;
   options.distributed.communicator = ranks;
-  const auto trainer = testing::make_trainer("eager", task.make(), options);
+  auto trainer = testing::make_trainer("eager", testing::mlp_task().make(), options);
   add_metrics(*trainer);
-  const auto data =
-      testing::share_of(testing::numbered_samples(task, samples), ranks->world_size(), ranks.get(), false);
-  NamedTensors values;
-  for (const auto& [name, value] : test ? trainer->test(*data) : trainer->validate(*data)) {
-    values.emplace_back(name, at::scalar_tensor(value, at::kDouble));
-  }
-  return values;
+  return trainer;
 }
 
-void expect_equal(const RankResult& rank, const RankResult& one) {
-  ASSERT_EQ(rank.tensors.size(), one.tensors.size());
-  EXPECT_GT(one.tensors.size(), 20U);
-  for (const auto& [name, value] : rank.tensors) {
-    const double here = value.item<double>(), there = one.at(name).item<double>();
-    if (name == "loss" || name == "perplexity" || name == "calibration_error") {
-      EXPECT_NEAR(here, there, 1e-12 * std::abs(there)) << name;
-    } else {  // from whole numbers
-      EXPECT_TRUE(testing::same_bits(value, one.at(name))) << name << ": " << here << ", expected " << there;
-    }
-  }
+// Batches of one sample per rank, so that what is computed per batch is the same everywhere.
+std::unique_ptr<DataLoader> part_of(int64_t samples, const Ranks& ranks) {
+  const NamedTensors numbered = testing::numbered_samples(testing::mlp_task(), samples);
+  return testing::share_of(numbered, ranks->world_size(), ranks.get(), false);
 }
 
-class DistributedMetrics : public ::testing::TestWithParam<std::pair<int64_t, int64_t>> {};
-
-TEST_P(DistributedMetrics, AreThoseOfOneProcess) {
-  const auto [world, samples] = GetParam();
-  for (const bool test : {false, true}) {
-    const auto body = [&, samples = samples](const auto& ranks) { return evaluate(samples, test, ranks); };
-    const auto one = run_ranks(1, body);
-    testing::expect_no_error(one);
-    const auto many = run_ranks(world, body);
-    testing::expect_same_on_all(many);
-    for (const RankResult& rank : many) expect_equal(rank, one.front());
-  }
+NamedTensors tensors_of(const MetricValues& values) {
+  NamedTensors tensors;
+  for (const auto& [name, value] : values) tensors.emplace_back(name, at::scalar_tensor(value, at::kDouble));
+  return tensors;
 }
 
-// 3 samples on 4 ranks: one of them gets none.
-INSTANTIATE_TEST_SUITE_P(Worlds, DistributedMetrics,
-                         ::testing::Values(std::pair(2, 7), std::pair(4, 3), std::pair(4, 1), std::pair(3, 12)));
-
-// Of several datasets, whose ends come at other batches on each rank.
-TEST(DistributedNamedMetrics, AreThoseOfOneProcess) {
-  const auto body = [](const std::shared_ptr<Communicator>& ranks) {
-    seed_all(5);
-    const testing::ToyTask task = testing::mlp_task();
-    TrainerOptions options;
-    options.distributed.communicator = ranks;
-    const auto trainer = testing::make_trainer("eager", task.make(), options);
-    add_metrics(*trainer);
-    const auto part = [&](int64_t samples) {
-      return testing::share_of(testing::numbered_samples(task, samples), ranks->world_size(), ranks.get(), false);
-    };
-    const auto large = part(7), small = part(2);
-    NamedTensors values;
-    for (const auto& [name, value] : trainer->validate({{"large", *large}, {"small", *small}})) {
-      values.emplace_back(name, at::scalar_tensor(value, at::kDouble));
-    }
-    return values;
-  };
-  const auto one = run_ranks(1, body);
+// What `world` ranks find, beside what one process does.
+void expect_values_of_one_process(int64_t world, const std::function<MetricValues(const Ranks&)>& evaluate) {
+  const auto body = [&](const Ranks& ranks) { return tensors_of(evaluate(ranks)); };
+  const auto one = run_ranks(1, body), many = run_ranks(world, body);
   testing::expect_no_error(one);
-  const auto many = run_ranks(3, body);
   testing::expect_same_on_all(many);
-  for (const RankResult& rank : many) {
-    ASSERT_EQ(rank.tensors.size(), one.front().tensors.size());
-    for (const auto& [name, value] : rank.tensors) {
-      const at::Tensor& expected = one.front().at(name);  // NaN where a class has no sample
-      const double here = value.item<double>(), there = expected.item<double>();
-      const bool is_near = std::abs(here - there) <= 1e-9 * std::max(1.0, std::abs(there));
-      EXPECT_TRUE(is_near || testing::same_bits(value, expected)) << here << ", expected " << there << " of " << name;
+  ASSERT_EQ(many[0].tensors.size(), one[0].tensors.size());
+  EXPECT_GT(one[0].tensors.size(), 20U);
+  for (const auto& [name, value] : many[0].tensors) {
+    const double here = value.item<double>(), there = one[0].at(name).item<double>();
+    if (name.ends_with("loss") || name.ends_with("perplexity") || name.ends_with("calibration_error")) {
+      EXPECT_NEAR(here, there, 1e-12 * std::abs(there)) << name;
+    } else {  // from whole numbers; NaN where a class has no sample
+      EXPECT_TRUE(testing::same_bits(value, one[0].at(name))) << name << ": " << here << ", expected " << there;
     }
   }
+}
+
+// 3 samples on 4 ranks: one of them gets none. Of several datasets the ends come at other batches on each rank.
+TEST(DistributedMetrics, AreThoseOfOneProcess) {
+  for (const auto& [world, samples] : {std::pair<int64_t, int64_t>{2, 7}, {4, 3}, {4, 1}, {3, 12}}) {
+    SCOPED_TRACE(std::to_string(samples) + " samples on " + std::to_string(world) + " ranks");
+    expect_values_of_one_process(
+        world, [n = samples](const Ranks& ranks) { return trainer_of(ranks)->validate(*part_of(n, ranks)); });
+  }
+  expect_values_of_one_process(2, [](const Ranks& ranks) { return trainer_of(ranks)->test(*part_of(7, ranks)); });
+  expect_values_of_one_process(3, [](const Ranks& ranks) {
+    const auto large = part_of(7, ranks), small = part_of(2, ranks);
+    return trainer_of(ranks)->validate({{"large", *large}, {"small", *small}});
+  });
 }
 
 // Figures that no rank has alone, of targets that no task here has: several numbers, and several labels.
@@ -121,7 +93,7 @@ TEST(DistributedRowMetrics, OfSeveralOutputsAreThoseOfOneProcess) {
   at::manual_seed(4);
   const at::Tensor prediction = at::randn({11, 2}, at::kDouble) + 1e6, target = at::randn({11, 2}, at::kDouble) + 1e6;
   const at::Tensor labels = at::randint(0, 2, {11, 2}, at::kLong);
-  const auto body = [&](const std::shared_ptr<Communicator>& ranks) {
+  const auto body = [&](const Ranks& ranks) {
     R2Score r2;
     AveragePrecision precision({.num_classes = 2, .target = "labels"});
     CalibrationError calibration({.target = "classes"});
@@ -132,12 +104,11 @@ TEST(DistributedRowMetrics, OfSeveralOutputsAreThoseOfOneProcess) {
       for (Metric* metric : metrics) metric->add(batch, {{"prediction", row(prediction)}}, 1);
     }
     combine_over_ranks(metrics, *ranks, at::kCPU);
-    NamedTensors values;
+    MetricValues values;
     for (const Metric* metric : metrics) {
-      for (const auto& [name, value] : metric->compute())
-        values.emplace_back(name, at::scalar_tensor(value, at::kDouble));
+      for (const auto& value : metric->compute()) values.insert(value);
     }
-    return values;
+    return tensors_of(values);
   };
   const at::Tensor distance = target - target.mean(0), errors = prediction - target;
   const double r2 = (1 - errors.square().sum(0) / distance.square().sum(0)).mean().item<double>();

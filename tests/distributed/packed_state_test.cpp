@@ -63,28 +63,31 @@ void sleep_on(const Communicator& ranks, int64_t rank, int seconds) {
   if (ranks.rank() == rank) std::this_thread::sleep_for(std::chrono::seconds(seconds));
 }
 
-constexpr int kLimit = 4, kLonger = 10;
+const ConnectOptions kLimit{.start_timeout = 4, .timeout = 4};
+constexpr int kLonger = 10;
 
 TEST(MainAtWork, IsWaitedForHoweverLongItTakes) {
-  const auto results = run_ranks(3,
-                                 [](const std::shared_ptr<Communicator>& ranks) {
-                                   run_on_main(*ranks, [&] { sleep_on(*ranks, 0, kLonger); });
-                                   ranks->barrier();
-                                   return NamedTensors();
-                                 },
-                                 {.start_timeout = kLimit, .timeout = kLimit});
+  const auto results = run_ranks(
+      3,
+      [](const std::shared_ptr<Communicator>& ranks) {
+        run_on_main(*ranks, [&] { sleep_on(*ranks, 0, kLonger); });
+        ranks->barrier();
+        return NamedTensors();
+      },
+      kLimit);
   expect_no_error(results);
 }
 
 TEST(MainAtWork, AnotherRankThatDoesNotComeIsStillMissed) {
-  const auto results = run_ranks(2,
-                                 [](const std::shared_ptr<Communicator>& ranks) {
-                                   sleep_on(*ranks, 1, kLonger);
-                                   run_on_main(*ranks, [] {});
-                                   return NamedTensors();
-                                 },
-                                 {.start_timeout = kLimit, .timeout = kLimit});
-  EXPECT_EQ(results[0].exit_code, 6) << results[0].error;
+  const auto results = run_ranks(
+      2,
+      [](const std::shared_ptr<Communicator>& ranks) {
+        sleep_on(*ranks, 1, kLonger);
+        run_on_main(*ranks, [] {});
+        return NamedTensors();
+      },
+      kLimit);
+  testing::expect_error(results[0], 6, "");
   EXPECT_LT(results[0].seconds, kLonger);
 }
 

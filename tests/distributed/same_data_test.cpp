@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "core/hook.h"
 #include "core/task.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
+#include "tests/support/modes.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_dir.h"
@@ -19,8 +21,6 @@ namespace duet {
 namespace {
 
 using namespace testing;
-
-using Ranks = std::shared_ptr<Communicator>;
 
 // What each rank does in its own way.
 struct Own {
@@ -48,15 +48,15 @@ std::unique_ptr<DataLoader> loader(const Own& own, const Communicator& ranks) {
       DataLoaderOptions{.batch_size = own.batch_size, .num_workers = static_cast<int>(own.num_workers)});
 }
 
-class DistributedData : public ::testing::TestWithParam<const char*> {
+class DistributedData : public InBothModes {
  protected:
-  static std::unique_ptr<BaseTrainer> trainer(const Ranks& ranks) {
+  static std::unique_ptr<BaseTrainer> trainer(const Ranks& ranks, int64_t steps = 18) {
     TrainerOptions options;
     options.distributed.communicator = ranks;
-    options.loop.max_steps = 18;
+    options.loop.max_steps = steps;
     return make_trainer(GetParam(), mlp_task().make(), options);
   }
-  // What each rank does, and what all write to the log.
+  // What each rank does.
   static std::vector<RankResult> run(const std::function<Own(int64_t rank)>& how) {
     return run_ranks(2, [&](const Ranks& ranks) {
       const Own own = how(ranks->rank());
@@ -69,13 +69,6 @@ class DistributedData : public ::testing::TestWithParam<const char*> {
     });
   }
 };
-
-void expect_all(const std::vector<RankResult>& results, const std::string& text) {
-  for (const RankResult& result : results) {
-    EXPECT_EQ(result.exit_code, 2) << result.error;
-    EXPECT_NE(result.error.find(text), std::string::npos) << "'" << text << "' is not in: " << result.error;
-  }
-}
 
 TEST_P(DistributedData, OtherwiseReadIsAnError) {
   const std::vector<std::pair<std::string, Own>> cases = {
@@ -90,10 +83,11 @@ TEST_P(DistributedData, OtherwiseReadIsAnError) {
       {"rank 1 reads the validation data otherwise than rank 0 (seed: 5; ", {.seed = 5, .does = "validation"}},
       {"rank 1 reads the test data otherwise than rank 0 (seed: 5; ", {.seed = 5, .does = "test"}}};
   for (const auto& [text, other] : cases) {
-    expect_all(run([&](int64_t rank) { return rank == 1 ? other : Own{.endless = other.endless, .does = other.does}; }),
-               text);
+    const Own usual{.endless = other.endless, .does = other.does};
+    expect_error_on_all(run([&](int64_t rank) { return rank == 1 ? other : usual; }), 2, text);
   }
-  expect_all(run([](int64_t rank) { return Own{.shares = rank == 1}; }), "that rank 0 reads is: not shared");
+  expect_error_on_all(run([](int64_t rank) { return Own{.shares = rank == 1}; }), 2,
+                      "that rank 0 reads is: not shared");
 }
 
 // Nor does it matter which rank takes which part, or that the last batch is one rank's alone.
@@ -110,37 +104,30 @@ TEST_P(DistributedData, OtherNumbersOfWorkersAreNone) {
   }
 }
 
-// The position of a rank without a sample of the last batch is another one then.
+// The position of a rank without a sample of the last batch is another one then; where one rank has stopped, only the
+// other has fetched something.
 TEST_P(DistributedData, MayBeReadAgain) {
-  const auto results = run_ranks(2, [&](const Ranks& ranks) {
-    const auto made = trainer(ranks);
-    const auto data = loader({.samples = 41}, *ranks), validation = loader({.samples = 41}, *ranks);
-    made->train(*data, validation.get());
-    made->validate(*validation);
-    made->validate(*data);
-    return weights_of(*made);
-  });
-  expect_no_error(results);
-}
-
-// Only the other rank has fetched something then.
-TEST_P(DistributedData, MayBeReadAfterOneRankHasStopped) {
-  const auto results = run_ranks(2, [&](const Ranks& ranks) {
-    const auto made = trainer(ranks);
-    auto hook = std::make_unique<CallbackHook>("stop");
-    hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-      if (context.progress.step == 2 && ranks->rank() == 1) context.control.request_stop("enough");
-    });
-    made->add_hook(std::move(hook));
-    const auto data = loader({}, *ranks);
-    made->train(*data);
-    made->validate(*data);
-    return weights_of(*made);
-  });
-  expect_no_error(results);
+  for (const bool stops : {false, true}) {
+    expect_no_error(run_ranks(2, [&](const Ranks& ranks) {
+      const auto made = trainer(ranks);
+      made->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
+        if (stops && context.progress.step == 2 && ranks->rank() == 1) context.control.request_stop("enough");
+      });
+      const auto data = loader({.samples = 41}, *ranks), validation = loader({.samples = 41}, *ranks);
+      made->train(*data, stops ? nullptr : validation.get());
+      made->validate(*validation);
+      made->validate(*data);
+      return weights_of(*made);
+    }));
+  }
 }
 
 constexpr const char* kAllTheSame = "all ranks begin with the same micro-batch";
+
+void expect_once(const std::string& text, const std::string& part) {
+  ASSERT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+  EXPECT_EQ(text.find(part), text.rfind(part)) << "'" << part << "' is more than once in: " << text;
+}
 
 // Runs it on two ranks, and gives what they write to the log.
 std::string log_of(const std::function<void(const Ranks&)>& body) {
@@ -152,79 +139,47 @@ std::string log_of(const std::function<void(const Ranks&)>& body) {
   });
 }
 
-// What two ranks log that train without parts, with this seed on rank 1.
-std::string log_without_shares(const char* mode, uint64_t seed) {
-  return log_of([=](const Ranks& ranks) {
-    TrainerOptions options;
-    options.distributed.communicator = ranks;
-    options.loop.max_epochs = 2;
-    const auto trainer = make_trainer(mode, mlp_task().make(), options);
-    trainer->train(*loader({.seed = ranks->rank() == 1 ? seed : 3, .shares = false}, *ranks));
-  });
-}
-
+// By train(), and in a loop of one's own; `seed` is that of rank 1.
 TEST_P(DistributedData, AWarningTellsThatAllReadTheSame) {
-  const std::string text = log_without_shares(GetParam(), 3);
-  ASSERT_NE(text.find(kAllTheSame), std::string::npos) << text;
-  EXPECT_EQ(text.find(kAllTheSame), text.rfind(kAllTheSame)) << "more than once: " << text;
-  EXPECT_EQ(log_without_shares(GetParam(), 4).find(kAllTheSame), std::string::npos);
-}
-
-// In a loop of one's own.
-TEST_P(DistributedData, AWarningTellsThatAllStepOnTheSame) {
-  const auto log = [](uint64_t seed_of_1) {
+  const auto trained = [](uint64_t seed) {
     return log_of([=](const Ranks& ranks) {
-      TrainerOptions options;
-      options.distributed.communicator = ranks;
-      const auto trainer = make_trainer(GetParam(), mlp_task().make(), options);
-      for (int step = 0; step < 3; ++step) trainer->step(mlp_task().batch(4, ranks->rank() == 1 ? seed_of_1 : 7));
-      trainer->finish();
+      trainer(ranks, 20)->train(*loader({.seed = ranks->rank() == 1 ? seed : 3, .shares = false}, *ranks));
     });
   };
-  EXPECT_NE(log(7).find(kAllTheSame), std::string::npos);
-  EXPECT_EQ(log(8).find(kAllTheSame), std::string::npos);
-}
-
-struct Writer {
-  std::string mode;
-  bool on_all = false;
-  bool saves = false;
-};
-
-// A hook that writes to a weight after the second of four steps.
-std::string log_of_a(const Writer& writer) {
-  return log_of([=](const Ranks& ranks) {
-    const TempDir folder;
-    TrainerOptions options;
-    options.distributed.communicator = ranks;
-    options.loop.max_steps = 4;
-    const auto trainer = make_trainer(writer.mode, mlp_task().make(), options);
-    auto hook = std::make_unique<CallbackHook>("writer");
-    hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-      if (context.progress.step == 2 && (ranks->rank() == 1 || writer.on_all)) {
-        const at::NoGradGuard no_grad;
-        context.task.named_parameters().back().second.detach().add_(0.25);
-      }
-      if (writer.saves) trainer->save(folder / std::to_string(context.progress.step));
+  const auto stepped = [](uint64_t seed) {
+    return log_of([=](const Ranks& ranks) {
+      const auto made = trainer(ranks);
+      for (int step = 0; step < 3; ++step) made->step(mlp_task().batch(4, ranks->rank() == 1 ? seed : 3));
+      made->finish();
     });
-    trainer->add_hook(std::move(hook));
-    trainer->train(*loader({}, *ranks));
-  });
-}
-
-void expect_once(const std::string& text, const std::string& part) {
-  ASSERT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-  EXPECT_EQ(text.find(part), text.rfind(part)) << "'" << part << "' is more than once in: " << text;
+  };
+  expect_once(trained(3), kAllTheSame);
+  expect_once(stepped(3), kAllTheSame);
+  EXPECT_EQ((trained(4) + stepped(4)).find(kAllTheSame), std::string::npos);
 }
 
 TEST_P(DistributedData, AWarningTellsOfWeightsThatDiffer) {
-  const std::string differs = "' of rank 1 has other values than that of rank 0";
+  // A hook that writes to a weight after the second of four steps.
+  const auto log_of_writer = [](bool on_all, bool saves) {
+    return log_of([=](const Ranks& ranks) {
+      const TempDir folder;
+      const auto made = trainer(ranks, 4);
+      made->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
+        if (context.progress.step == 2 && (ranks->rank() == 1 || on_all)) {
+          const at::NoGradGuard no_grad;
+          context.task.named_parameters().back().second.detach().add_(0.25);
+        }
+        if (saves) made->save(folder / std::to_string(context.progress.step));
+      });
+      made->train(*loader({}, *ranks));
+    });
+  };
   for (const bool saves : {false, true}) {
-    const std::string text = log_of_a({.mode = GetParam(), .saves = saves});
-    expect_once(text, differs);
+    const std::string text = log_of_writer(false, saves);
+    expect_once(text, "' of rank 1 has other values than that of rank 0");
     expect_once(text, saves ? "after step 2 parameter '" : "after step 4 parameter '");
   }
-  EXPECT_EQ(log_of_a({.mode = GetParam(), .on_all = true, .saves = true}).find("has other values"), std::string::npos);
+  EXPECT_EQ(log_of_writer(true, true).find("has other values"), std::string::npos);
 }
 
 // What one rank alone does at the end, where the others do not wait for it, is no comparison of weights.
@@ -233,22 +188,17 @@ TEST_P(DistributedData, ACallOfOneRankAtTheEndIsAnError) {
     const auto results = run_ranks(2, [&](const Ranks& ranks) {
       const TempDir folder;
       const auto made = trainer(ranks);
-      auto hook = std::make_unique<CallbackHook>("end");
-      hook->on(HookPoint::kAfterTrain, [&](TrainContext&) {
+      made->on(HookPoint::kAfterTrain, [&](TrainContext&) {
         if (ranks->rank() == caller) made->save(folder / "c");
       });
-      made->add_hook(std::move(hook));
       made->train(*loader({}, *ranks));
       return weights_of(*made);
     });
-    for (const RankResult& result : results) {
-      EXPECT_NE(result.error.find("another call"), std::string::npos) << result.error;
-    }
+    for (const RankResult& result : results) expect_contains(result.error, {"another call"});
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, DistributedData, ::testing::Values("eager", "graph"),
-                         [](const auto& mode) { return std::string(mode.param); });
+DUET_IN_BOTH_MODES(DistributedData);
 
 }  // namespace
 }  // namespace duet

@@ -100,33 +100,6 @@ TEST(DistributedSampler, EveryRankCountsTheSameBatchesPerEpoch) {
   }
 }
 
-TEST(DistributedSampler, APositionGoesOnAtAnotherWorldSize) {
-  const Case two{.size = 53, .world = 2, .batch = 4};
-  auto shares = two.shares();
-  for (const auto& share : shares) share->start_epoch(5);
-  Indices seen;
-  for (int i = 0; i < 3; ++i) {
-    const Indices more = next_step(shares, two.batch).all;
-    seen.insert(seen.end(), more.begin(), more.end());
-  }
-  const StateDict position = shares.front()->state_dict();
-  for (const int64_t world : {1, 2, 4, 8, 3}) {
-    const Case other{.size = 53, .world = world, .batch = 8 / world};
-    auto rest = other.shares();
-    for (const auto& share : rest) {
-      share->load_state_dict(position);
-      share->start_epoch(5);
-    }
-    Indices all = seen;
-    for (GlobalStep step = next_step(rest, other.batch); !step.all.empty(); step = next_step(rest, other.batch)) {
-      all.insert(all.end(), step.all.begin(), step.all.end());
-    }
-    const auto whole = two.whole();
-    whole->start_epoch(5);
-    EXPECT_EQ(all, whole->next(53)) << world << " ranks";
-  }
-}
-
 TEST(DistributedSampler, SharesOutASamplerThatNeverEnds) {
   const auto endless = [] { return std::make_unique<InfiniteSampler>(10, /*shuffle=*/true, 6); };
   std::vector<std::unique_ptr<Sampler>> shares;

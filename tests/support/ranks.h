@@ -20,7 +20,8 @@ struct RankResult {
   const at::Tensor& at(const std::string& name) const;
 };
 
-using RankBody = std::function<NamedTensors(const std::shared_ptr<Communicator>&)>;
+using Ranks = std::shared_ptr<Communicator>;
+using RankBody = std::function<NamedTensors(const Ranks&)>;
 
 // Runs `body` in `count` processes that are connected to each other. The calling
 // process starts no thread, so that tests may fork again and again: it must not compute with tensors itself before. A
@@ -39,6 +40,10 @@ int free_port();
 
 // No rank has an error.
 void expect_no_error(const std::vector<RankResult>& results);
+// This rank has an error of that exit code, whose text holds `text`, and waited for no timeout.
+void expect_error(const RankResult& result, int exit_code, const std::string& text);
+// All ranks have one.
+void expect_error_on_all(const std::vector<RankResult>& results, int exit_code, const std::string& text);
 // All ranks gave tensors of the same bits.
 void expect_same_on_all(const std::vector<RankResult>& results);
 // Of two numbers of the same place, over all tensors but the one called `but`.
