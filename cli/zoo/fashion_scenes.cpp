@@ -1,9 +1,15 @@
 #include "cli/zoo/fashion_scenes.h"
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/upsample_bilinear2d.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "data/dataset.h"
@@ -68,58 +74,6 @@ class Draws {
   uint64_t state_;
 };
 
-// An object at its size in the scene, with a border of zeros so that a rim has a place.
-struct Sprite {
-  int64_t height = 0, width = 0;  // without the border
-  std::vector<float> grey{};
-
-  float operator()(int64_t y, int64_t x) const { return grey[static_cast<std::size_t>((y + 1) * (width + 2) + x + 1)]; }
-};
-
-struct SpriteSize {
-  int64_t height, width;
-};
-
-// Where an output row or column lies between two of the image.
-struct Tap {
-  int64_t first, second;
-  float fraction;
-};
-
-std::vector<Tap> taps(int64_t from, int64_t to, bool flip) {
-  std::vector<Tap> all(static_cast<std::size_t>(to));
-  for (int64_t i = 0; i < to; ++i) {
-    const double at =
-        (static_cast<double>(flip ? to - 1 - i : i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5;
-    const double inside = std::clamp(at, 0.0, static_cast<double>(from - 1));
-    const auto first = static_cast<int64_t>(inside);
-    all[static_cast<std::size_t>(i)] = {first, std::min(first + 1, from - 1),
-                                        static_cast<float>(inside - static_cast<double>(first))};
-  }
-  return all;
-}
-
-// `image` of size `from` scaled in both directions, by linear interpolation between the centres of pixels.
-Sprite make_sprite(const float* image, SpriteSize from, double scale, bool flip) {
-  const auto scaled = [scale](int64_t pixels) {
-    return std::max<int64_t>(1, std::llround(static_cast<double>(pixels) * scale));
-  };
-  Sprite sprite{scaled(from.height), scaled(from.width), {}};
-  sprite.grey.resize(static_cast<std::size_t>((sprite.height + 2) * (sprite.width + 2)));
-  const std::vector<Tap> rows = taps(from.height, sprite.height, false), columns = taps(from.width, sprite.width, flip);
-  for (int64_t y = 0; y < sprite.height; ++y) {
-    const Tap& row = rows[static_cast<std::size_t>(y)];
-    const float *upper = image + row.first * from.width, *lower = image + row.second * from.width;
-    float* out = sprite.grey.data() + (y + 1) * (sprite.width + 2) + 1;
-    for (const Tap& column : columns) {
-      const float top = upper[column.first] + column.fraction * (upper[column.second] - upper[column.first]);
-      const float bottom = lower[column.first] + column.fraction * (lower[column.second] - lower[column.first]);
-      *out++ = top + row.fraction * (bottom - top);
-    }
-  }
-  return sprite;
-}
-
 FashionMnistOptions garment_options(const FashionScenesOptions& options) {
   check_options(options);
   FashionMnistOptions garments;
@@ -129,67 +83,49 @@ FashionMnistOptions garment_options(const FashionScenesOptions& options) {
   return garments;
 }
 
+constexpr int64_t kIgnore = 255;
+
+at::Tensor gradient(Draws& draws, int64_t height, int64_t width) {
+  const double level = draws.uniform(0.1, 0.4);
+  const double down = draws.uniform(-0.3, 0.3), right = draws.uniform(-0.3, 0.3);
+  const auto ramp = [](int64_t pixels, double slope) {
+    return at::arange(pixels, at::kDouble).div(pixels).sub(0.5).mul(slope);
+  };
+  return ramp(height, down).add(level).unsqueeze(1).add(ramp(width, right));
+}
+
+// `image` [H, W] scaled in both directions.
+at::Tensor scaled(const at::Tensor& image, double scale) {
+  const auto pixels = [&](int64_t dim) {
+    return std::max<int64_t>(1, std::llround(static_cast<double>(image.size(dim)) * scale));
+  };
+  return at::upsample_bilinear2d(image.unsqueeze(0).unsqueeze(0), {pixels(0), pixels(1)},
+                                 /*align_corners=*/false)[0][0];
+}
+
+// The pixels that have one of `object` above, below or beside them.
+at::Tensor rim_of(const at::Tensor& object) {
+  at::Tensor rim = at::zeros_like(object);
+  for (const int64_t dim : {0, 1}) {
+    const int64_t last = object.size(dim) - 1;
+    rim.narrow(dim, 0, last).logical_or_(object.narrow(dim, 1, last));
+    rim.narrow(dim, 1, last).logical_or_(object.narrow(dim, 0, last));
+  }
+  return rim;
+}
+
+// Levels stay in [0, 1].
+void add_noise(Draws& draws, const at::Tensor& grey, float noise) {
+  float* const levels = grey.mutable_data_ptr<float>();
+  uint64_t bits = 0;
+  for (int64_t i = 0; i < grey.numel(); ++i) {
+    bits = i % 4 == 0 ? draws.bits() : bits >> 16;
+    const float centred = static_cast<float>(bits & 0xFFFF) / 65535.0F - 0.5F;
+    levels[i] = std::clamp(levels[i] + noise * centred, 0.0F, 1.0F);
+  }
+}
+
 }  // namespace
-
-// One scene's grey levels and labels, in the batch's memory.
-struct FashionScenes::Canvas {
-  static constexpr int64_t kIgnore = 255;
-
-  float* grey;
-  int64_t* label;
-  int64_t height, width;
-
-  // Label 0 everywhere.
-  void fill_with_gradient(Draws& draws) const {
-    const double level = draws.uniform(0.1, 0.4);
-    const double down = draws.uniform(-0.3, 0.3), right = draws.uniform(-0.3, 0.3);
-    std::fill_n(label, height * width, int64_t{0});
-    for (int64_t y = 0; y < height; ++y) {
-      const double row = level + down * (static_cast<double>(y) / static_cast<double>(height) - 0.5);
-      for (int64_t x = 0; x < width; ++x) {
-        const double column = right * (static_cast<double>(x) / static_cast<double>(width) - 0.5);
-        grey[y * width + x] = static_cast<float>(row + column);
-      }
-    }
-  }
-
-  // Labels the pixels that touch the object as kIgnore, and its own: paste it afterwards.
-  void mark_rim(const Sprite& sprite, int64_t top, int64_t left, float threshold) const {
-    const auto is_object = [&](int64_t y, int64_t x) {
-      return y >= -1 && x >= -1 && y <= sprite.height && x <= sprite.width && sprite(y, x) > threshold;
-    };
-    for (int64_t y = std::max<int64_t>(-1, -top); y <= std::min(sprite.height, height - 1 - top); ++y) {
-      for (int64_t x = std::max<int64_t>(-1, -left); x <= std::min(sprite.width, width - 1 - left); ++x) {
-        if (is_object(y - 1, x) || is_object(y + 1, x) || is_object(y, x - 1) || is_object(y, x + 1)) {
-          label[(top + y) * width + left + x] = kIgnore;
-        }
-      }
-    }
-  }
-
-  // Pixels above the threshold, which lie within the canvas.
-  void paste(const Sprite& sprite, int64_t top, int64_t left, float threshold, int64_t new_label) const {
-    for (int64_t y = 0; y < sprite.height; ++y) {
-      for (int64_t x = 0; x < sprite.width; ++x) {
-        const float value = sprite(y, x);
-        if (!(value > threshold)) continue;
-        const int64_t pixel = (top + y) * width + left + x;
-        grey[pixel] = value;
-        label[pixel] = new_label;
-      }
-    }
-  }
-
-  // Levels stay in [0, 1].
-  void add_noise(Draws& draws, float noise) const {
-    uint64_t bits = 0;
-    for (int64_t i = 0; i < height * width; ++i) {
-      bits = i % 4 == 0 ? draws.bits() : bits >> 16;
-      const float centred = static_cast<float>(bits & 0xFFFF) / 65535.0F - 0.5F;
-      grey[i] = std::clamp(grey[i] + noise * centred, 0.0F, 1.0F);
-    }
-  }
-};
 
 FashionScenes::FashionScenes(FashionScenesOptions options)
     : options_(std::move(options)), garments_(garment_options(options_)) {
@@ -204,26 +140,30 @@ FashionScenes::FashionScenes(FashionScenesOptions options)
   }
 }
 
-void FashionScenes::draw_scene(int64_t index, const Canvas& canvas) const {
+void FashionScenes::draw_scene(int64_t index, const at::Tensor& grey, const at::Tensor& label) const {
   Draws draws(options_.seed, index);
-  canvas.fill_with_gradient(draws);
+  grey.copy_(gradient(draws, grey.size(0), grey.size(1)));
+  label.zero_();
   std::vector<int64_t> chosen(static_cast<std::size_t>(1 + draws.below(options_.max_objects)));
   for (int64_t& garment : chosen) garment = draws.below(garments_.size());
   const Batch objects = garments_.get(chosen);
-  const at::Tensor& images = objects["image"];
-  const int64_t* labels = objects["target"].const_data_ptr<int64_t>();
-  const auto threshold = static_cast<float>(options_.threshold);
-  for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const float* image = images.const_data_ptr<float>() + static_cast<int64_t>(i) * images.stride(0);
+  for (int64_t i = 0; i < std::ssize(chosen); ++i) {
     const double scale = draws.uniform(options_.min_scale, options_.max_scale);
     const bool flip = draws.below(2) == 1 && options_.flip;
-    const Sprite sprite = make_sprite(image, {images.size(2), images.size(3)}, scale, flip);
-    const int64_t top = draws.below(canvas.height - sprite.height + 1);
-    const int64_t left = draws.below(canvas.width - sprite.width + 1);
-    if (options_.ignore_rim) canvas.mark_rim(sprite, top, left, threshold);
-    canvas.paste(sprite, top, left, threshold, labels[i] + 1);
+    at::Tensor sprite = scaled(objects["image"][i][0], scale);
+    if (flip) sprite = sprite.flip({1});
+    const int64_t top = draws.below(grey.size(0) - sprite.size(0) + 1);
+    const int64_t left = draws.below(grey.size(1) - sprite.size(1) + 1);
+    const auto place = [&](const at::Tensor& scene) {
+      return scene.narrow(0, top, sprite.size(0)).narrow(1, left, sprite.size(1));
+    };
+    const at::Tensor object = at::zeros_like(label, at::kBool);
+    place(object).copy_(sprite > options_.threshold);
+    if (options_.ignore_rim) label.masked_fill_(rim_of(object), kIgnore);
+    label.masked_fill_(object, objects["target"][i].item<int64_t>() + 1);
+    place(grey).copy_(at::where(place(object), sprite, place(grey)));
   }
-  canvas.add_noise(draws, static_cast<float>(options_.noise));
+  add_noise(draws, grey, static_cast<float>(options_.noise));
 }
 
 Batch FashionScenes::shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const {
@@ -235,19 +175,11 @@ Batch FashionScenes::shown(const Batch& batch, const std::vector<int64_t>& /*ind
 Batch FashionScenes::get(const std::vector<int64_t>& indices) const {
   check_indices("FashionScenes", indices, size());
   const auto count = static_cast<int64_t>(indices.size());
-  const int64_t height = options_.size[0], width = options_.size[1], pixels = height * width;
+  const int64_t height = options_.size[0], width = options_.size[1];
   const at::Tensor image = at::empty({count, 1, height, width}, at::TensorOptions(at::kFloat));
   const at::Tensor target = at::empty({count, height, width}, at::TensorOptions(at::kLong));
-  float* const grey = image.mutable_data_ptr<float>();
-  int64_t* const label = target.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < count; ++i) {
-    draw_scene(indices[static_cast<std::size_t>(i)],
-               {.grey = grey + i * pixels, .label = label + i * pixels, .height = height, .width = width});
-  }
-  if (options_.normalize) {
-    const auto mean = static_cast<float>(options_.mean), std = static_cast<float>(options_.std);
-    std::transform(grey, grey + count * pixels, grey, [mean, std](float value) { return (value - mean) / std; });
-  }
+  for (int64_t i = 0; i < count; ++i) draw_scene(indices[static_cast<std::size_t>(i)], image[i][0], target[i]);
+  if (options_.normalize) image.sub_(options_.mean).div_(options_.std);
   return {{"image", image}, {"target", target}};
 }
 

@@ -44,8 +44,8 @@ class FashionScenes : public Dataset {
   int64_t max_label() const override { return garments_.max_label() + 1; }
 
  private:
-  struct Canvas;
-  void draw_scene(int64_t index, const Canvas& canvas) const;
+  // Into the batch's memory.
+  void draw_scene(int64_t index, const at::Tensor& grey, const at::Tensor& label) const;
 
   FashionScenesOptions options_;
   FashionMnist garments_;
