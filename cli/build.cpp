@@ -1,6 +1,5 @@
 #include "cli/build.h"
 #include <algorithm>
-#include <iterator>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/device.h"
@@ -34,11 +33,11 @@ std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& da
   return data ? build_dataset(*data, use) : nullptr;
 }
 
-// The names of a dataset's classes are those of the training data, in the same order, or none.
-void check_same_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained) {
+// The names of a dataset's classes are those trained on, in the same order, or none.
+void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained,
+                     const std::string& way_out) {
   require<ConfigError>(classes.empty() || trained.empty() || classes == trained,
-                       "[duet] found the classes " + join(classes) + ", expected " + join(trained) +
-                           " as in the training data; leave classes out, which are then those");
+                       "[duet] found the classes " + join(classes) + ", expected " + join(trained) + way_out);
 }
 
 // Throws ConfigError for one whose numbers mean something else than those of the training data.
@@ -48,36 +47,22 @@ std::vector<std::shared_ptr<const Dataset>> build_datasets(const std::vector<Dat
     built.push_back(build_dataset(one, use));
     if (use.training == nullptr || built.back() == nullptr) continue;
     one.node.located([&] {
-      check_same_classes(built.back()->class_names(), use.training->class_names());
+      require_classes(built.back()->class_names(), use.training->class_names(),
+                      " as in the training data; leave classes out, which are then those");
       built.back()->check_fits(*use.training);
     });
   }
   return built;
 }
 
-std::vector<std::string> missing_in(const std::vector<std::string>& names, const std::vector<std::string>& wanted) {
-  std::vector<std::string> missing;
-  std::ranges::copy_if(wanted, std::back_inserter(missing),
-                       [&](const std::string& name) { return std::ranges::find(names, name) == names.end(); });
-  return missing;
-}
-
-void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained) {
-  if (trained.empty() || classes.empty() || classes == trained) return;
-  const std::vector<std::string> added = missing_in(trained, classes), gone = missing_in(classes, trained);
-  std::string way_out;
-  if (!added.empty()) way_out += "move the folders, rows or names of " + join(added) + " away, ";
-  if (!gone.empty()) way_out += "put the folders, rows or names of " + join(gone) + " back, ";
-  if (way_out.empty()) way_out = "set classes: [" + join(trained) + "], ";
-  throw ConfigError("[duet] found the classes " + join(classes) + ", expected " + join(trained) +
-                    ", which the checkpoint was trained with; " + way_out +
-                    "or train anew on what there is, from the weights by load_from");
-}
-
 // Folders may have come or gone since the weights were trained.
 void check_classes(const RunConfig& config, const Run& run) {
   if (run.train_data == nullptr) return;
-  config.train->node.located([&] { require_classes(run.train_data->class_names(), run.classes); });
+  config.train->node.located([&] {
+    require_classes(run.train_data->class_names(), run.classes,
+                    ", which the checkpoint was trained with; make them these (classes: [" + join(run.classes) +
+                        "] sets the order), or train anew on what there is, from the weights by load_from");
+  });
 }
 
 void check_same_sizes(const RunConfig& config, const std::vector<DataConfig>& data,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
 #include "base/detail/text.h"
@@ -29,14 +28,6 @@ namespace duet {
 
 namespace {
 
-// read_options(), and no other key.
-template <Described Options>
-Options read_only(const ConfigNode& node) {
-  const auto options = read_options<Options>(node);
-  node.reject_unknown();
-  return options;
-}
-
 // Throws ConfigError unless a validation reports `metric`; warns if there is none.
 void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
                   const HookContext& context) {
@@ -45,10 +36,8 @@ void check_metric(const ConfigNode& node, const std::string& key, const std::str
   if (!context.validates) log_warning(c10::str(node.path(), ".", key, " has no effect without data.val"));
 }
 
-// With by_epoch the number under `key` counts epochs.
-int64_t read_steps(const ConfigNode& node, const std::string& key, const HookContext& context, int64_t fallback) {
-  if (node.read<int64_t>(key, fallback) < 0) node.fail_value(key, CheckpointHookOptions::fields().find(key)->expected);
-  const int64_t number = node.read_int(key, fallback, 0, std::numeric_limits<int>::max());
+// With by_epoch the number counts epochs.
+int64_t in_steps(const ConfigNode& node, int64_t number, const HookContext& context) {
   const bool by_epoch = node.read<bool>("by_epoch", false);
   if (number == 0 || !by_epoch) return number;
   if (context.steps_per_epoch > 0) return number * context.steps_per_epoch;
@@ -57,9 +46,9 @@ int64_t read_steps(const ConfigNode& node, const std::string& key, const HookCon
 
 std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& context) {
   auto options = read_options<CheckpointHookOptions>(node);
-  options.interval = read_steps(node, "interval", context, options.interval);
+  options.interval = in_steps(node, options.interval, context);
   options.interval_time = read_seconds(node, "interval_time");
-  options.save_begin = read_steps(node, "save_begin", context, options.save_begin);
+  options.save_begin = in_steps(node, options.save_begin, context);
   const std::vector<std::string> wanted = options.save_best;
   for (std::string& metric : options.save_best) {
     if (metric == "auto" && !context.metrics.empty()) metric = context.metrics.front();
@@ -69,9 +58,6 @@ std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& contex
   if (!choices.metrics.empty()) choices.metrics.emplace_back("auto");
   for (const std::string& metric : options.save_best) check_metric(node, "save_best", metric, choices);
   node.reject_unknown();
-  if (options.max_keep == 0)
-    node.fail(node.find<int64_t>("max_keep") ? "max_keep" : "max_keep_ckpts",
-              "is 0, expected at least 1, or -1 to keep all");
   check_options(options);
   // The hook finds the same, and says so. The loss is named: to the hook it is what there is besides the metrics.
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -104,19 +90,20 @@ std::unique_ptr<EMAHook> ema(ConfigNode& node, HookContext& context) {
 }
 
 std::unique_ptr<EarlyStoppingHook> early_stopping(ConfigNode& node, HookContext& context) {
-  const auto options = read_only<EarlyStoppingHookOptions>(node);
+  const auto options = read_options<EarlyStoppingHookOptions>(node);
+  node.reject_unknown();
   if (options.strict) check_metric(node, "monitor", options.monitor, context);
   return std::make_unique<EarlyStoppingHook>(options);
 }
 
 std::unique_ptr<ProfilerHook> profiler(ConfigNode& node, HookContext& context) {
-  auto options = read_only<ProfilerHookOptions>(node);
+  auto options = read_all_options<ProfilerHookOptions>(node);
   if (context.scratch) options.folder.clear();
   return std::make_unique<ProfilerHook>(options);
 }
 
 std::unique_ptr<PredictionWriterHook> prediction_writer(ConfigNode& node, HookContext& context) {
-  auto options = read_only<PredictionWriterHookOptions>(node);
+  auto options = read_all_options<PredictionWriterHookOptions>(node);
   if (context.scratch) options.folder.clear();
   if (!context.output.empty()) options.folder = context.output;
   return std::make_unique<PredictionWriterHook>(options);
@@ -202,7 +189,7 @@ std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
 template <class H, Described Options>
 void add_hook(const char* name) {
   register_hook(
-      name, [](ConfigNode& node, HookContext&) { return std::make_unique<H>(read_only<Options>(node)); },
+      name, [](ConfigNode& node, HookContext&) { return std::make_unique<H>(read_all_options<Options>(node)); },
       AnyOptions(Options()));
 }
 

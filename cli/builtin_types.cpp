@@ -5,7 +5,6 @@
 #include "cli/zoo/classifiers.h"
 #include "cli/zoo/encoder_decoder.h"
 #include "cli/zoo/gpt.h"
-#include "cli/zoo/unet.h"
 #include "core/script_task.h"
 #include "core/task.h"
 #include "data/dataset.h"
@@ -74,8 +73,7 @@ void add_classifier(const char* name, std::unique_ptr<Task> (*make)(const Option
 
 // A language model with as many tokens as the training text has characters, unless the config says.
 std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
-  GptOptions options;  // 0 is no size of a vocabulary, but may stand in a config
-  read_fields(node, GptOptions::fields(), &options, Ranges::kLeftToCaller);
+  auto options = read_options<GptOptions>(node);
   node.reject_unknown();
   const auto* text =
       context.train_data == nullptr ? nullptr : dynamic_cast<const TextDataset*>(&context.train_data->source());
@@ -124,7 +122,6 @@ void add_builtin_types() {
   const char* const background = " (0 is the background)";
   add_classifier("SmallCnn", make_small_cnn);
   add_classifier("Mlp", make_mlp);
-  add_classifier("UNet", make_unet, background);
   add_classifier("EncoderDecoder", make_encoder_decoder, background);
   register_model("Gpt", gpt, AnyOptions(GptOptions()));
   register_model("torchscript", torchscript, AnyOptions(ScriptTaskOptions()));

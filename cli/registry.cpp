@@ -198,7 +198,7 @@ void check_dataset(ConfigNode node) {
   if (node.has("dataset")) check_dataset(node.child("dataset"));
   for (const ConfigNode& item : node.list("datasets")) check_dataset(item);
   node.child("arrays").check_later();
-  read_fields(node, values.fields(), values.mutable_data(), Ranges::kLeftToCaller);
+  read_fields(node, values.fields(), values.mutable_data());
   node.reject_unknown();
   node.located([&] { values.check(); });
   for (const char* key : {"path", "images", "labels", "root", "masks", "manifest", "fit_on"}) {

@@ -26,8 +26,7 @@ const OptionFields& CheckpointHookOptions::fields() {
   return described<O>("CheckpointHook", [](const auto& add) {
     add("interval", &O::interval, "steps between saves; 0: only at the end")
         .in(at_least(0))
-        .expects("steps >= 0; set 0 to save only at the end")
-        .read_by_hand("integer, at least 0", "500");
+        .expects("steps >= 0; set 0 to save only at the end");
     add.key("by_epoch", "true/false", "interval counts epochs", "false");
     add("interval_time", &O::interval_time, "time between saves, counted from the last one; 0: they go by steps alone")
         .in(at_least(0))
@@ -35,8 +34,7 @@ const OptionFields& CheckpointHookOptions::fields() {
         .read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
     add("save_begin", &O::save_begin, "step before which nothing is saved, and from which the interval counts")
         .in(at_least(0))
-        .expects("a step >= 0")
-        .read_by_hand("integer, at least 0", "0");
+        .expects("a step >= 0");
     add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart, and never fewer than 2; -1: all")
         .in(at_least(-1))
         .expects("at least 1, or -1 to keep all")

@@ -83,11 +83,15 @@ class ConfigNode {
   OptionValue value(const std::string& key, OptionField::Kind kind, bool or_one = false) const;
   void note_default(const std::string& key, const OptionValue& value) const;
 
-  // Numbers in [min, max].
+  // Numbers in [min, max], or in a range such as above(0).
   int64_t read_int(const std::string& key, int64_t fallback, int64_t min,
                    int64_t max = std::numeric_limits<int64_t>::max()) const;
+  double read_number(const std::string& key, double fallback, const Range& range) const;
   double read_number(const std::string& key, double fallback, double min,
-                     double max = std::numeric_limits<double>::infinity()) const;
+                     double max = std::numeric_limits<double>::infinity()) const {
+    return read_number(key, fallback,
+                       Range{.low = min, .high = max, .infinite = max > std::numeric_limits<double>::max()});
+  }
   // One of `choices`.
   std::string read_choice(const std::string& key, const std::string& fallback,
                           const std::vector<std::string>& choices) const;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +24,7 @@ struct ConfigNode::Data {
   // Map entries in order; list items under "0", "1", ... Absent entries are kept too: they collect the defaults read.
   std::vector<std::pair<std::string, std::shared_ptr<Data>>> items;
   std::vector<std::string> known;  // keys that were asked for
-  std::string fallback;            // YAML text of the default that was used in place of this absent or null value
+  OptionValue fallback;            // the default that was used in place of this absent or null value
   bool check_later = false;
   bool replaces = false;  // a map with _delete_: true: it takes the place of the base's
 
@@ -47,15 +49,13 @@ std::string describe(const ConfigNode::Data& data);
 // Throws ConfigError "[Config] <origin>: <path> <message>".
 [[noreturn]] void fail_at(const ConfigNode::Data& data, const std::string& message);
 
-// `text` as a YAML scalar that reads back as the same text; of a value, or of a key, in which no ${...} is filled in.
-std::string yaml_scalar(const std::string& text, bool quoted);
-std::string yaml_key(const std::string& key);
-
-// "above 0 and at most 1": what a message expects of a number.
-std::string bounds_text(const Range& range, bool integers);
+// YAML that reads back as the same value.
+std::string yaml_text(const OptionValue& value);
 
 // Whether the plain scalar `text` is YAML's null.
 bool is_null_word(const std::string& text);
+// "1h30m", "1.5 h" or "2d 6h" in units of the table; nothing if the text is something else.
+std::optional<double> sum_of_units(const std::string& text, const std::map<std::string, double>& units);
 // True or false, or throws.
 bool yes_or_no(const ConfigNode::Data& data);
 

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include <yaml-cpp/emitter.h>
+#include <yaml-cpp/emittermanip.h>
 #include "base/detail/text.h"
 #include "cli/config/config_data.h"
 
@@ -12,102 +15,91 @@ using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
 using Json = nlohmann::ordered_json;
 
-bool is_plain(const std::string& text) {
-  if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.front() == '-') {
-    // A leading minus is plain in a number only.
-    if (text.size() < 2 || text.front() != '-' || text.back() == ' ') return false;
-    if (text[1] != '.' && (text[1] < '0' || text[1] > '9')) return false;
-  }
-  if (is_null_word(text)) return false;
-  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '/' || c == '+' || c == '-' || c == ' ';
-  });
+// With "$${" for "${".
+std::string escaped(std::string text) {
+  c10::ReplaceAll(text, "${", "$${");
+  return text;
 }
 
-std::string in_quotes(const std::string& text) {
-  static const char* kHex = "0123456789abcdef";
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
+void write_value(YAML::Emitter& out, const OptionValue& value) {
+  const auto write_list = [&](const auto& items) {
+    out << YAML::Flow << YAML::BeginSeq;
+    for (const auto& item : items) write_value(out, item);
+    out << YAML::EndSeq;
+  };
+  if (const auto* words = std::get_if<std::vector<std::string>>(&value)) return write_list(*words);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return write_list(*numbers);
+  if (const auto* integers = std::get_if<std::vector<int64_t>>(&value)) return write_list(*integers);
+  const auto* number = std::get_if<double>(&value);
+  const bool is_infinite = number != nullptr && std::isinf(*number);
+  out << (is_infinite ? *number < 0 ? "-.inf" : ".inf" : escaped(text_of(value)));
 }
 
-std::string flow(const Data& data) {
-  if (!data.written.empty()) return in_quotes(data.written);
-  if (data.kind == Kind::kValue) return yaml_scalar(data.text, data.quoted);
-  if (data.kind == Kind::kNull || data.kind == Kind::kAbsent) return data.fallback.empty() ? "null" : data.fallback;
-  const bool map = data.kind == Kind::kMap;
-  std::string text;
-  for (const auto& [key, item] : data.items) {
-    if (item->kind == Kind::kAbsent && item->fallback.empty()) continue;
-    text += (text.empty() ? "" : ", ") + (map ? yaml_key(key) + ": " : std::string()) + flow(*item);
-  }
-  return map ? "{" + text + "}" : "[" + text + "]";
-}
+bool has_default(const Data& data) { return data.fallback.index() != 0; }
 
 // Whether dump() has anything to say about this node, or about what is below.
-bool shown(const Data& data);
-bool shown_below(const Data& data) {
-  return std::any_of(data.items.begin(), data.items.end(), [](const auto& item) { return shown(*item.second); });
+bool is_shown(const Data& data);
+bool is_shown_below(const Data& data) {
+  return std::any_of(data.items.begin(), data.items.end(), [](const auto& item) { return is_shown(*item.second); });
 }
-bool shown(const Data& data) { return data.kind != Kind::kAbsent || !data.fallback.empty() || shown_below(data); }
+bool is_shown(const Data& data) { return data.kind != Kind::kAbsent || has_default(data) || is_shown_below(data); }
 
-bool holds_map(const Data& list) {
-  return std::any_of(list.items.begin(), list.items.end(),
-                     [](const auto& item) { return item.second->kind == Kind::kMap; });
+void write_scalar(YAML::Emitter& out, const Data& data) {
+  if (!data.written.empty()) {
+    out << YAML::DoubleQuoted << data.written;
+  } else if (data.kind == Kind::kValue) {
+    if (data.quoted) out << YAML::DoubleQuoted;
+    out << escaped(data.text);
+  } else if (has_default(data)) {
+    write_value(out, data.fallback);
+  } else {
+    out << YAML::Null;
+  }
 }
 
-// Whether all of it was written in one place.
-bool has_one_origin(const Data& data, const std::string& origin) {
-  return std::all_of(data.items.begin(), data.items.end(), [&](const auto& item) {
-    return item.second->kind == Kind::kAbsent ||
-           (item.second->origin == origin && has_one_origin(*item.second, origin));
+// Each item of a list has a line of its own if one of them is no scalar, or comes from elsewhere.
+bool is_block(const Data& list) {
+  return std::any_of(list.items.begin(), list.items.end(), [&](const auto& item) {
+    return item.second->kind == Kind::kMap || item.second->kind == Kind::kList || item.second->origin != list.origin;
   });
 }
 
-void write_map(const Data& data, const std::string& indent, std::string& out);
-void write_item(const std::string& head, const Data& item, const std::string& indent, std::string& out);
+void write_map(YAML::Emitter& out, const Data& data);
 
-void write_list(const Data& data, const std::string& indent, std::string& out) {
-  for (const auto& [index, item] : data.items) {
-    if (item->kind != Kind::kMap || !shown_below(*item)) {
-      write_item(indent + "-", *item, indent, out);
-      continue;
+// What follows a key or a dash, with its origin: on that line, or as a block below it.
+void write_node(YAML::Emitter& out, const Data& data) {
+  if (is_shown_below(data) && data.kind != Kind::kList) {
+    if (data.kind == Kind::kMap) out << YAML::Comment(data.origin);
+    return write_map(out, data);
+  }
+  if (data.kind == Kind::kList && is_block(data)) {
+    out << YAML::Comment(data.origin) << YAML::BeginSeq;
+    for (const auto& [index, item] : data.items) {
+      item->kind == Kind::kMap&& is_shown_below(*item) ? write_map(out, *item) : write_node(out, *item);
     }
-    std::string entry;
-    write_map(*item, indent + "  ", entry);
-    entry[indent.size()] = '-';
-    out += entry;
+    out << YAML::EndSeq;
+    return;
   }
-}
-
-// What follows `head`: on its line, or as a block below it.
-void write_item(const std::string& head, const Data& item, const std::string& indent, std::string& out) {
-  const bool defaults_below = item.kind == Kind::kAbsent && item.fallback.empty();
-  if (defaults_below || (item.kind == Kind::kMap && shown_below(item))) {
-    out += head + (defaults_below ? "" : "  # " + item.origin) + "\n";
-    write_map(item, indent + "  ", out);
-  } else if (item.kind == Kind::kList && (holds_map(item) || !has_one_origin(item, item.origin))) {
-    out += head + "  # " + item.origin + "\n";
-    write_list(item, indent + "  ", out);
+  if (data.kind == Kind::kList) {
+    out << YAML::Flow << YAML::BeginSeq;
+    for (const auto& [index, item] : data.items) write_scalar(out, *item);
+    out << YAML::EndSeq;
+  } else if (data.kind == Kind::kMap) {
+    out << YAML::Flow << YAML::BeginMap << YAML::EndMap;
   } else {
-    const bool is_default = !item.fallback.empty() && item.is_unset();
-    out += head + " " + flow(item) + "  # " + (is_default ? "default" : item.origin) + "\n";
+    write_scalar(out, data);
   }
+  out << YAML::Comment(has_default(data) && data.is_unset() ? "default" : data.origin);
 }
 
-void write_map(const Data& data, const std::string& indent, std::string& out) {
+void write_map(YAML::Emitter& out, const Data& data) {
+  out << YAML::BeginMap;
   for (const auto& [key, item] : data.items) {
-    if (shown(*item)) write_item(indent + yaml_key(key) + ":", *item, indent, out);
+    if (!is_shown(*item)) continue;
+    out << YAML::Key << key << YAML::Value;
+    write_node(out, *item);
   }
+  out << YAML::EndMap;
 }
 
 Json scalar(const Data& data, Variables variables) {
@@ -138,22 +130,18 @@ Json json_of(const Data& data, Variables variables) {
 
 }  // namespace
 
-std::string yaml_scalar(const std::string& text, bool quoted) {
-  if (!quoted && is_plain(text)) return text;
-  std::string escaped;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text.compare(at, 2, "${") == 0) escaped += '$';
-    escaped += text[at];
-  }
-  return in_quotes(escaped);
+std::string yaml_text(const OptionValue& value) {
+  YAML::Emitter out;
+  write_value(out, value);
+  return out.c_str();
 }
 
-std::string yaml_key(const std::string& key) { return is_plain(key) ? key : in_quotes(key); }
-
 std::string ConfigNode::dump() const {
-  std::string out;
-  write_map(*data_, "", out);
-  return out;
+  if (!is_shown_below(*data_)) return "";
+  YAML::Emitter out;
+  out.SetNullFormat(YAML::LowerNull);
+  write_map(out, *data_);
+  return std::string(out.c_str()) + "\n";
 }
 
 // By way of the text: the defaults that were read are in it, as text, and nowhere else.

@@ -19,46 +19,49 @@ bool is_integer(const OptionField& field) {
 }
 
 // Counts are multiplied with one another: what has no end of its own ends here.
-double highest(const OptionField& field) {
-  const Range& range = field.range;
-  return is_integer(field) && std::isfinite(range.low) && std::isinf(range.high) ? kMostOfInt : range.high;
+OptionField bounded(OptionField field) {
+  Range& range = field.range;
+  if (is_integer(field) && std::isfinite(range.low) && std::isinf(range.high)) range.high = kMostOfInt;
+  return field;
 }
 
 std::string number_text(double value) { return text_of(OptionValue(value)); }
 
-// One number, whose place is the key itself. A real number between two ends is left to the check of the whole.
-void check_bounds(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
-  const auto* integer = std::get_if<int64_t>(&given);
-  const auto* number = std::get_if<double>(&given);
-  const bool one_end = std::isfinite(field.range.low) && std::isinf(field.range.high);
-  if (integer == nullptr && (number == nullptr || !one_end)) return;
-  Range range = field.range;
-  range.high = highest(field);
-  if (range.holds(integer != nullptr ? static_cast<double>(*integer) : *number)) return;
-  if (!field.expected.empty()) node.fail_value(key, field.expected);
-  node.fail_value(key, (is_integer(field) ? "an integer " : "a number ") + bounds_text(range, is_integer(field)));
-}
+// Checks each number and word by itself, at its place; what several must be together is checked with the whole.
+struct ItemCheck {
+  const OptionField& field;
+  std::vector<ConfigNode> places;  // of the items, or of the one
 
-void check_choice(const ConfigNode& node, const std::string& key, const OptionField& field, const std::string& value) {
-  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end())
-    return;
-  if (!field.expected.empty()) node.fail_value(key, field.expected);
-  node.fail_value(key, c10::str("one of ", join(words_of(field)), did_you_mean(value, field.choices)));
-}
-
-// What shows on the value alone.
-void check_given(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
-  if (const auto* word = std::get_if<std::string>(&given)) check_choice(node, key, field, *word);
-  if (const auto* numbers = std::get_if<std::vector<double>>(&given)) {
-    if (field.count > 0 && numbers->size() != field.count)
-      node.fail(key, c10::str("has ", numbers->size(), " numbers, expected ", field.count));
-  }
-  if (const auto* integers = std::get_if<std::vector<int64_t>>(&given)) {
-    for (const int64_t item : *integers) {
-      if (static_cast<double>(item) <= field.range.high) continue;
-      node.fail(key, c10::str("holds ", item, ", expected at most ", number_text(field.range.high)));
+  void operator()(std::monostate) const {}
+  void operator()(bool) const {}
+  void operator()(const std::string& word) const { check(places.front(), word); }
+  void operator()(int64_t number) const { check(places.front(), static_cast<double>(number)); }
+  void operator()(double number) const { check(places.front(), number); }
+  template <class Item>
+  void operator()(const std::vector<Item>& items) const {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if constexpr (std::is_arithmetic_v<Item>)
+        check(places[i], static_cast<double>(items[i]));
+      else
+        check(places[i], items[i]);
     }
   }
+
+ private:
+  void check(const ConfigNode& place, double number) const {
+    if (!field.range.holds(number)) place.fail_value("", expected_of(field));
+  }
+  void check(const ConfigNode& place, const std::string& word) const {
+    if (field.choices.empty() || std::ranges::find(field.choices, word) != field.choices.end()) return;
+    place.fail_value("", expected_of(field) + did_you_mean(word, field.choices));
+  }
+};
+
+void check_given(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
+  const auto* numbers = std::get_if<std::vector<double>>(&given);
+  if (numbers != nullptr && field.count > 0 && numbers->size() != field.count)
+    node.fail(key, c10::str("has ", numbers->size(), " numbers, expected ", field.count));
+  std::visit(ItemCheck{field, node.one_or_list(key)}, given);
 }
 
 // Which of the two names the config uses.
@@ -74,22 +77,22 @@ std::string key_in(const ConfigNode& node, const OptionField& field) {
 std::string default_text(const OptionField& field, const void* options) {
   if (field.by_hand || field.required || options == nullptr) return field.fallback;
   const OptionValue value = field.get(options);
-  if (const auto* word = std::get_if<std::string>(&value)) return word->empty() ? "" : yaml_scalar(*word, false);
-  return value.index() == 0 ? "" : text_of(value);
+  return value.index() == 0 || value == OptionValue(std::string()) ? "" : yaml_text(value);
 }
 
-void read_field(const ConfigNode& beside, const OptionField& field, void* options, Ranges ranges) {
+void read_field(const ConfigNode& beside, const OptionField& field, void* options) {
   if (field.by_hand || field.kind == FieldKind::kOther) return;
   const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
   const ConfigNode& node = section.is_set() ? section : beside;
   const std::string key = key_in(node, field);
   if (field.type == "bytes") {
-    return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));
+    const OptionValue bytes = node.read_bytes(key, std::get<int64_t>(field.get(options)));
+    check_given(node, key, field, bytes);
+    return field.set(options, bytes);
   }
   const OptionValue given = node.value(key, field.kind, field.or_one);
   if (given.index() != 0) {
-    check_given(node, key, field, given);
-    if (ranges == Ranges::kChecked) check_bounds(node, key, field, given);
+    check_given(node, key, bounded(field), given);
     return field.set(options, given);
   }
   if (field.required) node.fail_missing(key, "add it");
@@ -128,8 +131,8 @@ std::string range_text(const OptionField& field) {
 
 }  // namespace
 
-void read_fields(const ConfigNode& node, const OptionFields& fields, void* options, Ranges ranges) {
-  for (const OptionField& field : fields) read_field(node, field, options, ranges);
+void read_fields(const ConfigNode& node, const OptionFields& fields, void* options) {
+  for (const OptionField& field : fields) read_field(node, field, options);
 }
 
 std::vector<ConfigKey> keys_of(const OptionFields& fields, const void* options, const std::string& section) {

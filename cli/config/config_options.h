@@ -8,10 +8,8 @@
 namespace duet {
 
 // Reads what `fields` describe from the map `node` into `options`, whose values are the defaults; null reads as absent.
-// Throws ConfigError with place and path for a value of another type or, unless the caller checks them, out of its
-// range.
-enum class Ranges { kChecked, kLeftToCaller };
-void read_fields(const ConfigNode& node, const OptionFields& fields, void* options, Ranges ranges = Ranges::kChecked);
+// Throws ConfigError with place and path for a value of another type or out of its range.
+void read_fields(const ConfigNode& node, const OptionFields& fields, void* options);
 
 template <Described Options>
 Options read_options(const ConfigNode& node, Options options = {}) {
@@ -22,7 +20,7 @@ Options read_options(const ConfigNode& node, Options options = {}) {
 // As read_options(), with what only the whole of them shows: no unknown key, no values that do not fit together.
 template <Described Options>
 Options read_all_options(const ConfigNode& node, Options options = {}) {
-  read_fields(node, Options::fields(), &options, Ranges::kLeftToCaller);
+  read_fields(node, Options::fields(), &options);
   node.reject_unknown();
   node.located([&] { check_options(options); });
   return options;

@@ -90,21 +90,6 @@ void write_by_value(Data& data) {
   for (const auto& item : data.items) item.second->written.clear();
 }
 
-std::string yaml_of(const OptionValue& value) {
-  if (const auto* word = std::get_if<std::string>(&value)) return yaml_scalar(*word, false);
-  if (const auto* number = std::get_if<double>(&value); number != nullptr && std::isinf(*number)) {
-    return *number < 0 ? "-.inf" : ".inf";
-  }
-  const auto list = [](const auto& items) {
-    std::string text;
-    for (const auto& item : items) text += (text.empty() ? "" : ", ") + yaml_of(item);
-    return "[" + text + "]";
-  };
-  if (const auto* words = std::get_if<std::vector<std::string>>(&value)) return list(*words);
-  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return list(*numbers);
-  return text_of(value);
-}
-
 }  // namespace
 
 OptionValue ConfigNode::value(const std::string& key, OptionField::Kind kind, bool or_one) const {
@@ -117,61 +102,56 @@ OptionValue ConfigNode::value(const std::string& key, OptionField::Kind kind, bo
 }
 
 void ConfigNode::note_default(const std::string& key, const OptionValue& value) const {
-  child(key).data_->fallback = yaml_of(value);
-}
-
-std::string bounds_text(const Range& range, bool integers) {
-  const auto number = [](double value) { return text_of(OptionValue(value)); };
-  std::string text = (range.above_low ? "above " : "of at least ") + number(range.low);
-  if (std::isfinite(range.high)) {
-    return text + " and at most " + (integers ? std::to_string(static_cast<int64_t>(range.high)) : number(range.high));
-  }
-  return range.infinite ? text : text + " and below infinity";
+  child(key).data_->fallback = value;
 }
 
 int64_t ConfigNode::read_int(const std::string& key, int64_t fallback, int64_t min, int64_t max) const {
   const int64_t value = read<int64_t>(key, fallback);
   if (value >= min && value <= max) return value;
-  const bool open = max == std::numeric_limits<int64_t>::max();
-  fail_value(key, c10::str("an integer of at least ", min, open ? "" : c10::str(" and at most ", max)));
+  Range range = at_least(static_cast<double>(min));
+  if (max != std::numeric_limits<int64_t>::max()) range.high = static_cast<double>(max);
+  fail_value(key, expected_of({.kind = OptionField::Kind::kInteger, .range = range}));
 }
 
-double ConfigNode::read_number(const std::string& key, double fallback, double min, double max) const {
+double ConfigNode::read_number(const std::string& key, double fallback, const Range& range) const {
   const double value = read<double>(key, fallback);
-  if (value >= min && value <= max) return value;
-  using Limits = std::numeric_limits<double>;
-  Range range{.low = min, .high = max, .infinite = max == Limits::infinity()};
-  if (min == Limits::min()) range = {.low = 0, .high = max, .above_low = true, .infinite = range.infinite};
-  if (max == Limits::max()) range.high = Limits::infinity();
-  fail_value(key, "a number " + bounds_text(range, false));
+  if (range.holds(value)) return value;
+  fail_value(key, expected_of({.kind = OptionField::Kind::kNumber, .range = range}));
 }
 
 std::string ConfigNode::read_choice(const std::string& key, const std::string& fallback,
                                     const std::vector<std::string>& choices) const {
   const std::string value = read<std::string>(key, fallback);
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
-  fail_value(key, c10::str("one of ", join(choices), did_you_mean(value, choices)));
+  fail_value(key, join(choices) + did_you_mean(value, choices));
+}
+
+std::optional<double> sum_of_units(const std::string& text, const std::map<std::string, double>& units) {
+  double sum = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789.", at), text.size());
+    const std::size_t unit = std::min(text.find_first_not_of(' ', digits), text.size());
+    const std::size_t end = std::min(text.find_first_of("0123456789. ", unit), text.size());
+    const std::optional<double> number = parse_number<double>(text.substr(at, digits - at));
+    const auto factor = units.find(lowered(text.substr(unit, end - unit)));
+    if (!number || factor == units.end()) return std::nullopt;
+    sum += *number * factor->second;
+    at = std::min(text.find_first_not_of(' ', end), text.size());
+  }
+  return sum;
 }
 
 int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
+  static const std::map<std::string, double> kUnits = {{"b", 1},         {"kb", 1e3},         {"mb", 1e6},
+                                                       {"gb", 1e9},      {"tb", 1e12},        {"kib", 1024},
+                                                       {"mib", 1048576}, {"gib", 1073741824}, {"tib", 1099511627776}};
   const std::optional<std::string> text = find<std::string>(key);
-  const int64_t by_default = text ? fallback : read<int64_t>(key, fallback);
-  if (!text) return by_default;
-  static const std::vector<std::pair<std::string, double>> kUnits = {
-      {"", 1},      {"b", 1},        {"kb", 1e3},        {"mb", 1e6},           {"gb", 1e9},
-      {"tb", 1e12}, {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0}, {"tib", 1099511627776.0}};
-  const std::size_t digits = std::min(text->find_first_not_of("0123456789.+eE-"), text->size());
-  std::string unit = lowered(text->substr(digits));
-  unit.erase(0, std::min(unit.find_first_not_of(' '), unit.size()));
-  std::string number = text->substr(0, digits);
-  while (!number.empty() && number.back() == ' ') number.pop_back();
-  const std::optional<double> value = number_of<double>(number);
-  for (const auto& [name, factor] : kUnits) {
-    if (!value || unit != name || *value < 0 || *value * factor >= 9e18) continue;
-    write_by_value(*child(key).data_);
-    return static_cast<int64_t>(*value * factor);
-  }
-  fail_value(key, "bytes such as 1000000, 512 MiB or 2 GiB");
+  if (!text) return read<int64_t>(key, fallback);
+  std::optional<double> bytes = number_of<double>(*text);
+  if (!bytes) bytes = sum_of_units(*text, kUnits);
+  if (!bytes || !(*bytes >= 0 && *bytes < 9e18)) fail_value(key, "bytes such as 1000000, 512 MiB or 2 GiB");
+  write_by_value(*child(key).data_);
+  return static_cast<int64_t>(*bytes);
 }
 
 bool yes_or_no(const Data& data) { return parse_one<bool>(data); }

@@ -1,6 +1,5 @@
 #include "cli/config/optim_config.h"
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +13,6 @@
 namespace duet {
 
 namespace {
-
-constexpr double kHuge = std::numeric_limits<double>::max();
 
 std::optional<ClipGrad> read_clip_grad(const ConfigNode& node) {
   if (!node.is_set()) return std::nullopt;
@@ -65,14 +62,14 @@ std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::opt
   if (!parse_number<double>(text)) node.fail_value("loss_scale", "dynamic, a number above 0, or a map");
   LossScaleOptions options;
   options.dynamic = false;
-  options.init_scale = node.read_number("loss_scale", 0, std::numeric_limits<double>::min(), kHuge);
+  options.init_scale = node.read_number("loss_scale", 0, above(0));
   node.located([&] { check_options(options); });
   return options;
 }
 
 std::optional<double> read_multiplier(const ConfigNode& node, const std::string& key) {
   if (!node.find<double>(key)) return std::nullopt;
-  return node.read_number(key, 0, 0, kHuge);
+  return node.read_number(key, 0, at_least(0));
 }
 
 // Besides the two multipliers any number of the optimizer, as it is to be.
@@ -89,7 +86,7 @@ CustomKey read_custom_key(const ConfigNode& node) {
       custom.numbers["beta2"] = betas[1];
     } else {
       node.need<double>(key);
-      custom.numbers[key] = node.read_number(key, 0, 0, kHuge);
+      custom.numbers[key] = node.read_number(key, 0, at_least(0));
     }
   }
   return custom;

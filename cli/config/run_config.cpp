@@ -184,7 +184,7 @@ constexpr double kMiB = 1 << 20;
 
 int64_t read_mebibytes(const ConfigNode& node, const char* key, int64_t bytes) {
   const double size =
-      node.read_number(key, static_cast<double>(bytes) / kMiB, std::numeric_limits<double>::min(), kMiB);
+      node.read_number(key, static_cast<double>(bytes) / kMiB, {.low = 0, .high = kMiB, .above_low = true});
   return static_cast<int64_t>(std::ceil(size * kMiB));
 }
 
@@ -194,7 +194,7 @@ void read_distributed(const ConfigNode& node, DistributedOptions& options, Conne
   options.bucket_bytes = read_mebibytes(node, "bucket_cap_mb", options.bucket_bytes);
   options.first_bucket_bytes = read_mebibytes(node, "first_bucket_mb", options.first_bucket_bytes);
   for (const auto& [key, seconds] : {std::pair("timeout", &connect.timeout), {"start_timeout", &connect.start_timeout}})
-    *seconds = node.read_number(key, *seconds, std::numeric_limits<double>::min(), 1e6);
+    *seconds = node.read_number(key, *seconds, {.low = 0, .high = 1e6, .above_low = true});
 }
 
 }  // namespace
@@ -332,8 +332,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.metrics = read_metrics(root);
   config.test_metrics = read_test_metrics(root, config.metrics);
   config.hooks = read_hooks(root);
-  config.graph = read_options<GraphOptions>(root.child("graph"));
-  root.child("graph").located([&] { check_options(config.graph); });
+  config.graph = read_all_options<GraphOptions>(root.child("graph"));
   read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);
   check_names_of_metrics(config);
   root.reject_unknown();
@@ -358,7 +357,7 @@ RunConfig in_scratch(RunConfig config, const std::string& folder) {
 
 void override_load_from(ConfigNode& root, const std::string& path) {
   const bool is_map = root.child("load_from").kind() == ConfigNode::Kind::kMap;
-  root.override_with((is_map ? "load_from.path=" : "load_from=") + yaml_scalar(path, true), "--load-from");
+  root.override_with((is_map ? "load_from.path=" : "load_from=") + yaml_text(path), "--load-from");
 }
 
 }  // namespace duet

@@ -6,7 +6,6 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include "cli/zoo/model_input.h"
-#include "cli/zoo/model_options.h"
 #include "core/losses.h"
 #include "core/task.h"
 

@@ -1,8 +1,8 @@
 #include "cli/zoo/encoder_decoder.h"
 #include <string>
 #include <utility>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/feature_dropout.h>
 #include <ATen/ops/gelu.h>
@@ -16,8 +16,8 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-#include "cli/zoo/model_options.h"
-#include "cli/zoo/segmentation_task.h"
+#include "cli/zoo/model_input.h"
+#include "core/losses.h"
 #include "core/task.h"
 
 namespace duet {
@@ -36,8 +36,8 @@ const OptionFields& EncoderDecoderOptions::fields() {
     add("decoder_channels", &O::decoder_channels, "channels of the decoder").in(kSizes);
     add("drop_path", &O::drop_path, "chance that a sample skips the last block").in(up_to_below(0, 1));
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
-    add_loss_options(
-        add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; }, losses_of_pixels());
+    add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; },
+                     {"cross_entropy", "focal", "dice"});
     add.rule([](const O& o) {
       require<ConfigError>(o.patch_size % 2 == 0,
                            c10::str("[EncoderDecoder] patch_size is ", o.patch_size, ", expected an even number"));
@@ -216,11 +216,49 @@ class EncoderDecoder : public torch::nn::Module {
   std::shared_ptr<FeaturePyramidHead> decode_head_;
 };
 
+// In a mask: not to be learned and not counted.
+constexpr int64_t kNoLabel = 255;
+
+// Logs acc_seg.
+class SegmentationTask : public ModuleTask<EncoderDecoder> {
+ public:
+  explicit SegmentationTask(const EncoderDecoderOptions& options)
+      : ModuleTask(
+            std::make_shared<EncoderDecoder>(options), logits_of,
+            [loss = options.loss](EncoderDecoder&, const at::Tensor& logits, const Batch& batch) {
+              return loss_and_accuracy(loss, logits, batch["target"]);
+            },
+            [loss = options.loss, classes = options.num_classes](const Batch& batch) {
+              return loss_weight(loss, batch["target"],
+                                 {.ignored = kNoLabel, .classes = classes, .sample_ids = batch.sample_ids()});
+            }),
+        options_(options.loss) {}
+
+  // Without the accuracy, which metrics say better.
+  NamedTensors validation_step(const Batch& batch) override {
+    const at::Tensor logits = logits_of(module(), batch);
+    return {{"loss", loss_of(options_, logits, batch["target"], kNoLabel)}, {"prediction", logits}};
+  }
+
+ private:
+  static at::Tensor logits_of(EncoderDecoder& model, const Batch& batch) {
+    return model.forward(model_input(batch, "image"));
+  }
+  static StepOutput loss_and_accuracy(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target) {
+    const at::Tensor loss = loss_of(options, logits, target, kNoLabel);
+    const at::Tensor counts = target.ne(kNoLabel);
+    const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), counts);
+    return {loss, {{"acc_seg", right.sum() / counts.sum().clamp_min(1)}}};
+  }
+
+  LossOptions options_;
+};
+
 }  // namespace
 
 std::unique_ptr<Task> make_encoder_decoder(const EncoderDecoderOptions& options) {
   check_options(options);
-  return make_segmentation(std::make_shared<EncoderDecoder>(options), options);
+  return std::make_unique<SegmentationTask>(options);
 }
 
 }  // namespace duet

@@ -11,7 +11,7 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-#include "cli/zoo/model_options.h"
+#include "cli/zoo/model_input.h"
 #include "core/task.h"
 
 namespace duet {
@@ -20,13 +20,15 @@ const OptionFields& GptOptions::fields() {
   using O = GptOptions;
   return described<O>("Gpt", [](const auto& add) {
     add.about("A language model: reads input int64 [N, T], target int64 [N, T]; predicts logits [N, T, vocab_size].");
-    add("vocab_size", &O::vocab_size, "tokens; 0 in a config: as many as the training data has").in(kSizes);
+    add("vocab_size", &O::vocab_size, "tokens; 0 in a config: as many as the training data has")
+        .in(between(0, kSizes.high));
     add("n_layer", &O::n_layer, "blocks").in(kSizes);
     add("n_head", &O::n_head, "attention heads").in(kSizes);
     add("n_embd", &O::n_embd, "width, a multiple of n_head").in(kSizes);
     add("context", &O::context, "longest sequence in tokens").in(kSizes);
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
     add.rule([](const O& o) {
+      require<ConfigError>(o.vocab_size > 0, "[Gpt] vocab_size is 0, expected the number of tokens");
       if (o.n_embd % o.n_head == 0) return;
       throw ConfigError(c10::str("[Gpt] n_embd is ", o.n_embd, ", expected a multiple of n_head = ", o.n_head));
     });

@@ -1,7 +1,6 @@
 #include "cli/zoo/model_input.h"
 #include <ATen/TensorOperators.h>
 #include <c10/util/StringUtil.h>
-#include "base/error.h"
 
 namespace duet {
 

@@ -3,6 +3,7 @@
 #include <duet/duet.h>
 #include "lstm.h"
 #include "resnet.h"
+#include "unet.h"
 #include "vit.h"
 
 namespace {
@@ -19,5 +20,6 @@ void add_model(const char* name, std::unique_ptr<duet::Task> (*make)(const Optio
 void register_models() {
   add_model("ResNet", make_resnet);
   add_model("ViT", make_vit);
+  add_model("UNet", make_unet);
   add_model("Lstm", make_lstm);
 }

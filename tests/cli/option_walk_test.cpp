@@ -1,10 +1,11 @@
+#include <array>
 #include <map>
 #include <set>
 #include <sstream>
 #include <gtest/gtest.h>
+#include <png.h>
 #include <torch/script.h>
 #include <torch/torch.h>
-#include <zlib.h>
 #include "base/error.h"
 #include "cli/catalog.h"
 #include "cli/config/hook_config.h"
@@ -51,22 +52,13 @@ void write_picture(const std::string& name, int64_t shift) {
 
 // A grey picture of 6 x 6 pixels of the classes 0 and 7.
 void write_mask(const std::string& name, int period) {
-  const auto part = [](std::string kind_and_bytes) {
-    const auto length = static_cast<uint32_t>(kind_and_bytes.size() - 4);
-    const uLong sum = crc32(0, reinterpret_cast<const Bytef*>(kind_and_bytes.data()), static_cast<uInt>(length + 4));
-    std::string whole;
-    for (const uint32_t number : {length, static_cast<uint32_t>(sum)}) {
-      for (int shift = 24; shift >= 0; shift -= 8) whole.push_back(static_cast<char>(number >> shift & 0xFF));
-    }
-    return whole.substr(0, 4) + kind_and_bytes + whole.substr(4);
-  };
-  std::string rows;
-  for (int i = 0; i < 42; ++i) rows.push_back(i % 7 == 0 || i % period == 0 ? '\0' : '\7');
-  std::string packed(100, '\0');
-  uLongf size = packed.size();
-  compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(rows.data()), rows.size());
-  const std::string header("IHDR\0\0\0\6\0\0\0\6\10\0\0\0\0", 17);
-  scratch().write(name, "\x89PNG\r\n\x1a\n" + part(header) + part("IDAT" + packed.substr(0, size)) + part("IEND"));
+  std::array<uint8_t, 36> levels{};
+  for (std::size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<int>(i) % period == 0 ? 0 : 7;
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = image.height = 6;
+  image.format = PNG_FORMAT_GRAY;
+  ASSERT_TRUE(png_image_write_to_file(&image, (scratch() / name).c_str(), 0, levels.data(), 6, nullptr));
 }
 
 void write_clothes(const std::string& folder, int64_t shift) {

@@ -4,22 +4,23 @@ usage: own_data.py PROGRAM
 """
 
 import json
-import pathlib
 import random
 import re
 import struct
-import sys
-import tempfile
-import zlib
 
 from file_bytes import npy, picture
-from program import Program
+from program import Program, run_checks
 
 
 class TrainProgram(Program):
+    def __init__(self, path, folder):
+        super().__init__(path, folder)
+        numbers = random.Random(1)
+        for make in (pictures, masks, tables, arrays, brightness):
+            make(self.write, numbers)
+
     def last_validation(self, work_dir):
-        lines = (self.folder / work_dir / "log.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines if '"val"' in line][-1]
+        return self.records(work_dir, "val")[-1]
 
     def trains_alike(self, config):
         """In both modes; the last validation of graph mode."""
@@ -28,13 +29,19 @@ class TrainProgram(Program):
         return self.last_validation(f"runs/{config}/graph")
 
 
-def write(folder, name, content):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+# A config that trains `model` for so long, and says how well.
+CONFIG = """
+model: {type: %s}
+data:
+  train: {%s}
+  val: {%s}
+trainer: {%s}
+optim_wrapper: {optimizer: {type: AdamW, lr: %s}}
+evaluator: [{type: %s}]
+"""
 
 
-def pictures(folder, numbers):
+def pictures(write, numbers):
     """Stripes across, stripes down, noise; of two sizes."""
     for kind in ("across", "down", "noise"):
         for i in range(40):
@@ -44,33 +51,22 @@ def pictures(folder, numbers):
                 for x in range(width):
                     level = {"across": (y // period) % 2, "down": (x // period) % 2, "noise": numbers.random()}[kind]
                     values += [int(40 + 160 * level), int(60 + 120 * level), numbers.randrange(30)]
-            write(folder, f"pictures/{kind}/{i:02}.png", picture(width, height, bytes(values)))
-    write(folder, "pictures.yaml", """
-model: {type: SmallCnn, num_classes: 3, in_channels: 3, image_size: 16, channels: [8, 8]}
-data:
-  train:
-    type: ImageFolder
-    root: pictures
-    split: train
-    batch_size: 16
-    shuffle: true
-    num_workers: 2
-    transforms: [{type: Crop, size: 16, padding: 1}, {type: RandomFlip}, {type: ColorJitter, brightness: 0.1}, {type: Normalize}]
-  val:
-    type: ImageFolder
-    root: pictures
-    split: val
-    batch_size: 16
-    transforms: [{type: Resize, size: 16}, {type: Normalize}]
-trainer: {max_epochs: 8}
-optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
-default_hooks: {checkpoint: {save_best: f1_noise}}
-evaluator: [{type: Accuracy}, {type: ConfusionMatrix, num_classes: 3}, {type: F1, num_classes: 3, average: [none]}]
-""")
+            write(f"pictures/{kind}/{i:02}.png", picture(width, height, bytes(values)))
+    crop = "{type: Crop, size: 16, padding: 1}, {type: RandomFlip}, {type: ColorJitter, brightness: 0.1}, {type: Normalize}"
+    write("pictures.yaml", CONFIG % (
+        "SmallCnn, num_classes: 3, in_channels: 3, image_size: 16, channels: [8, 8]",
+        f"type: ImageFolder, root: pictures, split: train, batch_size: 16, shuffle: true, num_workers: 2, transforms: [{crop}]",
+        "type: ImageFolder, root: pictures, split: val, batch_size: 16, transforms: [{type: Resize, size: 16}, {type: Normalize}]",
+        "max_epochs: 8", 0.01, "Accuracy}, {type: ConfusionMatrix, num_classes: 3}, {type: F1, num_classes: 3, average: [none]")
+        + "default_hooks: {checkpoint: {save_best: f1_noise}}\n")
 
 
-def masks(folder, numbers):
-    """A bright square on dark ground, class 1; its left third is class 2."""
+SEGMENTATION = "EncoderDecoder, num_classes: 3, in_channels: 3, channels: [8, 16], depths: [1, 1], decoder_channels: 8"
+
+
+def masks(write, numbers):
+    """A bright square on dark ground, class 1; its left third is class 2. As files, as masks of black and white, as arrays."""
+    images, labels = bytearray(), bytearray()
     for i in range(40):
         x0, y0, side = numbers.randrange(2, 12), numbers.randrange(2, 12), numbers.randrange(9, 15)
         image, mask = [], []
@@ -80,120 +76,67 @@ def masks(folder, numbers):
                 left = inside and x < x0 + side // 3
                 image += [200, 40, 40] if left else [220, 220, 220] if inside else [20, 20, 30]
                 mask.append(2 if left else 1 if inside else 0)
-        write(folder, f"scenes/{i:02}.png", picture(32, 32, bytes(image)))
-        write(folder, f"labels/{i:02}.png", picture(32, 32, bytes(mask), 0))
-    write(folder, "masks.yaml", """
-model: {type: EncoderDecoder, num_classes: 3, in_channels: 3, channels: [8, 16], depths: [1, 1], decoder_channels: 8}
-data:
-  train:
-    type: ImageFolder
-    root: scenes
-    masks: labels
-    split: train
-    batch_size: 8
-    shuffle: true
-    transforms: [{type: RandomFlip}, {type: RandomRotation, degrees: 5}]
-  val: {type: ImageFolder, root: scenes, masks: labels, split: val, batch_size: 8}
-trainer: {max_steps: 240, val_interval: 120}
-optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
-evaluator: [{type: IoUMetric, num_classes: 3}]
-""")
+        write(f"scenes/{i:02}.png", picture(32, 32, bytes(image)))
+        write(f"labels/{i:02}.png", picture(32, 32, bytes(mask), 0))
+        write(f"white/{i:02}.png", picture(32, 32, bytes(255 * (label > 0) for label in mask), 0))
+        images += bytes(image)
+        labels += bytes(mask)
+    data = "type: ImageFolder, root: scenes, masks: labels, batch_size: 8, split: "
+    write("masks.yaml", CONFIG % (
+        SEGMENTATION, data + "train, shuffle: true, transforms: [{type: RandomFlip}, {type: RandomRotation, degrees: 5}]", data + "val",
+        "max_steps: 240, val_interval: 120", 0.01, "IoUMetric, num_classes: 3"))
+    write("pictures.npy", npy("|u1", (40, 32, 32, 3), bytes(images)))
+    write("masks.npy", npy("|u1", (40, 32, 32), bytes(labels)))
+    data = ("type: Npy, arrays: {pixels: pictures.npy, mask: masks.npy}, rename: {pixels: image, mask: target}, cast: {target: int64}, "
+            "batch_size: 8, transforms: [{type: ChannelsFirst}")
+    write("squares.yaml", CONFIG % (
+        SEGMENTATION, data + ", {type: RandomFlip}, {type: Crop, size: 32, padding: 2}], shuffle: true", data + "]",
+        "max_epochs: 48, val_interval: 240", 0.01, "IoUMetric, num_classes: 3"))
 
 
-def tables(folder, numbers):
+def tables(write, numbers):
     rows = []
     for _ in range(300):
         a, b, c = numbers.gauss(50, 10), numbers.gauss(0, 0.1), numbers.choice(("red", "green", "blue"))
         price = 3 * a - 200 * b + {"red": 0, "green": 20, "blue": -20}[c] + numbers.gauss(0, 1)
         rows.append((a, b, c, price, "dear" if price > 150 else "cheap"))
     text = "a,b,colour,price,kind\n" + "".join(f"{a:.5f},{b:.5f},{c},{p:.5f},{k}\n" for a, b, c, p, k in rows)
-    write(folder, "table.csv", text)
-    for name, target, model, metric in (
-            ("regression", "price", "num_classes: 1, loss: mse", "R2Score"),
-            ("classification", "kind", "num_classes: 2", "Accuracy")):
-        write(folder, f"{name}.yaml", f"""
-model: {{type: Mlp, in_features: 5, hidden: [16], {model}}}
-data:
-  train: &table {{type: Csv, path: table.csv, target: {target}, features: [a, b, colour], split: train, batch_size: 16, shuffle: true}}
-  val: {{type: Csv, path: table.csv, target: {target}, features: [a, b, colour], split: val, batch_size: 64}}
-trainer: {{max_epochs: 60, val_interval: 20, val_by_epoch: true}}
-optim_wrapper: {{optimizer: {{type: Adam, lr: 0.02}}}}
-evaluator: [{{type: {metric}}}]
-""".replace("&table ", ""))
+    write("table.csv", text)
+    for name, target, model, metric in (("regression", "price", "num_classes: 1, loss: mse", "R2Score"),
+                                        ("classification", "kind", "num_classes: 2", "Accuracy")):
+        data = f"type: Csv, path: table.csv, target: {target}, features: [a, b, colour], split: "
+        write(f"{name}.yaml", CONFIG % (f"Mlp, in_features: 5, hidden: [16], {model}", data + "train, batch_size: 16, shuffle: true",
+                                        data + "val, batch_size: 64", "max_epochs: 60, val_interval: 20, val_by_epoch: true", 0.02, metric))
 
 
-def arrays(folder, numbers):
+SMALL_CNN = "SmallCnn, num_classes: 2, image_size: 8, channels: [4]"
+
+
+def arrays(write, numbers):
     labels = [numbers.randrange(2) for _ in range(64)]
     pixels = bytes(numbers.randrange(100) + 120 * label for label in labels for _ in range(64))
-    write(folder, "x.npy", npy("|u1", (64, 1, 8, 8), pixels))
-    write(folder, "y.npy", npy("<i4", (64,), struct.pack("<64i", *labels)))
-    data = "{type: Npy, arrays: {pixels: x.npy, y: y.npy}, rename: {pixels: image, y: target}, cast: {target: int64}, batch_size: 16%s}"
-    write(folder, "arrays.yaml", f"""
-model: {{type: SmallCnn, num_classes: 2, image_size: 8, channels: [4]}}
-data: {{train: {data % ', shuffle: true'}, val: {data % ''}}}
-trainer: {{max_epochs: 10}}
-optim_wrapper: {{optimizer: {{type: AdamW, lr: 0.02}}}}
-evaluator: [{{type: Accuracy}}]
-""")
+    write("x.npy", npy("|u1", (64, 1, 8, 8), pixels))
+    write("y.npy", npy("<i4", (64,), struct.pack("<64i", *labels)))
+    data = "type: Npy, arrays: {pixels: x.npy, y: y.npy}, rename: {pixels: image, y: target}, cast: {target: int64}, batch_size: 16"
+    write("arrays.yaml", CONFIG % (SMALL_CNN, data + ", shuffle: true", data, "max_epochs: 10", 0.02, "Accuracy"))
+    # The same as [N, H, W].
+    write("grey.npy", npy("|u1", (64, 8, 8), pixels))
+    write("w.npy", npy("<f4", (64,), struct.pack("<64f", *(1.0 - label for label in labels))))  # one class is left out
+    data = "type: Npy, arrays: {image: grey.npy, target: y.npy}, cast: {target: int64}, batch_size: 16, transforms: [{type: ChannelsFirst}]"
+    write("grey.yaml", CONFIG % (SMALL_CNN, data + ", shuffle: true", data, "max_epochs: 10", 0.02, "Accuracy"))
 
 
-def brightness(folder, numbers):
+def brightness(write, numbers):
     """Pictures whose brightness is a number to predict."""
     rows = []
     for i in range(80):
         level = numbers.randrange(200)
-        write(folder, f"levels/{i:02}.png", picture(4, 4, bytes(level + numbers.randrange(9) for _ in range(48))))
+        write(f"levels/{i:02}.png", picture(4, 4, bytes(level + numbers.randrange(9) for _ in range(48))))
         rows.append(f"{i:02}.png,{level / 100 - 1}\n")
-    write(folder, "levels.csv", "image,target\n" + "".join(rows))
-    data = "{type: ImageFolder, root: levels, manifest: levels.csv, task: regression, batch_size: 16, split: %s}"
-    write(folder, "levels.yaml", f"""
-model: {{type: Mlp, in_features: 48, hidden: [16], num_classes: 1, loss: mse}}
-data: {{train: {data % 'train'}, val: {data % 'val'}}}
-trainer: {{max_epochs: 20}}
-optim_wrapper: {{optimizer: {{type: AdamW, lr: 0.01}}}}
-evaluator: [{{type: R2Score}}]
-""")
-
-
-def squares(folder, numbers):
-    """A bright square on dark ground, which the mask calls 1: pictures uint8 [N, H, W, 3], masks uint8 [N, H, W]."""
-    count, side = 32, 16
-    pictures, masks = bytearray(), bytearray()
-    for _ in range(count):
-        x0, y0, size = numbers.randrange(8), numbers.randrange(10), numbers.randrange(4, 7)
-        for y in range(side):
-            for x in range(side):
-                inside = x0 <= x < x0 + size and y0 <= y < y0 + size
-                pictures += bytes([220, 200, 210] if inside else [20, 30, 25])
-                masks.append(int(inside))
-    write(folder, "pictures.npy", npy("|u1", (count, side, side, 3), bytes(pictures)))
-    write(folder, "masks.npy", npy("|u1", (count, side, side), bytes(masks)))
-    data = "type: Npy, arrays: {pixels: pictures.npy, mask: masks.npy}, rename: {pixels: image, mask: target}, cast: {target: int64}, batch_size: 8"
-    write(folder, "squares.yaml", f"""
-model: {{type: UNet, num_classes: 2, in_channels: 3, channels: [8, 16]}}
-data:
-  train:
-    {{{data}, shuffle: true, transforms: [{{type: ChannelsFirst}}, {{type: RandomFlip}}, {{type: Crop, size: 16, padding: 2}}]}}
-  val: {{{data}, transforms: [{{type: ChannelsFirst}}]}}
-trainer: {{max_epochs: 20, val_interval: 20}}
-optim_wrapper: {{optimizer: {{type: AdamW, lr: 0.01}}}}
-evaluator: [{{type: IoUMetric, num_classes: 2}}]
-""")
-
-
-def grey_pictures(folder, _numbers):
-    """The arrays as [N, H, W]; weights that leave one class out."""
-    labels = struct.unpack("<64i", (folder / "y.npy").read_bytes()[-256:])
-    write(folder, "grey.npy", npy("|u1", (64, 8, 8), (folder / "x.npy").read_bytes()[-4096:]))
-    write(folder, "w.npy", npy("<f4", (64,), struct.pack("<64f", *(1.0 - label for label in labels))))
-    data = "{type: Npy, arrays: {image: grey.npy, target: y.npy}, cast: {target: int64}, batch_size: 16, transforms: [{type: ChannelsFirst}]%s}"
-    write(folder, "grey.yaml", f"""
-model: {{type: SmallCnn, num_classes: 2, image_size: 8, channels: [4]}}
-data: {{train: {data % ', shuffle: true'}, val: {data % ''}}}
-trainer: {{max_epochs: 10}}
-optim_wrapper: {{optimizer: {{type: AdamW, lr: 0.02}}}}
-evaluator: [{{type: Accuracy}}]
-""")
+    write("levels.csv", "image,target\n" + "".join(rows))
+    data = "type: ImageFolder, root: levels, manifest: levels.csv, task: regression, batch_size: 16, split: "
+    write("levels.yaml", CONFIG % ("Mlp, in_features: 48, hidden: [16], num_classes: 1, loss: mse", data + "train", data + "val",
+                                   "max_epochs: 20", 0.01, "R2Score"))
 
 
 def check_parts_and_samplers(program):
@@ -221,7 +164,7 @@ def check_new_pictures(program):
     run, folder = "work_dir=runs/pictures.yaml/graph", program.folder
     for kind in ("across", "down", "noise"):
         for i in range(4):
-            write(folder, f"new/{kind}{i}.png", (folder / f"pictures/{kind}/{i:02}.png").read_bytes())
+            program.write(f"new/{kind}{i}.png", (folder / f"pictures/{kind}/{i:02}.png").read_bytes())
     new = "data.predict={type: ImageFolder, root: new, transforms: [{type: Resize, size: 16}, {type: Normalize}]}"
     lines = predictions(program, "pictures.yaml", run, new)
     right = [line for line in lines if line["name"].startswith(line["class_name"])]
@@ -236,28 +179,27 @@ def check_new_pictures(program):
     (folder / "pictures/across").rename(folder / "across")
     assert predictions(program, "pictures.yaml", run, new) == lines
     test = "data.val={type: ImageFolder, root: pictures, transforms: [{type: Resize, size: 16}, {type: Normalize}]}"
-    program.run("eval", "pictures.yaml", run, test, "--json", "result.json")
-    metrics = json.loads((folder / "result.json").read_text())["metrics"]
+    metrics = program.json("eval", "pictures.yaml", run, test)["metrics"]
     assert metrics["accuracy"] >= 0.9 and metrics["f1_noise"] > 0.8 and metrics["f1_across"] in (None, 0, "nan"), metrics
     text = program.run("train", "pictures.yaml", "--resume", "runs/pictures.yaml/graph", "work_dir=runs/w",
                        "default_hooks.checkpoint.save_best=accuracy", code=2)
-    assert "found the classes down, noise, expected across, down, noise" in text and "put the folders, rows or names of across back" in text, text
+    assert "found the classes down, noise, expected across, down, noise, which the checkpoint was trained with" in text, text
     resume = ("train", "pictures.yaml", "--resume", "runs/pictures.yaml/graph", "work_dir=runs/w")
     (folder / "across").rename(folder / "pictures/across")
     program.run(*resume)
     # Another one has come: what the errors advise works.
-    write(folder, "pictures/zigzag/0.png", (folder / "pictures/noise/00.png").read_bytes())
+    program.write("pictures/zigzag/0.png", (folder / "pictures/noise/00.png").read_bytes())
     text = program.run("predict", "pictures.yaml", run, new, code=3)
     assert "found the class 'zigzag'" in text and "the trained classes: across, down, noise; move it away" in text, text
     text = program.run(*resume, code=2)
-    assert "move the folders, rows or names of zigzag away, or train anew on what there is" in text and "load_from" in text, text
+    assert "or train anew on what there is, from the weights by load_from" in text, text
     program.run("train", "pictures.yaml", "work_dir=runs/v", "model.num_classes=4", "trainer.max_epochs=1",
                 "evaluator=[{type: Accuracy}]", "default_hooks.checkpoint.save_best=auto",
                 "load_from={path: runs/pictures.yaml/graph, strict: false}")
     (folder / "pictures/zigzag").rename(folder / "zigzag")
     program.run(*resume)
     text = program.run("eval", "pictures.yaml", run, "data.train.classes=[down, across, noise]", code=2)
-    assert "expected across, down, noise, which the checkpoint was trained with; set classes: [across, down, noise]" in text, text
+    assert "which the checkpoint was trained with; make them these (classes: [across, down, noise]" in text, text
 
 
 def check_class_names(program):
@@ -277,7 +219,7 @@ def check_tables(program):
     """Rows without a target are predicted; several targets; numbers that are categories."""
     folder, run = program.folder, "work_dir=runs/classification.yaml/graph"
     rows = (folder / "table.csv").read_text().splitlines()[1:41]
-    write(folder, "new.csv", "colour,b,a,seen\n" + "".join("{2},{1},{0},today\n".format(*row.split(",")) for row in rows))
+    program.write("new.csv", "colour,b,a,seen\n" + "".join("{2},{1},{0},today\n".format(*row.split(",")) for row in rows))
     for target in ("", "target: kind, "):
         lines = predictions(program, "classification.yaml", run, "data.predict={type: Csv, %spath: new.csv}" % target)
         right = [line["class_name"] == row.split(",")[4] for line, row in zip(lines, rows)]
@@ -287,19 +229,14 @@ def check_tables(program):
     assert "no column 'kind'" in program.run("eval", "classification.yaml", run, "data.val={type: Csv, path: new.csv}", code=3)
     text = program.run("train", "classification.yaml", "work_dir=runs/w", "data.train.path=new.csv", code=3)
     assert "no column 'kind'" in text, text
-    write(folder, "codes.csv", "zip,x,low,high\n" + "".join(f"{i % 3 * 100},{i % 7},{i % 3},{i % 3 + i % 7}\n" for i in range(63)))
-    write(folder, "several.yaml", """
-model: {type: Mlp, in_features: 4, hidden: [16], num_classes: 2, loss: mse}
-data:
-  train: {type: Csv, path: codes.csv, target: [low, high], categorical: [zip], split: train, batch_size: 16, shuffle: true}
-  val: {type: Csv, path: codes.csv, split: val, batch_size: 64}
-trainer: {max_epochs: 80}
-optim_wrapper: {optimizer: {type: Adam, lr: 0.02}}
-evaluator: [{type: R2Score}]
-""")
+    program.write("codes.csv", "zip,x,low,high\n" + "".join(f"{i % 3 * 100},{i % 7},{i % 3},{i % 3 + i % 7}\n" for i in range(63)))
+    program.write("several.yaml", CONFIG % (
+        "Mlp, in_features: 4, hidden: [16], num_classes: 2, loss: mse",
+        "type: Csv, path: codes.csv, target: [low, high], categorical: [zip], split: train, batch_size: 16, shuffle: true",
+        "type: Csv, path: codes.csv, split: val, batch_size: 64", "max_epochs: 80", 0.02, "R2Score"))
     result = program.trains_alike("several.yaml")
     assert result["r2"] >= 0.98, result
-    write(folder, "others.csv", "zip,x,low,high\n200,1,1,1\n300,1,1,1\n")
+    program.write("others.csv", "zip,x,low,high\n200,1,1,1\n300,1,1,1\n")
     text = program.run("eval", "several.yaml", "work_dir=runs/several.yaml/graph", "data.val={type: Csv, path: others.csv}", code=3)
     assert "others.csv:3: column 'zip': found '300', expected one of the training rows' values" in text, text
 
@@ -314,7 +251,8 @@ MISTAKES = [
     ("pictures", 3, r"pictures.yaml:\d+: data.train: .*root is 'nowhere'", "data.train.root=nowhere"),
     ("pictures", 3, "Resize", "data.train.transforms=[]"),
     ("masks", 2, r"expected at least 2 \(0 is the background\)", "model.num_classes=1"),
-    ("masks", 3, r"holds class 2, expected 0 to 1 \(ground, tree\)", "data.train.classes=[ground, tree]", "data.val.classes=[ground, tree]"),
+    ("masks", 3, r"holds class 2, expected 0 to 1 \(ground, tree\)", "data.train.classes=[ground, tree]",
+     "data.val.classes=[ground, tree]"),
     ("masks", 2, "found the classes b, c, a, expected a, b, c", "data.train.classes=[a, b, c]", "data.val.classes=[b, c, a]"),
     ("regression", 2, "in_features to 5", "model.in_features=4"),
     ("regression", 2, "mse", "model.loss=cross_entropy"),
@@ -342,12 +280,6 @@ def check_mistakes(program):
 
 def check_masks_of_black_and_white(program):
     """255 is a class where it is told to be; a batch of which nothing is left makes no step."""
-    for i in range(40):
-        label = program.folder / f"labels/{i:02}.png"
-        levels = [0, 255, 255]
-        pixels = zlib.decompress(label.read_bytes()[41:-16])
-        inside = bytes(levels[value] for y in range(32) for value in pixels[y * 33 + 1:(y + 1) * 33])
-        write(program.folder, f"white/{i:02}.png", picture(32, 32, inside, 0))
     both = [f"data.{part}.{key}={value}" for part in ("train", "val") for key, value in (("masks", "white"), ("classes", "[no, yes]"))]
     text = program.run("train", "masks.yaml", *both, "work_dir=runs/white", code=3)
     assert "mask_values: [0, 255]" in text, text
@@ -355,39 +287,31 @@ def check_masks_of_black_and_white(program):
     program.run("train", "masks.yaml", *both, *told, "model.num_classes=2", "evaluator.0.num_classes=2", "work_dir=runs/white")
     result = program.last_validation("runs/white")
     assert result["mIoU"] >= 0.7, result
-    text = program.run("train", "masks.yaml", *both, "data.train.mask_values=[3]", "data.val.mask_values=[0, 255]", "work_dir=runs/x", code=3)
+    text = program.run("train", "masks.yaml", *both, "data.train.mask_values=[3]", "data.val.mask_values=[0, 255]",
+                       "work_dir=runs/x", code=3)
     assert "holds 0, expected one of mask_values: 3" in text, text
     for i in range(4):
-        write(program.folder, f"labels/{i:02}.png", picture(32, 32, bytes([255]) * 32 * 32, 0))
+        program.write(f"labels/{i:02}.png", picture(32, 32, bytes([255]) * 32 * 32, 0))
     hashes = []
     for mode in ("eager", "graph"):
         text = program.run("train", "masks.yaml", "data.train.batch_size=1", "trainer.max_epochs=1",
-                           f"mode={mode}", f"work_dir=runs/ignored/{mode}", "--json", "ignored.json")
+                           f"mode={mode}", f"work_dir=runs/ignored/{mode}", "--json", "result.json")
         assert "have weight 0" in text, text
-        hashes.append(json.loads((program.folder / "ignored.json").read_text())["weights_hash"])
+        hashes.append(program.result()["weights_hash"])
     assert hashes[0] == hashes[1], hashes
 
 
 # What the last validation must reach.
 LEARNT = {"pictures": ("accuracy", 0.9), "masks": ("mIoU", 0.7), "regression": ("r2", 0.98), "classification": ("accuracy", 0.9),
-          "levels": ("r2", 0.9), "arrays": ("accuracy", 0.95), "squares": ("mIoU", 0.8), "grey": ("accuracy", 0.95)}
+          "levels": ("r2", 0.9), "arrays": ("accuracy", 0.95), "squares": ("mIoU", 0.7), "grey": ("accuracy", 0.95)}
 
 
-def main():
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        program = TrainProgram(sys.argv[1], folder)
-        numbers = random.Random(1)
-        for make in (pictures, masks, tables, arrays, brightness, squares, grey_pictures):
-            make(folder, numbers)
-        for config, (metric, least) in LEARNT.items():
-            result = program.trains_alike(f"{config}.yaml")
-            assert result[metric] >= least, result
-        for check in (check_class_names, check_mistakes, check_new_pictures, check_masks_of_black_and_white, check_tables,
-                      check_parts_and_samplers):
-            check(program)
-    print("own data trains alike in both modes")
+def check_learning(program):
+    for config, (metric, least) in LEARNT.items():
+        result = program.trains_alike(f"{config}.yaml")
+        assert result[metric] >= least, (config, result)
 
 
 if __name__ == "__main__":
-    main()
+    run_checks(TrainProgram, check_learning, check_class_names, check_mistakes, check_new_pictures, check_masks_of_black_and_white,
+               check_tables, check_parts_and_samplers)

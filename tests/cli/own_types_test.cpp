@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <ATen/Functions.h>
 #include <c10/util/StringUtil.h>
@@ -54,15 +55,6 @@ TEST(OwnTypes, AnOptimizerReadsItsOwnKeys) {
   ASSERT_NE(run.trainer.optimizer.own_kind(), nullptr);
   EXPECT_EQ(run.trainer.optimizer.own_kind()->name, "SignDescent");
   EXPECT_EQ(base_numbers(run.trainer.optimizer), (std::map<std::string, double>{{"lr", 0.01}, {"memory", 0.5}}));
-  expect_error<ConfigError>([] { parse_run_config(config("optim_wrapper:\n  optimizer: {type: SignDescent}\n"), "c"); },
-                            {"c.yaml:4: optim_wrapper.optimizer.memory is missing"});
-  expect_error<ConfigError>(
-      [] {
-        parse_run_config(config("optim_wrapper:\n  optimizer: {type: SignDescent, memory: 1, betas: [1, 2]}\n"), "c");
-      },
-      {"c.yaml:4: unknown key 'betas' in optim_wrapper.optimizer", "known: type, lr, memory"});
-  expect_error<ConfigError>([] { parse_run_config(config("optim_wrapper: {optimizer: {type: SignDecent}}\n"), "c"); },
-                            {"did you mean 'SignDescent'"});
 }
 
 TEST(OwnTypes, AScheduleReadsItsOwnKeysBesideTheCommonOnes) {
@@ -71,28 +63,8 @@ TEST(OwnTypes, AScheduleReadsItsOwnKeysBesideTheCommonOnes) {
   const auto schedules = resolve_schedules(run.schedules, 0);
   validate_schedules(schedules, {100, 0});
   const ScheduleCurve curve(schedules, "lr", {100, 0});
-  EXPECT_EQ(curve.at(9, 8.0), 8.0);
-  EXPECT_EQ(curve.at(14, 8.0), 8.0);
-  EXPECT_EQ(curve.at(15, 8.0), 4.0);
-  EXPECT_EQ(curve.at(20, 8.0), 2.0);
-  expect_error<ConfigError>([] { parse_run_config(config("param_scheduler: [{type: Halves, evry: 5}]\n"), "c"); },
-                            {"unknown key 'evry' in param_scheduler.0", "did you mean 'every'"});
-  expect_error<ConfigError>([] { parse_run_config(config("param_scheduler: [{type: Halfs}]\n"), "c"); },
-                            {"did you mean 'Halves'"});
-  expect_error<ConfigError>([] { parse_run_config(config("param_scheduler: [{type: Halves, every: 0}]\n"), "c"); },
-                            {"param_scheduler.0.every is 0"});
-}
-
-TEST(OwnTypes, NamesAreTakenOnce) {
-  register_once();
-  const OptimizerRegistry::Factory optimizer = [](ConfigNode&) { return OptimizerKind{}; };
-  const ScheduleRegistry::Factory schedule = [](ConfigNode&) { return ScheduleFormulaFn{}; };
-  expect_error<ConfigError>([&] { register_optimizer("SignDescent", optimizer); }, {"registered twice"});
-  expect_error<ConfigError>([&] { register_optimizer("AdamW", optimizer); }, {"'AdamW' is registered twice"});
-  expect_error<ConfigError>([&] { register_optimizer("", optimizer); }, {"without name or factory"});
-  expect_error<ConfigError>([&] { register_schedule("Halves", schedule); }, {"registered twice"});
-  expect_error<ConfigError>([&] { register_schedule("CosineAnnealingLR", schedule); }, {"registered twice"});
-  expect_error<ConfigError>([&] { register_schedule("X", ScheduleRegistry::Factory{}); }, {"without name or factory"});
+  for (const auto& [step, value] : {std::pair(9, 8.0), {14, 8.0}, {15, 4.0}, {20, 2.0}})
+    EXPECT_EQ(curve.at(step, 8.0), value);
 }
 
 // Batches without numbers, each input the count of those before it.
@@ -188,67 +160,93 @@ TEST(OwnTypes, AStreamTakesThePlaceOfADataset) {
   register_data_once();
   EXPECT_EQ(steps_of("data: {train: {type: Ramp, batch_size: 3}, val: {type: Ramp, length: 2}}\n"), 10);
   EXPECT_EQ(steps_of("data: {train: {type: Ramp, length: 3}}\nmode: graph\n"), 6);
-  expect_error<ConfigError>([] { steps_of("data: {train: {type: Ramp, lenght: 3}}\n"); },
-                            {"unknown key 'lenght'", "did you mean 'length'"});
-  expect_error<ConfigError>([] { register_source("Csv", [](ConfigNode&, SourceContext&) { return nullptr; }); },
-                            {"source type 'Csv'", "registered twice"});
 }
 
 TEST(OwnTypes, ASamplerIsNamedOrAMap) {
   register_data_once();
-  const std::vector<int64_t> twice = {5, 4, 3, 2, 1, 0, 5, 4, 3, 2, 1, 0};
   for (const char* sampler : {"LastFirst", "{type: LastFirst, loud: true}"}) {
     drawn_samples.clear();
     EXPECT_EQ(steps_of(c10::str("data: {train: {type: Six, batch_size: 4, sampler: ", sampler, "}}\n")), 4);
-    EXPECT_EQ(drawn_samples, twice);
+    EXPECT_EQ(drawn_samples, (std::vector<int64_t>{5, 4, 3, 2, 1, 0, 5, 4, 3, 2, 1, 0}));
   }
-  expect_error<ConfigError>([] { steps_of("data: {train: {type: Six, sampler: LastFist}}\n"); },
-                            {"data.train.sampler", "did you mean 'LastFirst'", "default, infinite"});
-  expect_error<ConfigError>([] { steps_of("data: {train: {type: Six, sampler: {type: LastFirst, lout: true}}}\n"); },
-                            {"unknown key 'lout'"});
-  expect_error<ConfigError>([] { register_sampler("infinite", [](ConfigNode&, SamplerContext&) { return nullptr; }); },
-                            {"'infinite'"});
 }
 
 TEST(OwnTypes, ASinkGetsTheLinesOfALogger) {
   register_data_once();
-  const auto run = [](const std::string& sink) {
-    sunk_kinds.clear();
-    steps_of("data: {train: {type: Ramp}}\n", "default_hooks: {logger: {interval: 5, sinks: [" + sink + "]}}\n");
-  };
   for (const char* sink : {"KindSink", "{type: KindSink}", "{type: KindSink, loud: true}"}) {
-    run(sink);
+    sunk_kinds.clear();
+    steps_of("data: {train: {type: Ramp}}\n",
+             c10::str("default_hooks: {logger: {interval: 5, sinks: [", sink, "]}}\n"));
     EXPECT_EQ(std::count(sunk_kinds.begin(), sunk_kinds.end(), "train"), 2) << sink;
     EXPECT_EQ(sunk_kinds.back(), "stop");
   }
-  expect_error<ConfigError>([&] { run("{type: KindSink, lout: true}"); }, {"unknown key 'lout'"});
-  expect_error<ConfigError>([&] { run("KindSnk"); }, {"sinks.0", "did you mean 'KindSink'"});
 }
 
 TEST(OwnTypes, ALoaderReadsADatasetInThePlaceOfDuets) {
   register_data_once();
-  const auto steps = [](const std::string& loader) {
-    return steps_of("data: {train: {type: Six, batch_size: 6, sampler: LastFirst, loader: " + loader + "}}\n");
-  };
-  EXPECT_EQ(steps("default"), 2);
-  drawn_samples.clear();
-  EXPECT_EQ(steps("Halving"), 4);
-  EXPECT_EQ(drawn_samples.front(), 5) << "it reads what the sampler gives";
-  EXPECT_EQ(steps("{type: Halving, by: 3}"), 6);
-  expect_error<ConfigError>([&] { steps("{type: Halving, bye: 3}"); }, {"unknown key 'bye'", "did you mean 'by'"});
-  expect_error<ConfigError>([&] { steps("Halvin"); }, {"data.train.loader", "a loader", "did you mean 'Halving'"});
-  expect_error<ConfigError>([] { register_loader("default", [](ConfigNode&, LoaderContext&) { return nullptr; }); },
-                            {"'default'"});
+  for (const auto& [loader, steps] : {std::pair("default", 2), {"Halving", 4}, {"{type: Halving, by: 3}", 6}}) {
+    drawn_samples.clear();
+    const std::string data =
+        c10::str("data: {train: {type: Six, batch_size: 6, sampler: LastFirst, loader: ", loader, "}}\n");
+    EXPECT_EQ(steps_of(data), steps);
+    EXPECT_EQ(drawn_samples.front(), 5) << "it reads what the sampler gives";
+  }
 }
 
 TEST(OwnTypes, ATransformIsNamedBesideTheBuiltInOnes) {
   register_data_once();
-  const auto steps = [](const std::string& transforms) {
-    return steps_of("data: {train: {type: Squares, batch_size: 3, transforms: " + transforms + "}}\n", "", 4);
+  EXPECT_EQ(
+      steps_of("data: {train: {type: Squares, batch_size: 3, transforms: [{type: RandomFlip}, {type: Flatten}]}}\n", "",
+               4),
+      4);
+}
+
+TEST(OwnTypes, MisspeltNamesAndKeysAreRefusedByName) {
+  register_once();
+  register_data_once();
+  const auto train = [](const std::string& keys) { return "data: {train: {" + keys + "}}\n"; };
+  const auto optimizer = [](const std::string& keys) { return "optim_wrapper: {optimizer: {type: " + keys + "}}\n"; };
+  const auto sink = [&](const std::string& name) {
+    return train("type: Ramp") + "default_hooks: {logger: {sinks: [" + name + "]}}\n";
   };
-  EXPECT_EQ(steps("[{type: RandomFlip}, {type: Flatten}]"), 4);
-  expect_error<ConfigError>([&] { steps("[{type: Flaten}]"); }, {"did you mean 'Flatten'", "RandomFlip"});
-  expect_error<ConfigError>([&] { steps("[{type: Flatten, tensors: x}]"); }, {"unknown key 'tensors'", "'tensor'"});
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {optimizer("SignDescent"), {"optim_wrapper.optimizer.memory is missing"}},
+      {optimizer("SignDescent, memory: 1, betas: [1, 2]"),
+       {"unknown key 'betas' in optim_wrapper.optimizer", "known: type, lr, memory"}},
+      {optimizer("SignDecent"), {"did you mean 'SignDescent'"}},
+      {"param_scheduler: [{type: Halves, evry: 5}]\n",
+       {"unknown key 'evry' in param_scheduler.0", "did you mean 'every'"}},
+      {"param_scheduler: [{type: Halfs}]\n", {"did you mean 'Halves'"}},
+      {"param_scheduler: [{type: Halves, every: 0}]\n", {"param_scheduler.0.every is 0"}},
+      {train("type: Ramp, lenght: 3"), {"unknown key 'lenght'", "did you mean 'length'"}},
+      {train("type: Six, sampler: LastFist"), {"data.train.sampler", "did you mean 'LastFirst'", "default, infinite"}},
+      {train("type: Six, sampler: {type: LastFirst, lout: true}"), {"unknown key 'lout'"}},
+      {sink("{type: KindSink, lout: true}"), {"unknown key 'lout'"}},
+      {sink("KindSnk"), {"sinks.0", "did you mean 'KindSink'"}},
+      {train("type: Six, batch_size: 6, loader: {type: Halving, bye: 3}"), {"unknown key 'bye'", "did you mean 'by'"}},
+      {train("type: Six, loader: Halvin"), {"data.train.loader", "a loader", "did you mean 'Halving'"}},
+      {train("type: Six, transforms: [{type: Flaten}]"), {"did you mean 'Flatten'", "RandomFlip"}},
+      {train("type: Six, transforms: [{type: Flatten, tensors: x}]"), {"unknown key 'tensors'", "'tensor'"}}};
+  for (const auto& [text, parts] : cases) {
+    SCOPED_TRACE(text);
+    expect_error<ConfigError>([&] { steps_of(text); }, parts);
+  }
+}
+
+TEST(OwnTypes, NamesAreTakenOnce) {
+  register_once();
+  const OptimizerRegistry::Factory optimizer = [](ConfigNode&) { return OptimizerKind{}; };
+  const ScheduleRegistry::Factory schedule = [](ConfigNode&) { return ScheduleFormulaFn{}; };
+  const std::vector<std::pair<std::function<void()>, std::string>> cases = {
+      {[&] { register_optimizer("SignDescent", optimizer); }, "'SignDescent' is registered twice"},
+      {[&] { register_optimizer("AdamW", optimizer); }, "'AdamW' is registered twice"},
+      {[&] { register_optimizer("", optimizer); }, "without name or factory"},
+      {[&] { register_schedule("CosineAnnealingLR", schedule); }, "registered twice"},
+      {[&] { register_schedule("X", ScheduleRegistry::Factory{}); }, "without name or factory"},
+      {[] { register_source("Csv", [](ConfigNode&, SourceContext&) { return nullptr; }); }, "source type 'Csv'"},
+      {[] { register_sampler("infinite", [](ConfigNode&, SamplerContext&) { return nullptr; }); }, "'infinite'"},
+      {[] { register_loader("default", [](ConfigNode&, LoaderContext&) { return nullptr; }); }, "'default'"}};
+  for (const auto& [call, message] : cases) expect_error<ConfigError>(call, {message});
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace duet::testing {
 
 struct Ran {
   int code = 0;
-  std::string text{};  // what it said on both streams
+  std::string text{}, errors{};  // what it said on both streams, and on stderr
 };
 
 inline Ran run_program(std::vector<std::string> words) {
@@ -29,7 +29,8 @@ inline Ran run_program(std::vector<std::string> words) {
   ::testing::internal::CaptureStderr();
   Ran ran;
   ran.code = run_cli(static_cast<int>(words.size()), arguments.data());
-  ran.text = ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
+  ran.errors = ::testing::internal::GetCapturedStderr();
+  ran.text = ::testing::internal::GetCapturedStdout() + ran.errors;
   return ran;
 }
 

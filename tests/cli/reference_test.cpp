@@ -1,10 +1,13 @@
 #include "cli/commands/reference.h"
 #include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 #include "cli/catalog.h"
 #include "cli/commands/commands.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
+#include "optim/schedules/detail/schedule_rules.h"
+#include "tests/support/expect_error.h"
 
 // The reference of the docs and `duet help` say the same, and what they show as an example can be written.
 
@@ -75,26 +78,79 @@ TEST(Reference, EveryExampleOfAConfigIsRead) {
   }
 }
 
-TEST(Reference, EveryExampleOfATypeIsRead) {
+// `word` under the key of a field, beside what must be there.
+void read_field(const AnyOptions& described, const std::string& key, const std::string& word) {
+  AnyOptions options = described;
+  ConfigNode node = ConfigNode::parse_text("{}", "c.yaml");
+  for (const ConfigKey& other : keys_of(options.fields(), options.data())) {
+    if (other.required) node.override_with(other.path + "=" + example_of(other));
+  }
+  node.override_with(key + "=" + word);
+  read_fields(node, options.fields(), options.mutable_data());
+}
+
+std::vector<AnyOptions> all_options() {
+  std::vector<AnyOptions> all = {
+      AnyOptions(RunConfig()),        AnyOptions(DataConfig()),       AnyOptions(LoopOptions()),
+      AnyOptions(GraphOptions()),     AnyOptions(ClipNorm()),         AnyOptions(ClipValue()),
+      AnyOptions(LossScaleOptions()), AnyOptions(ParamwiseOptions()), AnyOptions(LoadFromConfig())};
+  for (const std::string& type : schedule_types())
+    std::visit([&](const auto& options) { all.emplace_back(options); }, make_schedule(type));
   for (const TypeKind& kind : type_kinds()) {
     for (const std::string& type : kind.types) {
-      const AnyOptions* described = options_of(kind.name, type);
-      if (described == nullptr) continue;
-      for (const ConfigKey& key : keys_of_type(kind, type)) {
-        ConfigNode node = ConfigNode::parse_text("{}", type);
-        for (const ConfigKey& other : keys_of_type(kind, type)) {
-          if (other.required) node.override_with(other.path + "=" + example_of(other));
-        }
-        node.override_with(key.path + "=" + example_of(key));
-        AnyOptions options = *described;
-        try {
-          read_fields(node, options.fields(), options.mutable_data());
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << type << "." << key.path << ": " << error.what();
-        }
+      if (const AnyOptions* options = options_of(kind.name, type)) all.push_back(*options);
+    }
+  }
+  return all;
+}
+
+TEST(Reference, EveryExampleOfATypeIsRead) {
+  for (const AnyOptions& options : all_options()) {
+    for (const ConfigKey& key : keys_of(options.fields(), options.data())) {
+      SCOPED_TRACE(options.fields().name() + "." + key.path);
+      EXPECT_NO_THROW(read_field(options, key.path, example_of(key)));
+    }
+  }
+}
+
+// Just outside of what the field is described to take.
+std::vector<std::string> words_beyond(const OptionField& field) {
+  const Range& range = field.range;
+  std::vector<std::string> words;
+  if (!field.choices.empty()) words.emplace_back("no_such_word");
+  if (std::isfinite(range.low)) words.push_back(text_of(OptionValue(range.above_low ? range.low : range.low - 1)));
+  if (std::isfinite(range.high))
+    words.push_back(text_of(OptionValue(range.below_high ? range.high : 2 * range.high + 1)));
+  using Kind = OptionField::Kind;
+  if (field.kind != Kind::kIntegers && field.kind != Kind::kNumbers && field.kind != Kind::kTexts) return words;
+  for (std::string& word : words) {
+    std::string list = word;
+    for (std::size_t i = 1; i < field.count; ++i) list += ", " + word;
+    word = "[" + list + "]";
+  }
+  return words;
+}
+
+TEST(Reference, WhatAKeyIsDescribedNotToTakeIsRefusedByName) {
+  int refused = 0;
+  for (const AnyOptions& options : all_options()) {
+    for (const OptionField& field : options.fields()) {
+      if (field.by_hand || !field.is_member()) continue;
+      if (field.required) {
+        AnyOptions nothing = options;
+        const auto read = [&] {
+          read_fields(ConfigNode::parse_text("{}", "c.yaml"), nothing.fields(), nothing.mutable_data());
+        };
+        expect_contains(config_error_of(read), {" is missing; add it"});
+      }
+      for (const std::string& word : words_beyond(field)) {
+        SCOPED_TRACE(options.fields().name() + "." + field.key + "=" + word);
+        expect_contains(config_error_of([&] { read_field(options, field.key, word); }), {"line: " + field.key, " is "});
+        ++refused;
       }
     }
   }
+  EXPECT_GT(refused, 200);
 }
 
 }  // namespace

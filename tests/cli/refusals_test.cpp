@@ -15,7 +15,7 @@ namespace {
 using testing::run_program;
 using Words = std::vector<std::string>;
 
-constexpr int kConfig = 2, kData = 3, kCheckpoint = 4;
+constexpr int kConfig = 2, kData = 3, kCheckpoint = 4, kDiverged = 5;
 
 struct Refused {
   Words words;
@@ -41,8 +41,8 @@ class Refusals : public ::testing::Test {
       EXPECT_EQ(ran.code, code) << ran.text;
       expect_contains(ran.text, parts);
       expect_no_internals(ran.text);
-      EXPECT_TRUE(code == 0 || ran.text.find("error: ") != std::string::npos ||
-                  ran.text.find("Run with --help") != std::string::npos)
+      EXPECT_TRUE(code == 0 || ran.errors.find("error: ") != std::string::npos ||
+                  ran.errors.find("Run with --help") != std::string::npos)
           << ran.text;
     }
   }
@@ -145,6 +145,7 @@ TEST_F(Refusals, OfConfigsThatDoNotFitTheirData) {
       {{"work_dir=data/images/run"}, {kConfig, {"cannot write 'data/images/run'", "change work_dir"}}},
       {{"work_dir=/proc/run"}, {kConfig, {"cannot write '/proc/run'", "change work_dir"}}},
       {{"default_hooks.logger.file=data/images/x.jsonl"}, {kConfig, {"data/images/x.jsonl"}}},
+      {{"optim_wrapper.optimizer.lr=1e30"}, {kDiverged, {"not finite"}}},
       {{"--dry-run=0"}, {kConfig, {"at least 1"}}},
       {{"--dry-run", "--resume", "auto"}, {kConfig, {"excludes"}}},
       {{"--dry-run", "data.val.labels=data/label_10"}, {kData, {"label 10"}}},

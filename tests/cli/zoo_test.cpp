@@ -6,12 +6,13 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/zoo/classifiers.h"
-#include "cli/zoo/unet.h"
+#include "cli/zoo/gpt.h"
 #include "core/task.h"
 #include "data/data_loader.h"
 #include "data/dataset.h"
 #include "examples/08_models/lstm.h"
 #include "examples/08_models/resnet.h"
+#include "examples/08_models/unet.h"
 #include "examples/08_models/vit.h"
 #include "make_trainer.h"
 #include "tests/support/expect_error.h"
@@ -61,6 +62,18 @@ const std::vector<ZooModel>& models() {
        [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 8}}); },
        masked,
        {2, 3, 16, 16}},
+      {"SmallCnn",
+       [] { return make_small_cnn({.num_classes = 5, .in_channels = 3, .image_size = 16, .channels = {4, 5, 6}}); },
+       pictures,
+       {4, 5}},
+      {"Mlp",
+       [] { return make_mlp({.in_features = 768, .num_classes = 5, .hidden = {32, 16}, .dropout = 0.1}); },
+       pictures,
+       {4, 5}},
+      {"Gpt",
+       [] { return make_gpt({.vocab_size = 7, .n_layer = 2, .n_head = 2, .n_embd = 16, .context = 12}); },
+       tokens,
+       {3, 9, 7}},
       {"DiceUNet",
        [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 6, 8}, .loss = {.loss = "dice"}}); },
        masked,
@@ -86,9 +99,13 @@ class Zoo : public ::testing::TestWithParam<ZooModel> {};
 TEST_P(Zoo, TrainsAlikeInBothModesAndPredicts) {
   std::vector<NamedTensors> weights;
   std::vector<double> losses;
+  NamedTensors begun;
   for (const Mode mode : {Mode::kEager, Mode::kGraph}) {
     seed_all(3);
     const auto trainer = make_trainer(mode, GetParam().make(), {.optimizer = AdamW{.lr = 0.01}, .device = "cpu"});
+    begun.clear();
+    for (const auto& [name, tensor] : trainer->task().named_parameters())
+      begun.emplace_back(name, tensor.detach().clone());
     const Batch batch = GetParam().batch();
     for (int step = 0; step < 8; ++step) losses.push_back(trainer->step(batch).loss.item<double>());
     for (const auto& [name, tensor] : trainer->predict(batch).items()) {
@@ -100,6 +117,7 @@ TEST_P(Zoo, TrainsAlikeInBothModesAndPredicts) {
   }
   for (std::size_t i = 0; i < weights[0].size(); ++i) {
     EXPECT_TRUE(at::equal(weights[0][i].second, weights[1][i].second)) << weights[0][i].first;
+    EXPECT_FALSE(at::equal(weights[0][i].second, begun[i].second)) << weights[0][i].first;
   }
   for (std::size_t step = 0; step < 8; ++step) EXPECT_EQ(losses[step], losses[step + 8]) << step;
   EXPECT_LT(losses[7], losses[0]);
@@ -113,8 +131,10 @@ int64_t values_in(const Task& task) {
   return count;
 }
 
-// What torchvision's resnet18 and timm's vit_tiny_patch16_224 have.
 TEST(Zoo, HasTheSizesOfTheOriginals) {
+  EXPECT_EQ(values_in(*make_small_cnn()), 16 * 9 + 32 + 32 * 16 * 9 + 64 + 32 * 7 * 7 * 10 + 10);
+  EXPECT_EQ(values_in(*make_mlp({.hidden = {}})), 7850);
+  // What torchvision's resnet18 and timm's vit_tiny_patch16_224 have.
   EXPECT_EQ(values_in(*make_resnet({.num_classes = 1000, .stem = "imagenet"})), 11689512);
   EXPECT_EQ(values_in(*make_vit({.num_classes = 1000, .image_size = 224, .patch_size = 16, .depth = 12})), 5717416);
   std::set<std::string> names;
@@ -137,7 +157,7 @@ TEST(Zoo, NamesWhatDoesNotFit) {
 TEST(Zoo, NamesWhatALossOrAnInputCannotBe) {
   expect_error<ConfigError>([] { make_resnet({.loss = {.loss = "focal", .class_weights = {1, 2}}}); },
                             {"class_weights", "focal"});
-  expect_error<ConfigError>([] { make_unet()->predict({{"image", at::zeros({1, 3, 8, 8}, at::kDouble)}}); },
+  expect_error<ConfigError>([] { make_small_cnn()->predict({{"image", at::zeros({1, 1, 28, 28}, at::kDouble)}}); },
                             {"'image'", "Double", "cast: {image: float32}"});
 }
 

@@ -1,6 +1,5 @@
 #include "cli/config/config.h"
-#include <cstdio>
-#include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -61,65 +60,48 @@ TEST(Config, AMissingKeyNamesTheUnknownOneThatLooksLikeIt) {
 }
 
 TEST(Config, TypeErrorsNameLinePathAndValue) {
-  const ConfigNode c =
-      ConfigNode::parse_text("x: 1\nsub:\n  lr: abc\n  n: 1.5\n  on: 2\n  l: [1, b]\n  q: '1'\n  m: {}\n", "c.yaml");
+  const ConfigNode c = ConfigNode::parse_text("x: 1\nsub:\n  q: '1'\n  m: {}\n  l: [1, b]\n", "c.yaml");
   const ConfigNode sub = c.child("sub");
-  EXPECT_EQ(config_error_of([&] { sub.read<double>("lr", 0); }),
-            "[Config] c.yaml:3: sub.lr is 'abc', expected a number");
-  expect_contains(config_error_of([&] { sub.read<int64_t>("n", 0); }), {"c.yaml:4: sub.n is 1.5, expected an integer"});
-  expect_contains(config_error_of([&] { sub.read<bool>("on", false); }),
-                  {"c.yaml:5: sub.on is 2, expected true or false"});
-  expect_contains(config_error_of([&] { sub.read<std::vector<int64_t>>("l", {}); }), {"c.yaml:6: sub.l.1 is 'b'"});
-  expect_contains(config_error_of([&] { sub.read<int64_t>("q", 0); }), {"c.yaml:7: sub.q is '1'"});
-  expect_contains(config_error_of([&] { sub.read<int64_t>("m", 0); }), {"c.yaml:8: sub.m is a map"});
-  expect_contains(config_error_of([&] { c.child("x").child("y"); }), {"c.yaml:1: x is 1, expected a map"});
-  expect_contains(config_error_of([&] { c.list("x"); }), {"c.yaml:1: x is 1, expected a list"});
-  expect_contains(config_error_of([&] { sub.read<double>("l", 0); }), {"c.yaml:6: sub.l is a list of 2"});
+  const std::vector<std::pair<std::function<void()>, std::string>> cases = {
+      {[&] { sub.read<int64_t>("q", 0); }, "3: sub.q is '1', expected an integer"},
+      {[&] { sub.read<int64_t>("m", 0); }, "4: sub.m is a map, expected an integer"},
+      {[&] { sub.read<double>("l", 0); }, "5: sub.l is a list of 2, expected a number"},
+      {[&] { c.child("x").child("y"); }, "1: x is 1, expected a map of 'key: value'"},
+      {[&] { c.list("x"); }, "1: x is 1, expected a list"}};
+  for (const auto& [read, message] : cases) EXPECT_EQ(config_error_of(read), "[Config] c.yaml:" + message);
 }
 
 TEST(Config, ErrorsPutTextInQuotesAndNumbersNot) {
-  const auto shown = [](const std::string& value) {
-    const std::string error =
-        config_error_of([&] { ConfigNode::parse_text("v: " + value + "\n", "c.yaml").fail_value("v", "x"); });
-    const std::string head = "[Config] c.yaml:1: v is ", tail = ", expected x";
-    if (error.size() < head.size() + tail.size()) return error;
-    return error.substr(head.size(), error.size() - head.size() - tail.size());
-  };
-  for (const char* bare : {"0.5", "-3", "+1e-3", "1.", ".5", "99999999999999999999", "1e999", ".inf", "-.inf", ".nan",
-                           "0x1f", "true", "False"}) {
-    EXPECT_EQ(shown(bare), bare);
+  std::vector<std::pair<std::string, std::string>> cases = {
+      {"'3'", "'3'"},   {"\"true\"", "'true'"},    {"''", "''"},
+      {"null", "null"}, {"[1, 2]", "a list of 2"}, {"{a: 1}", "a map"}};
+  for (const char* bare : {"0.5", "-3", "+1e-3", "1.", ".5", "99999999999999999999", "1e999", "-.inf", "0x1f", "False"})
+    cases.emplace_back(bare, bare);
+  for (const char* text : {"abc", "5x", "1:30", "1.2.3", "e5", "truer", "off", "nan"})
+    cases.emplace_back(text, "'" + std::string(text) + "'");
+  for (const auto& [value, shown] : cases) {
+    const ConfigNode c = ConfigNode::parse_text("v: " + value + "\n", "c.yaml");
+    EXPECT_EQ(config_error_of([&] { c.fail_value("v", "x"); }), "[Config] c.yaml:1: v is " + shown + ", expected x");
   }
-  for (const char* text : {"abc", "5x", "1:30", "1 2", "1.2.3", "e5", "truer", "off", "nan"}) {
-    EXPECT_EQ(shown(text), "'" + std::string(text) + "'");
-    EXPECT_EQ(shown("'" + std::string(text) + "'"), "'" + std::string(text) + "'");
-  }
-  EXPECT_EQ(shown("'3'"), "'3'") << "a number in quotes is text";
-  EXPECT_EQ(shown("\"true\""), "'true'");
-  EXPECT_EQ(shown("''"), "''");
-  EXPECT_EQ(shown("null"), "null");
-  EXPECT_EQ(shown("[1, 2]"), "a list of 2");
-  EXPECT_EQ(shown("{a: 1}"), "a map");
 }
 
 TEST(Config, RangesAndChoices) {
   const ConfigNode c =
       ConfigNode::parse_text("n: 0\np: 1.5\nmode: grahp\nsize: 2 GiB\nbad: 2 apples\nneg: -1 MB\n", "c.yaml");
-  expect_contains(config_error_of([&] { c.read_int("n", 1, 1); }),
-                  {"c.yaml:1: n is 0, expected an integer of at least 1"});
-  expect_contains(config_error_of([&] { c.read_number("p", 0, 0, 1); }), {"c.yaml:2: p is 1.5", "at most 1"});
-  expect_contains(config_error_of([&] { c.read_choice("mode", "eager", {"eager", "graph"}); }),
-                  {"c.yaml:3: mode is 'grahp'", "did you mean 'graph'"});
-  EXPECT_EQ(config_error_of([&] { c.read_choice("bad", "", {"less", "greater"}); }),
-            "[Config] c.yaml:5: bad is '2 apples', expected one of less, greater");  // neither is near
-  constexpr double kSmallest = std::numeric_limits<double>::min(), kLargest = std::numeric_limits<double>::max();
-  EXPECT_EQ(config_error_of([&] { c.read_number("n", 1, kSmallest, kLargest); }),
-            "[Config] c.yaml:1: n is 0, expected a number above 0 and below infinity");
-  EXPECT_EQ(config_error_of([&] { c.read_number("n", 1, 0.1); }),
-            "[Config] c.yaml:1: n is 0, expected a number of at least 0.1");
+  const std::vector<std::pair<std::function<void()>, std::string>> cases = {
+      {[&] { c.read_int("n", 1, 1); }, "1: n is 0, expected an integer >= 1"},
+      {[&] { c.read_int("n", 1, 1, 5); }, "1: n is 0, expected an integer from 1 to 5"},
+      {[&] { c.read_number("p", 0, 0, 1); }, "2: p is 1.5, expected a number in [0, 1]"},
+      {[&] { c.read_number("n", 1, above(0)); }, "1: n is 0, expected a number > 0"},
+      {[&] { c.read_number("n", 1, 0.1); }, "1: n is 0, expected a number >= 0.1 or inf"},
+      {[&] { c.read_choice("mode", "eager", {"eager", "graph"}); },
+       "3: mode is 'grahp', expected eager, graph; did you mean 'graph'?"},
+      {[&] { c.read_choice("bad", "", {"less", "greater"}); }, "5: bad is '2 apples', expected less, greater"},
+      {[&] { c.read_bytes("bad", 0); }, "5: bad is '2 apples', expected bytes such as 1000000, 512 MiB or 2 GiB"},
+      {[&] { c.read_bytes("neg", 0); }, "6: neg is '-1 MB', expected bytes such as 1000000, 512 MiB or 2 GiB"}};
+  for (const auto& [read, message] : cases) EXPECT_EQ(config_error_of(read), "[Config] c.yaml:" + message);
   EXPECT_EQ(c.read_bytes("size", 0), int64_t{2} << 30);
   EXPECT_EQ(c.read_bytes("none", 12), 12);
-  expect_contains(config_error_of([&] { c.read_bytes("bad", 0); }), {"c.yaml:5: bad is '2 apples'"});
-  expect_contains(config_error_of([&] { c.read_bytes("neg", 0); }), {"c.yaml:6"});
 }
 
 TEST(Config, UnknownKeysNameTheNearestKnownOne) {
@@ -129,18 +111,6 @@ TEST(Config, UnknownKeysNameTheNearestKnownOne) {
   expect_contains(
       config_error_of([&] { c.reject_unknown(); }),
       {"c.yaml:3: unknown key 'learning_rat' in a", "known: lr, learning_rate", "did you mean 'learning_rate'"});
-}
-
-TEST(Config, VariablesOfMmengineAreRefused) {
-  const auto message = [](const std::string& text) {
-    return config_error_of([&] { ConfigNode::parse_text(text, "c.yaml"); });
-  };
-  expect_contains(message("x: 1\nwork_dir: runs/{{ fileBasenameNoExtension }}\n"),
-                  {"c.yaml:2: work_dir has '{{ fileBasenameNoExtension }}'", "${env:NAME}", "_base_: FILE"});
-  expect_contains(message("lr: '{{_base_.optim.lr}}'\n"), {"c.yaml:1: lr has '{{_base_.optim.lr}}'"});
-  expect_contains(message("l: ['{{$HOST:none}}']\n"), {"l.0 has '{{$HOST:none}}'"});
-  expect_contains(message("work_dir: {{ fileDirname }}\n"), {"c.yaml:1", "{{...}} is not filled in", "${env:NAME}"});
-  EXPECT_EQ(message("pattern: 'a{{2}} {{ name }} {{'\n"), "");  // text like any other
 }
 
 TEST(Config, UnknownKeysInListsAndLaterParts) {
@@ -170,49 +140,51 @@ TEST(Config, OverridesSetMakeAndAppend) {
 
 TEST(Config, BadOverridesSayWhatToWrite) {
   ConfigNode c = ConfigNode::parse_text("a: 1\nl: [1]\n", "c.yaml");
-  expect_contains(config_error_of([&] { c.override_with("novalue"); }), {"command line", "novalue", "key=value"});
-  expect_contains(config_error_of([&] { c.override_with("=1"); }), {"key=value"});
-  expect_contains(config_error_of([&] { c.override_with("a..b=1"); }), {"key=value"});
-  expect_contains(config_error_of([&] { c.override_with("a.=1"); }), {"key=value"});
-  expect_contains(config_error_of([&] { c.override_with("a.b=1"); }), {"a is the value 1", "a map"});
-  expect_contains(config_error_of([&] { c.override_with("l.7=1"); }), {"l has 1 items", "'7'"});
-  expect_contains(config_error_of([&] { c.override_with("a=[1, 2"); }), {"not YAML", "a=[1, 2"});
+  const std::vector<std::pair<std::string, std::string>> cases = {{"novalue", "found 'novalue', expected key=value"},
+                                                                  {"=1", "key=value"},
+                                                                  {"a..b=1", "key=value"},
+                                                                  {"a.=1", "key=value"},
+                                                                  {"a.b=1", "a is the value 1, expected a map"},
+                                                                  {"l.7=1", "l has 1 items, found index '7'"},
+                                                                  {"a=[1, 2", "the value of 'a=[1, 2' is not YAML"}};
+  for (const auto& [word, message] : cases)
+    expect_contains(config_error_of([&] { c.override_with(word); }), {"command line: ", message});
   c.override_with("typo=1");
   c.child("a");
   c.child("l");
   expect_contains(config_error_of([&] { c.reject_unknown(); }), {"command line: unknown key 'typo'"});
 }
 
-TEST(Config, BrokenYamlNamesLineAndColumn) {
-  expect_contains(parse_error("a: 1\nb: [1, 2\nc: 3\n"), {"c.yaml:3", "not YAML"});
-  expect_contains(parse_error("a: b: c\n"), {"c.yaml:1:5"});
-  expect_contains(parse_error("a: 1\n\tb: 2\n"), {"c.yaml:2"});
-  expect_contains(parse_error("a: *nope\n"), {"c.yaml:1"});
-  expect_contains(parse_error("a: 'open\n"), {"c.yaml:"});
-  expect_contains(parse_error(std::string("a: \0x\n", 7)), {"c.yaml:"});
-  expect_contains(parse_error(std::string(100000, '[')), {"c.yaml:1", "nested too deeply"});
-}
-
-TEST(Config, StructureErrors) {
-  expect_contains(parse_error(""), {"c.yaml:1", "empty"});
-  expect_contains(parse_error("# only a comment\n"), {"empty"});
-  expect_contains(parse_error("just words\n"), {"no map"});
-  expect_contains(parse_error("- a\n- b\n"), {"no map"});
-  expect_contains(parse_error("a: 1\nb: 2\na: 3\n"), {"c.yaml:3: a is given twice, first at c.yaml:1"});
-  expect_contains(parse_error("x: {k: 1, k: 2}\n"), {"x.k is given twice"});
-  expect_contains(parse_error("a: 1\n---\nb: 2\n"), {"2 YAML documents"});
-  expect_contains(parse_error(",a: 1\nb: 'x\n"), {"c.yaml:"});  // yaml-cpp alone would find documents without end
-  expect_contains(parse_error("? [a, b]\n: 1\n"), {"c.yaml:1", "no plain word"});
-  expect_contains(parse_error("a: &a [*a]\n"), {"c.yaml:1", "refers to itself"});
-  expect_contains(parse_error("a: &a {x: 1}\nb: {<<: *a}\n"), {"c.yaml:2", "merge key"});
-  expect_contains(parse_error("a: !!python/object:os.system x\n"), {"c.yaml:1: a has the tag"});
-  std::string laughs = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
-  for (int i = 1; i < 9; ++i) {
-    const std::string n = std::to_string(i), last = "*a" + std::to_string(i - 1);
-    laughs += "a" + n + ": &a" + n + " [";
-    for (int k = 0; k < 10; ++k) laughs += last + (k < 9 ? ", " : "]\n");
-  }
-  expect_contains(parse_error(laughs), {"nested too deeply or refers"});
+// What is said of texts that are no config. bounded_yaml_test.cpp has those that are too large.
+TEST(Config, TextsThatAreNoConfigNameTheLine) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"a: 1\nb: [1, 2\nc: 3\n", "c.yaml:3:2: this is not YAML"},
+      {"a: b: c\n", "c.yaml:1:5"},
+      {"a: 1\n\tb: 2\n", "c.yaml:2"},
+      {"a: *nope\n", "c.yaml:1"},
+      {"a: 'open\n", "c.yaml:"},
+      {std::string("a: \0x\n", 7), "c.yaml:1:4: found the control character 0"},
+      {std::string(100000, '['), "nested too deeply"},
+      {"", "c.yaml:1: the config is empty"},
+      {"# only a comment\n", "is empty"},
+      {"just words\n", "no map"},
+      {"- a\n- b\n", "no map"},
+      {"a: 1\nb: 2\na: 3\n", "c.yaml:3: a is given twice, first at c.yaml:1"},
+      {"x: {k: 1, k: 2}\n", "x.k is given twice"},
+      {"a: 1\n---\nb: 2\n", "2 YAML documents"},
+      {",a: 1\nb: 'x\n", "c.yaml:"},  // yaml-cpp alone would find documents without end
+      {"? [a, b]\n: 1\n", "c.yaml:1: found a key that is no plain word"},
+      {"a: &a [*a]\n", "c.yaml:1: the config is nested too deeply or refers to itself"},
+      {"a: &a {x: 1}\nb: {<<: *a}\n", "c.yaml:2: found the merge key"},
+      {"a: !!python/object:os.system x\n", "c.yaml:1: a has the tag"},
+      {"x: 1\nwork_dir: runs/{{ fileBasenameNoExtension }}\n",
+       "c.yaml:2: work_dir has '{{ fileBasenameNoExtension }}'"},
+      {"lr: '{{_base_.optim.lr}}'\n",
+       "c.yaml:1: lr has '{{_base_.optim.lr}}', which is not filled in, expected ${env:"},
+      {"l: ['{{$HOST:none}}']\n", "l.0 has '{{$HOST:none}}'"},
+      {"work_dir: {{ fileDirname }}\n", "{{...}} is not filled in: write ${env:NAME}"}};
+  for (const auto& [text, message] : cases) expect_contains(parse_error(text), {message});
+  EXPECT_EQ(parse_error("pattern: 'a{{2}} {{ name }} {{'\n"), "");  // text like any other
 }
 
 TEST(Config, UnreadableFiles) {
@@ -220,21 +192,16 @@ TEST(Config, UnreadableFiles) {
   expect_contains(config_error_of([] { ConfigNode::parse_file("/tmp"); }), {"cannot read '/tmp'"});
 }
 
-TEST(Config, DumpReadsBackAndNamesOrigins) {
-  ConfigNode c = ConfigNode::parse_text(
-      "a: {b: 1e-3, s: 'x: y', n: null}\nl: [{x: 1, y: [1, 2]}, {x: \"null\"}]\ne: {}\nv: [a b, 'c,d']\n", "c.yaml");
+// config_round_trip_test.cpp shows that all of it reads back.
+TEST(Config, DumpNamesOriginsAndDefaults) {
+  ConfigNode c = ConfigNode::parse_text("a: {b: 1e-3, n: null}\n", "c.yaml");
   c.override_with("a.c=7");
   c.child("a").read<std::string>("word", "two words");
   c.child("made").read<double>("ratio", 0.1);
-  const std::string text = c.dump();
-  expect_contains(
-      text, {"b: 1e-3  # c.yaml:1", "c: 7  # command line", "word: two words  # default", "ratio: 0.1  # default"});
-  const ConfigNode again = ConfigNode::parse_text(text, "again.yaml");
-  EXPECT_EQ(again.child("a").read<std::string>("s", ""), "x: y");
-  EXPECT_EQ(again.list("l").at(1).read<std::string>("x", ""), "null");
-  EXPECT_EQ(again.list("l").at(0).read<std::vector<int64_t>>("y", {}).size(), 2U);
-  EXPECT_EQ(again.read<std::vector<std::string>>("v", {}), (std::vector<std::string>{"a b", "c,d"}));
-  EXPECT_TRUE(again.child("a").child("n").is_null());
+  c.child("made").read<std::vector<double>>("ends", {1, std::numeric_limits<double>::infinity()});
+  EXPECT_EQ(c.dump(),
+            "a:  # c.yaml:1\n  b: 1e-3  # c.yaml:1\n  n: null  # c.yaml:1\n  c: 7  # command line\n"
+            "  word: two words  # default\nmade:\n  ratio: 0.1  # default\n  ends: [1, .inf]  # default\n");
 }
 
 TEST(Config, LocatedAddsThePlace) {

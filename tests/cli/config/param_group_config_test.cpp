@@ -66,14 +66,14 @@ TEST(ParamGroupConfig, ReadsLayerDecay) {
 }
 
 TEST(ParamGroupConfig, RefusesWithKeyAndRange) {
-  expect_error<ConfigError>([] { read_wrapper("  paramwise_cfg: {norm_decay_mul: 0}\n"); },
-                            {"c.yaml:4", "unknown key 'norm_decay_mul'", "did you mean 'norm_decay_mult'?"});
-  expect_error<ConfigError>([] { read_wrapper("  paramwise_cfg: {bias_lr_mult: -1}\n"); },
-                            {"optim_wrapper.paramwise_cfg.bias_lr_mult is -1, expected a number of at least 0"});
-  expect_error<ConfigError>([] { read_wrapper("  paramwise_cfg: {custom_keys: {norm: {decay_mult: .inf}}}\n"); },
-                            {"custom_keys.norm.decay_mult is .inf"});
-  expect_error<ConfigError>([] { read_wrapper("  constructor: DefaultOptimWraperConstructor\n"); },
-                            {"did you mean 'DefaultOptimWrapperConstructor'?"});
+  for (const auto& [wrapper, message] : std::vector<std::pair<std::string, std::string>>{
+           {"  paramwise_cfg: {norm_decay_mul: 0}\n",
+            "c.yaml:4: unknown key 'norm_decay_mul' in optim_wrapper.paramwise_cfg; known: "},
+           {"  paramwise_cfg: {custom_keys: {norm: {decay_mult: -1}}}\n",
+            "custom_keys.norm.decay_mult is -1, expected a number >= 0"},
+           {"  paramwise_cfg: {custom_keys: {norm: {decay_mult: .inf}}}\n", "custom_keys.norm.decay_mult is .inf"},
+           {"  constructor: DefaultOptimWraperConstructor\n", "did you mean 'DefaultOptimWrapperConstructor'?"}})
+    expect_error<ConfigError>([&] { read_wrapper(wrapper); }, {message});
   // What only the model and the optimizer can tell is reported with the place of the options.
   expect_error<ConfigError>([] { groups_of("  paramwise_cfg: {custom_keys: {head: {lr_mul: 0.1}}}\n"); },
                             {"c.yaml:4", "optim_wrapper.paramwise_cfg", "lr_mul = 0.1 for 'head.weight'", "known: "});

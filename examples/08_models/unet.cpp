@@ -1,28 +1,23 @@
-#include "cli/zoo/unet.h"
-#include <ATen/ops/cat.h>
-#include <ATen/ops/max_pool2d.h>
-#include <ATen/ops/relu.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/conv.h>
-#include "cli/zoo/model_options.h"
-#include "cli/zoo/segmentation_task.h"
+#include "unet.h"
+#include <duet/duet.h>
+#include <torch/torch.h>
+#include "classifier.h"
 
-namespace duet {
-
-const OptionFields& UNetOptions::fields() {
+const duet::OptionFields& UNetOptions::fields() {
   using O = UNetOptions;
-  return described<O>("UNet", [](const auto& add) {
+  return duet::described<O>("UNet", [](const auto& add) {
     add.about(
         "Segmentation: reads image float32 or uint8 [N, C, H, W], target int64 [N, H, W]; predicts logits [N, classes, "
         "H, W].");
-    add("num_classes", &O::num_classes, "classes, background included").in(kSizes);
-    add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
-    add("channels", &O::channels, "channels of the levels; each after the first halves the resolution").in(kSizes);
-    add_loss_options(
-        add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; }, losses_of_pixels());
+    add("num_classes", &O::num_classes, "classes, background included").in(duet::between(1, 1 << 30));
+    add("in_channels", &O::in_channels, "channels of the images").in(duet::between(1, 1 << 30));
+    add("channels", &O::channels, "channels of the levels; each after the first halves the resolution")
+        .in(duet::between(1, 1 << 30));
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; };
+    duet::add_loss_options(add, of, {"cross_entropy", "focal", "dice"});
     add.rule([](const O& o) {
       if (!o.channels.empty() && o.channels.size() <= 8) return;
-      throw ConfigError(c10::str("[UNet] channels has ", o.channels.size(), " levels, expected 1 to 8"));
+      throw duet::ConfigError(c10::str("[UNet] channels has ", o.channels.size(), " levels, expected 1 to 8"));
     });
   });
 }
@@ -73,9 +68,9 @@ class UNet : public torch::nn::Module {
 
   at::Tensor forward(at::Tensor x) {
     if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) % multiple_ != 0 || x.size(3) % multiple_ != 0) {
-      throw ConfigError(c10::str("[UNet] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
-                                 ", H, W] with H and W multiples of ", multiple_,
-                                 image_way_out(x, "model.in_channels, or the size of the images")));
+      throw duet::ConfigError(c10::str("[UNet] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
+                                       ", H, W] with H and W multiples of ", multiple_,
+                                       "; set model.in_channels, or the size of the images"));
     }
     std::vector<at::Tensor> levels;
     for (const auto& down : down_) {
@@ -98,9 +93,8 @@ class UNet : public torch::nn::Module {
 
 }  // namespace
 
-std::unique_ptr<Task> make_unet(const UNetOptions& options) {
-  check_options(options);
-  return make_segmentation(std::make_shared<UNet>(options), options);
+std::unique_ptr<duet::Task> make_unet(const UNetOptions& options) {
+  duet::check_options(options);
+  constexpr int64_t kNoLabel = 255;  // in a mask: not to be learned and not counted
+  return make_image_classifier(std::make_shared<UNet>(options), options, kNoLabel);
 }
-
-}  // namespace duet
