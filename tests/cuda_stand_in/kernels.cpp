@@ -15,10 +15,9 @@ struct Launch {
 };
 thread_local std::vector<Launch> configurations;
 
-cudaError_t launch_kernel(const void* kernel, cudaStream_t stream) {
+cudaError_t launch_kernel(cudaStream_t stream) {
   DUET_ENTER("cudaLaunchKernel");
-  const auto found = state.writes_log ? state.kernels.find(kernel) : state.kernels.end();
-  return state.launch(stream, {found == state.kernels.end() ? "kernel" : found->second, nullptr});
+  return state.launch(stream);
 }
 
 // What kernels find under the name of a variable of the device.
@@ -40,10 +39,7 @@ void** __cudaRegisterFatBinary(void*) {
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
-void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) {
-  State& state = State::get();
-  state.kernels.emplace(host, name);
-}
+void __cudaRegisterFunction(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*) {}
 
 unsigned int __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
   configurations.push_back({grid, block, shared, stream});
@@ -62,14 +58,14 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
   return cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**, size_t, cudaStream_t stream) {
-  return launch_kernel(kernel, stream);
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t stream) {
+  return launch_kernel(stream);
 }
-cudaError_t cudaLaunchKernel(const void* function, dim3, dim3, void**, size_t, cudaStream_t stream) {
-  return launch_kernel(function, stream);
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t stream) {
+  return launch_kernel(stream);
 }
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void**) {
-  return launch_kernel(function, config->stream);
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
+  return launch_kernel(config->stream);
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   *attributes = {};

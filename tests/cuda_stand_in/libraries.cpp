@@ -16,7 +16,7 @@ int product(const char* name, cudaStream_t stream) {
   State& state = State::get();
   const Lock lock(state.mutex);
   const cudaError_t refused = state.enter(name);
-  const cudaError_t error = refused != cudaSuccess ? refused : state.launch(stream, {name, nullptr});
+  const cudaError_t error = refused != cudaSuccess ? refused : state.launch(stream);
   if (error != cudaSuccess) cudaGetLastError();
   return error;
 }

@@ -21,12 +21,12 @@ cudaError_t copy(cudaStream_t stream, void* to, const void* from, size_t bytes) 
     state.invalidate(*capture);
     return state.violation(cudaErrorStreamCaptureUnsupported, "a copy from or to pageable memory in a capture");
   }
-  return state.launch(stream, {"copy", [=, &state] { std::memmove(state.seen(to), state.seen(from), bytes); }});
+  return state.launch(stream, [=, &state] { std::memmove(state.seen(to), state.seen(from), bytes); });
 }
 
 cudaError_t fill(cudaStream_t stream, void* to, int value, size_t bytes) {
   State& state = State::get();
-  return state.launch(stream, {"fill", [=, &state] { std::memset(state.seen(to), value, bytes); }});
+  return state.launch(stream, [=, &state] { std::memset(state.seen(to), value, bytes); });
 }
 
 // Pages that nobody may touch, and the same pages at another address for the stand-in.

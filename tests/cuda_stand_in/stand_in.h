@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,12 @@
 
 namespace duet::testing::cuda {
 
-// Calls of `name` so far (cudaMalloc, ...); kernels count as their launch call, and all as "launch".
+// Calls of `name` so far (cudaMalloc, ...); kernels count as their launch call.
 int64_t count(const std::string& name);
-// All of them by name, for the differences of which see calls_since.
-std::vector<std::pair<std::string, int64_t>> counts();
-std::vector<std::pair<std::string, int64_t>> calls_since(const std::vector<std::pair<std::string, int64_t>>& before);
+using Counts = std::map<std::string, int64_t>;
+Counts counts();
+// Those that were made.
+Counts calls_since(const Counts& before);
 
 // What broke a rule of a capture, such as a call that waits. Empties the list.
 std::vector<std::string> take_violations();
@@ -24,7 +26,7 @@ std::vector<std::string> take_violations();
 int64_t outside_launches();
 bool is_capturing();
 
-// From now on calls are written down as "name" or "name kernel"; log() empties the list.
+// From now on calls are written down by name; take_log() empties the list.
 void write_log(bool on);
 std::vector<std::string> take_log();
 

@@ -52,19 +52,17 @@ cudaError_t State::enter_unsafe(const char* name) {
   return cudaSuccess;
 }
 
-cudaError_t State::launch(cudaStream_t handle, Node node) {
+cudaError_t State::launch(cudaStream_t handle, Work work) {
   Stream& to = stream(handle);
   if (const cudaError_t refused = use(to); refused != cudaSuccess) return refused;
-  ++counts["launch"];
-  if (writes_log) log.push_back("launch " + node.name);
   if (to.capture == nullptr) {
     if (!captures.empty()) ++outside_launches;
-    if (node.run) node.run();
+    if (work) work();
     return cudaSuccess;
   }
   if (to.capture->invalid) return error(cudaErrorStreamCaptureInvalidated);
   ++to.clock[&to];
-  to.capture->graph->nodes.push_back(std::move(node));
+  to.capture->graph->push_back(std::move(work));
   return cudaSuccess;
 }
 
@@ -109,19 +107,15 @@ int64_t count(const std::string& name) {
   return found == state.counts.end() ? 0 : found->second;
 }
 
-std::vector<std::pair<std::string, int64_t>> counts() {
-  State& state = State::get();
-  const Lock lock(state.mutex);
-  return {state.counts.begin(), state.counts.end()};
+Counts counts() {
+  const Lock lock(State::get().mutex);
+  return State::get().counts;
 }
 
-std::vector<std::pair<std::string, int64_t>> calls_since(const std::vector<std::pair<std::string, int64_t>>& before) {
-  std::vector<std::pair<std::string, int64_t>> since;
-  for (auto& [name, now] : counts()) {
-    const auto was = std::find_if(before.begin(), before.end(), [&](const auto& item) { return item.first == name; });
-    const int64_t made = now - (was == before.end() ? 0 : was->second);
-    if (made > 0) since.emplace_back(name, made);
-  }
+Counts calls_since(const Counts& before) {
+  Counts since = counts();
+  for (const auto& [name, was] : before) since[name] -= was;
+  std::erase_if(since, [](const auto& item) { return item.second == 0; });
   return since;
 }
 

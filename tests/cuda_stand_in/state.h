@@ -8,19 +8,13 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 #include <cuda_runtime_api.h>
 
 namespace duet::testing::cuda {
 
-struct Node {
-  std::string name;
-  std::function<void()> run;  // null: a kernel, which does nothing
-};
-struct Graph {
-  std::vector<Node> nodes;
-};
+using Work = std::function<void()>;  // null: a kernel, which does nothing
+using Graph = std::vector<Work>;
 
 struct Stream;
 // How far the work of each stream has come that somebody waits for.
@@ -80,8 +74,6 @@ struct State {
   int64_t total_memory = int64_t{4} << 30;
   int64_t used_memory = 0;
 
-  std::unordered_map<const void*, std::string> kernels;
-
   static State& get();
 
   // Counts a call; an error if it is the one to fail.
@@ -95,8 +87,8 @@ struct State {
                ? legacy
                : *reinterpret_cast<Stream*>(handle);
   }
-  // Runs a node, or writes it into the graph that the stream captures.
-  cudaError_t launch(cudaStream_t handle, Node node);
+  // Does the work, or writes it into the graph that the stream captures.
+  cudaError_t launch(cudaStream_t handle, Work work = nullptr);
   void invalidate(Capture& capture) { capture.invalid = true; }
   void end(Capture& capture);
   // An error for work on the legacy stream while one that it stands for captures.

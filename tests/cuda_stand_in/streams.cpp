@@ -198,7 +198,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
   DUET_ENTER("cudaGraphGetNodes");
-  *count = reinterpret_cast<Graph*>(graph)->nodes.size();
+  *count = reinterpret_cast<Graph*>(graph)->size();
   return cudaSuccess;
 }
 cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*, cudaGraphEdgeData*, size_t* count) {
@@ -226,8 +226,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t program, cudaStream_t stream) {
   if (state.stream(stream).capture != nullptr) {
     return state.violation(cudaErrorStreamCaptureUnsupported, "a graph within a capture");
   }
-  for (const Node& node : reinterpret_cast<Graph*>(program)->nodes) {
-    if (node.run) node.run();
+  for (const Work& work : *reinterpret_cast<Graph*>(program)) {
+    if (work) work();
   }
   return cudaSuccess;
 }

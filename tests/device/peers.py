@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Times the models of model_times.cpp in plain PyTorch: torch (eager) or compile (torch.compile, reduce-overhead).
 
-usage: peers.py MODEL torch|compile      as model_times.py drives it
+usage: peers.py MODEL torch|compile      as model_times.py drives it: numbers of steps in, a line of JSON for each out
 """
 
+import json
 import os
 import pathlib
 import sys
+import time
 
 import torch
 
-import contestant
 import resnet50
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/peers"))
@@ -54,7 +55,15 @@ def main():
 
     for _ in range(WARM_UP):
         step()
-    contestant.serve(step, torch.cuda.synchronize, lambda: torch.cuda.max_memory_reserved() / 2**20)
+    for line in sys.stdin:
+        count = int(line)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(count):
+            step()
+        torch.cuda.synchronize()
+        found = {"us": 1e6 * (time.perf_counter() - began) / count, "mib": torch.cuda.max_memory_reserved() / 2**20}
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "tests/cuda_stand_in/stand_in.h"
-#include "tests/graph/cuda/all_works.h"
 #include "tests/graph/cuda/device_run.h"
-#include "tests/graph/cuda/zero_memory.h"
 
 // Every call of the CUDA runtime in a step may fail once: in the one that is captured, in a replay, in a comparison.
 // Training goes on, or ends with an error of CUDA's; nothing hangs, and the next trainer captures either way.

@@ -18,7 +18,6 @@
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
 #include "tests/cuda_stand_in/stand_in.h"
-#include "tests/graph/cuda/all_works.h"
 #include "tests/graph/cuda/device_run.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/toy_tasks.h"
@@ -193,15 +192,13 @@ TEST_F(CudaGraph, AReplayIsOneLaunchAndCopiesOfInputsAndResults) {
   DeviceRun run;
   run.steps(kEagerSteps + 4);
   ASSERT_EQ(run.latest().state, "captured");
-  const Batch batch =
-      testing::mlp_task().batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
-  const MicroBatches micro_batches{{batch}, {8}, 8};
+  const MicroBatches micro_batches = testing::on_device(testing::mlp_task());
   const int64_t replays = run.latest().replays;
-  std::map<std::string, int64_t> calls;
+  cuda::Counts calls;
   run.executor().on_stream([&] {
-    const auto before = cuda::counts();
+    const cuda::Counts before = cuda::counts();
     run.step_on(micro_batches);
-    for (const auto& [name, count] : cuda::calls_since(before)) calls[name] = count;
+    calls = cuda::calls_since(before);
   });
   EXPECT_EQ(run.latest().replays, replays + 1);
   EXPECT_EQ(calls.at("cudaGraphLaunch"), 1);
@@ -215,29 +212,14 @@ TEST_F(CudaGraph, AReplayIsOneLaunchAndCopiesOfInputsAndResults) {
 // A trainer per thread; all draw from the device's one generator.
 TEST_F(CudaGraph, TrainersOfSeveralThreadsDoNotSpoilEachOthersCaptures) {
   constexpr int64_t kSignatures = 6;
-  struct Outcome {
-    std::vector<SignatureReport> report;
-    std::string error;
-  } outcomes[2];
   DeviceRun runs[2];  // models draw their first weights from the host's generator, which a recording watches
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 2; ++i) {
-    threads.emplace_back([&outcome = outcomes[i], &run = runs[i]] {
-      try {
-        for (int64_t n = 0; n < kSignatures; ++n) run.steps(kEagerSteps + 3, 10 + n);
-        outcome.report = run.executor().report();
-      } catch (const std::exception& error) {
-        outcome.error = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.error, "");
-    EXPECT_EQ(outcome.report.size(), kSignatures + 1);
-    for (std::size_t i = 1; i < outcome.report.size(); ++i) {
-      EXPECT_EQ(outcome.report[i].state, "captured") << outcome.report[i].reason;
-    }
+  testing::in_threads(runs, [](DeviceRun& run) {
+    for (int64_t n = 0; n < kSignatures; ++n) run.steps(kEagerSteps + 3, 10 + n);
+  });
+  for (DeviceRun& run : runs) {
+    const std::vector<SignatureReport> report = run.executor().report();
+    EXPECT_EQ(report.size(), kSignatures + 1);
+    for (std::size_t i = 1; i < report.size(); ++i) EXPECT_EQ(report[i].state, "captured") << report[i].reason;
   }
 }
 
@@ -251,9 +233,7 @@ TEST_F(CudaGraph, AnEagerTrainerWaitsForTheCaptureOfAnotherThread) {
     try {
       EagerExecutor executor(other.step());
       StepObserver observer;
-      const Batch batch =
-          testing::mlp_task().batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
-      const MicroBatches micro_batches{{batch}, {8}, 8};
+      const MicroBatches micro_batches = testing::on_device(testing::mlp_task());
       for (; !stop; ++eager_steps) {
         other.step().begin(micro_batches);
         executor.run({StepPath::kEager}, micro_batches, observer);
@@ -278,31 +258,21 @@ TEST_F(CudaGraph, AnEagerTrainerWaitsForTheCaptureOfAnotherThread) {
   }
 }
 
+// The driver, too, keeps a graph in memory that the allocator must leave to it.
 TEST_F(CudaGraph, ShortOfMemoryItGivesBackWhatNobodyUsesAndTriesAgain) {
-  DeviceRun run;
-  run.warm_up();
-  at::empty({64 << 20}, at::TensorOptions(kDevice).dtype(at::kByte));  // cached from here on, used by nobody
-  const int64_t limit = cuda::used_memory();
-  cuda::set_memory(limit);
-  run.steps(3);
-  cuda::set_memory(int64_t{4} << 30);
-  EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
-  EXPECT_EQ(run.latest().replays, 3);
-  EXPECT_LT(cuda::used_memory(), limit);
-}
-
-// The driver keeps a graph in memory that the allocator must leave to it.
-TEST_F(CudaGraph, WhereTheDriverIsShortOfMemoryUnusedMemoryIsGivenBackToo) {
-  DeviceRun run;
-  run.warm_up();
-  at::empty({64 << 20}, at::TensorOptions(kDevice).dtype(at::kByte));  // cached from here on, used by nobody
-  const int64_t used = cuda::used_memory();
-  cuda::fail("cudaGraphInstantiate", 1, kOutOfMemory);
-  run.steps(3);
-  EXPECT_EQ(cuda::failed_call(), "cudaGraphInstantiate");
-  EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
-  EXPECT_EQ(run.latest().replays, 3);
-  EXPECT_LT(cuda::used_memory(), used);
+  for (const bool in_driver : {false, true}) {
+    DeviceRun run;
+    run.warm_up();
+    at::empty({64 << 20}, at::TensorOptions(kDevice).dtype(at::kByte));  // cached from here on, used by nobody
+    const int64_t used = cuda::used_memory();
+    in_driver ? cuda::fail("cudaGraphInstantiate", 1, kOutOfMemory) : cuda::set_memory(used);
+    run.steps(3);
+    cuda::set_memory(int64_t{4} << 30);
+    EXPECT_EQ(cuda::failed_call(), in_driver ? "cudaGraphInstantiate" : "");
+    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+    EXPECT_EQ(run.latest().replays, 3);
+    EXPECT_LT(cuda::used_memory(), used);
+  }
 }
 
 // Else an eager step that fits alone would not fit beside it.

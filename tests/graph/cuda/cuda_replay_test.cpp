@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
-#include "tests/graph/cuda/captured_runs.h"
+#include "tests/graph/cuda/captured_steps.h"
 #include "tests/support/fake_capture.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/over_tensors.h"
@@ -21,19 +21,15 @@ namespace {
 using at::Tensor;
 using ::testing::ElementsAre;
 using testing::expect_eager_bits;
-using testing::fake_method;
 using testing::FakeLog;
 using ::testing::HasSubstr;
 using testing::mapped_loss;
-using testing::options_of;
 using testing::Outcome;
 using testing::run;
-using testing::run_step;
 using testing::same_bits;
 using testing::Setting;
-using testing::TestObserver;
+using testing::Steps;
 using testing::ToyTask;
-using testing::window_at;
 
 TEST(CudaReplay, GivesTheBitsOfEager) {
   for (const ToyTask& task : testing::all_toy_tasks()) {
@@ -179,44 +175,22 @@ TEST(CudaReplay, ACaptureOfOtherHostCodeThanTheRecordedIsNotKept) {
 }
 
 TEST(CudaReplay, StrictThrowsIfTheDeviceRefuses) {
-  const auto log = std::make_shared<FakeLog>();
-  const Setting setting;
-  seed_all(11);
-  TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
-  TestObserver observer;
-  log->step = &step;
-  log->fail_at = "begin";
-  GraphOptions options;
-  options.fallback = Fallback::kStrict;
-  GraphExecutor executor(step, fake_method(log), options);
-  const auto step_at = [&](int64_t n) {
-    const MicroBatches micro_batches = window_at(setting, n);
-    step.begin(micro_batches);
-    run_step(executor, micro_batches, observer);
-    step.end();
-  };
-  for (int64_t n = 0; n < 4; ++n) step_at(n);
-  const Tensor before = step.parameters().front().second.detach().clone();
-  EXPECT_THROW(step_at(4), GraphError);
-  EXPECT_TRUE(same_bits(before, step.parameters().front().second));
+  Steps steps({.fail_at = "begin", .graph = {.fallback = Fallback::kStrict}}, /*by_device=*/true);
+  for (int64_t n = 0; n < 4; ++n) steps.step();
+  const Tensor& weight = steps.train_step().parameters().front().second;
+  const Tensor before = weight.detach().clone();
+  EXPECT_THROW(steps.step(), GraphError);
+  EXPECT_TRUE(same_bits(before, weight));
 }
 
 TEST(CudaReplay, GraphsGoBeforeTheirDevice) {
-  const auto log = std::make_shared<FakeLog>();
-  const Setting setting;
-  seed_all(11);
-  TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
-  TestObserver observer;
-  log->step = &step;
+  Setting setting;
+  setting.task.batch = [](int64_t, uint64_t seed) { return testing::mlp_task().batch(seed % 20 == 0 ? 8 : 5, seed); };
+  std::shared_ptr<FakeLog> log;
   {
-    GraphExecutor executor(step, fake_method(log), GraphOptions());
-    for (int64_t n = 0; n < 16; ++n) {  // two signatures
-      MicroBatches micro_batches = window_at(setting, n);
-      if (n % 2 == 1) micro_batches = {{setting.task.batch(5, 1)}, {5}, 5};
-      step.begin(micro_batches);
-      run_step(executor, micro_batches, observer);
-      step.end();
-    }
+    Steps steps(setting, /*by_device=*/true);
+    log = steps.log;
+    for (int64_t n = 0; n < 16; ++n) steps.step();  // two signatures
     EXPECT_EQ(log->count("begin"), 2);
     EXPECT_EQ(log->count("destroy backend"), 0);
   }
@@ -228,50 +202,27 @@ TEST(CudaReplay, GraphsGoBeforeTheirDevice) {
 // The eager run of a comparison needs memory for activations, which a replay has already.
 TEST(CudaReplay, AComparisonThatIsShortOfMemoryIsPutOff) {
   bool is_short = false;
-  Setting setting;
-  setting.task.make = [&is_short] {
-    struct Hungry : Task {
-      std::shared_ptr<Task> task = testing::mlp_task().make();
-      bool* is_short = nullptr;
-      NamedTensors named_parameters() const override { return task->named_parameters(); }
-      NamedTensors named_buffers() const override { return task->named_buffers(); }
-      void train(bool on) override { task->train(on); }
-      void to(at::Device device) override { task->to(device); }
-      StepOutput training_step(const Batch& batch) override {
-        TORCH_CHECK_WITH(OutOfMemoryError, !*is_short, "no memory");
-        return task->training_step(batch);
-      }
-    };
-    auto task = std::make_unique<Hungry>();
-    task->is_short = &is_short;
-    return task;
+  const auto hungry = [&is_short](const Tensor& loss) {
+    TORCH_CHECK_WITH(OutOfMemoryError, !is_short, "no memory");
+    return loss;
   };
+  const Setting setting{.task = testing::mlp_with_loss([hungry] { return hungry; })};
   const Outcome eager = run(setting, false);
-  const auto log = std::make_shared<FakeLog>();
-  seed_all(11);
-  TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
-  step.task().train(true);
-  TestObserver observer;
-  log->step = &step;
-  log->outside = &observer.mean;
-  GraphExecutor executor(step, fake_method(log), GraphOptions());
+  Steps steps(setting, /*by_device=*/true);
+  const auto& parameters = steps.train_step().parameters();
   int comparisons = 0;
   for (int64_t n = 0; n < setting.steps; ++n) {
-    const MicroBatches micro_batches = window_at(setting, n);
-    step.begin(micro_batches);
-    const StepPlan plan = executor.choose(micro_batches, observer);
-    is_short = plan.path == StepPath::kReplayAndCompare;
+    is_short = steps.next_path() == StepPath::kReplayAndCompare;
     comparisons += is_short ? 1 : 0;
-    const StepResult output = executor.run(plan, micro_batches, observer);
+    const StepResult output = steps.run();
     is_short = false;
-    step.end();
     EXPECT_EQ(output.loss.item<double>(), eager.losses[2 * n]) << n;
-    EXPECT_TRUE(step.parameters().front().second.grad().defined());
+    EXPECT_TRUE(parameters.front().second.grad().defined());
   }
   EXPECT_GE(comparisons, 2);
-  EXPECT_EQ(executor.report().at(0).state, "captured") << executor.report().at(0).reason;
-  for (std::size_t i = 0; i < step.parameters().size(); ++i) {
-    EXPECT_TRUE(same_bits(eager.state[i].second, step.parameters()[i].second)) << eager.state[i].first;
+  EXPECT_EQ(steps.report().state, "captured") << steps.report().reason;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(same_bits(eager.state[i].second, parameters[i].second)) << eager.state[i].first;
   }
   EXPECT_TRUE(same_bits(eager.state.back().second, random_state().tensor("cpu")));
 }

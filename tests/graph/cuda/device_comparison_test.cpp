@@ -1,7 +1,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -11,7 +10,6 @@
 #include "base/device.h"
 #include "tests/cuda_stand_in/stand_in.h"
 #include "tests/graph/cuda/device_run.h"
-#include "tests/graph/cuda/zero_memory.h"
 #include "tests/support/fake_communicator.h"
 
 // Checks and comparisons of steps on a device: with other ranks, beside other trainers.
@@ -88,23 +86,11 @@ TEST(DeviceComparison, TrainersOfSeveralThreadsCompareTheirStepsInTurn) {
   const GraphOptions compared{.check = Check::kOff, .verify_interval = 1};
   DeviceRun runs[] = {DeviceRun(testing::with_zeros({}), compared), DeviceRun(testing::with_zeros({}), compared)};
   testing::zero_memory();
-  std::string errors[2];
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 2; ++i) {
-    threads.emplace_back([&run = runs[i], &error = errors[i]] {
-      try {
-        run.steps(kSteps);
-      } catch (const std::exception& failed) {
-        error = failed.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(errors[i], "");
-    EXPECT_EQ(runs[i].latest().state, "captured") << runs[i].latest().reason;
-    EXPECT_EQ(runs[i].latest().replays, kSteps - kEagerSteps - 1);
-    EXPECT_EQ(runs[i].latest().nondeterministic, 0);
+  testing::in_threads(runs, [](DeviceRun& run) { run.steps(kSteps); });
+  for (const DeviceRun& run : runs) {
+    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+    EXPECT_EQ(run.latest().replays, kSteps - kEagerSteps - 1);
+    EXPECT_EQ(run.latest().nondeterministic, 0);
   }
 }
 

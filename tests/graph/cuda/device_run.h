@@ -3,11 +3,17 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 #include <ATen/Functions.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
+#include "tests/cuda_stand_in/stand_in.h"
 #include "tests/support/changed_loss.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/toy_tasks.h"
@@ -46,6 +52,11 @@ inline GraphOptions without_checks() {
   return graph;
 }
 
+inline MicroBatches on_device(const ToyTask& task, int64_t samples = 8) {
+  const Batch batch = task.batch(samples, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
+  return {{batch}, {static_cast<double>(samples)}, static_cast<double>(samples)};
+}
+
 // A trainer's step and its executor, without the loop around them.
 class DeviceRun {
  public:
@@ -59,10 +70,7 @@ class DeviceRun {
   }
 
   // One step on `samples`, whose number tells signatures apart.
-  void step_at(int64_t samples) {
-    const Batch batch = task_.batch(samples, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
-    step_on({{batch}, {static_cast<double>(samples)}, static_cast<double>(samples)});
-  }
+  void step_at(int64_t samples) { step_on(on_device(task_, samples)); }
   void step_on(const MicroBatches& micro_batches) {
     executor_.on_stream([&] {
       step_.begin(micro_batches);
@@ -96,8 +104,41 @@ class DeviceRun {
   GraphExecutor executor_;
 };
 
+// Each run in a thread of its own.
+inline void in_threads(DeviceRun (&runs)[2], const std::function<void(DeviceRun&)>& work) {
+  std::vector<std::thread> threads;
+  for (DeviceRun& run : runs) threads.emplace_back([&] { EXPECT_NO_THROW(work(run)); });
+  for (std::thread& thread : threads) thread.join();
+}
+
 inline Kind mlp_with(ChangeLoss change) {
   return {.task = mlp_with_loss([change = std::move(change)] { return change; })};
+}
+
+// Kernels do nothing here: what they should have written is what was there, and a comparison finds what differs in
+// that. So there are zeros everywhere.
+inline void zero_memory() {
+  for (const auto& segment : c10::cuda::CUDACachingAllocator::snapshot().segments) {
+    EXPECT_EQ(cudaMemset(reinterpret_cast<void*>(segment.address), 0, segment.total_size), cudaSuccess);
+  }
+}
+
+inline Kind with_zeros(Kind kind) {
+  kind.task.batch = [batch = kind.task.batch](int64_t samples, uint64_t seed) {
+    return batch(samples, seed).mapped([](const at::Tensor& tensor) { return at::zeros_like(tensor); });
+  };
+  return kind;
+}
+
+// What an eager step and the next capture of the process need.
+inline void expect_all_works() {
+  cuda::take_violations();
+  EXPECT_NO_THROW(at::dropout(at::ones({4}, kDevice), 0.5, true)) << "outside a capture";
+  DeviceRun other;
+  other.steps(kEagerSteps + 3);
+  EXPECT_EQ(other.latest().state, "captured") << other.latest().reason;
+  EXPECT_EQ(other.latest().replays, 2);
+  EXPECT_THAT(cuda::take_violations(), ::testing::IsEmpty());
 }
 
 }  // namespace duet::testing

@@ -48,14 +48,13 @@ class ReplayedStep : public ::testing::Test {
   void SetUp() override { seed_all(1); }
 
   // The calls of `steps` steps of a loop that runs on the capture stream.
-  static std::map<std::string, int64_t> calls_of(DeviceRun& run, int64_t steps,
-                                                 const std::function<MicroBatches()>& next) {
-    std::map<std::string, int64_t> calls;
+  static cuda::Counts calls_of(DeviceRun& run, int64_t steps, const std::function<MicroBatches()>& next) {
+    cuda::Counts calls;
     run.executor().on_stream([&] {
       run.step_on(next());
-      const auto before = cuda::counts();
+      const cuda::Counts before = cuda::counts();
       for (int64_t n = 0; n < steps; ++n) run.step_on(next());
-      for (const auto& [name, count] : cuda::calls_since(before)) calls[name] = count;
+      calls = cuda::calls_since(before);
     });
     return calls;
   }

@@ -85,8 +85,7 @@ TEST(CudaStreams, SumsOfSeveralRanksFollowTheStepsToAnotherStream) {
   const auto sum = [&seen](const at::Tensor&) { seen.insert(current_stream()); };
   const testing::Kind kind{.ranks = std::make_shared<testing::FakeCommunicator>(0, 2, sum)};
   DeviceRun run(kind);
-  const Batch batch = kind.task.batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
-  const MicroBatches micro_batches{{batch}, {8}, 8};
+  const MicroBatches micro_batches = testing::on_device(kind.task);
   EagerExecutor eager(run.step());
   StepObserver observer;
   ::testing::internal::CaptureStderr();
