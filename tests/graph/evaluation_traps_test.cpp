@@ -38,8 +38,8 @@ class Predictor : public ModuleTask<TwoLayers> {
 
 struct Trap {
   std::string name;
-  std::function<PredictFn()> make;
-  std::string reason{};                                             // in the report
+  std::string reason;                                               // in the report
+  PredictFn predict;                                                // copied for each run
   std::function<void(TwoLayers&, int64_t call)> between = nullptr;  // before each call
 };
 
@@ -47,121 +47,79 @@ void PrintTo(const Trap& trap, std::ostream* out) { *out << trap.name; }
 
 NamedTensors plain(TwoLayers& net, const Batch& batch) { return {{"prediction", net.forward(batch["input"])}}; }
 
+NamedTensors reads_back(TwoLayers& net, const Batch& batch) {
+  const at::Tensor y = net.forward(batch["input"]);
+  return {{"prediction", y.sum().item<double>() > 0 ? y : -y}};
+}
+
 struct Traps {
   std::vector<Trap> traps;
-  void operator()(const std::string& name, std::function<PredictFn()> make, const std::string& reason = "") {
-    traps.push_back({name, std::move(make), reason});
+  void operator()(const std::string& name, const std::string& reason, PredictFn predict) {
+    traps.push_back({name, reason, std::move(predict)});
   }
   void between(const std::string& name, std::function<void(TwoLayers&, int64_t call)> between) {
-    traps.push_back({name, [] { return plain; }, "", std::move(between)});
+    traps.push_back({name, "", plain, std::move(between)});
   }
 };
 
 void add_host_numbers(Traps& add) {
-  add(
-      "ANumberThatChanges",
-      [] {
-        return [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
-          return {{"prediction", net.forward(batch["input"]) * (calls++ < 20 ? 1.0 : 2.0)}};
-        };
-      },
-      "host code that changed");
-  add(
-      "ACounter",
-      [] {
-        return [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
-          return {{"prediction", net.forward(batch["input"]) * ++calls}};
-        };
-      },
-      "host code that changed");
-  add(
-      "OutputsThatChangePlaces",
-      [] {
-        return [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
-          at::Tensor a = net.forward(batch["input"]), b = a.softmax(1);
-          if (++calls > 20) std::swap(a, b);
-          return {{"a", a}, {"b", b}};
-        };
-      },
-      "other tensors than the recorded ones");
-  add(
-      "OutputsThatChangeNames",
-      [] {
-        return [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
-          return {{++calls > 20 ? "late" : "early", net.forward(batch["input"])}};
-        };
-      },
-      "'late'");
+  add("ANumberThatChanges", "host code that changed",
+      [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
+        return {{"prediction", net.forward(batch["input"]) * (calls++ < 20 ? 1.0 : 2.0)}};
+      });
+  add("ACounter", "host code that changed", [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
+    return {{"prediction", net.forward(batch["input"]) * ++calls}};
+  });
+  add("OutputsThatChangePlaces", "other tensors than the recorded ones",
+      [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
+        at::Tensor a = net.forward(batch["input"]), b = a.softmax(1);
+        if (++calls > 20) std::swap(a, b);
+        return {{"a", a}, {"b", b}};
+      });
+  add("OutputsThatChangeNames", "'late'", [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
+    return {{++calls > 20 ? "late" : "early", net.forward(batch["input"])}};
+  });
 }
 
 void add_obstacles(Traps& add) {
-  add(
-      "AValueReadBack",
-      [] {
-        return [](TwoLayers& net, const Batch& batch) -> NamedTensors {
-          const at::Tensor y = net.forward(batch["input"]);
-          return {{"prediction", y.sum().item<double>() > 0 ? y : -y}};
-        };
-      },
-      "reads a value back");
-  add(
-      "AShapeThatDependsOnValues",
-      [] {
-        return [](TwoLayers& net, const Batch& batch) -> NamedTensors {
-          const at::Tensor y = net.forward(batch["input"]);
-          return {{"prediction", y.masked_select(y > 0)}};
-        };
-      },
-      "shape depends on values");
-  add(
-      "MemoryReadByAddress",
-      [] {
-        return [](TwoLayers& net, const Batch& batch) -> NamedTensors {
-          const at::Tensor y = net.forward(batch["input"]);
-          const float first = y.const_data_ptr<float>()[0];
-          return {{"prediction", y}, {"first", torch::full({1}, first)}};
-        };
-      },
-      "by its address");
+  add("AValueReadBack", "reads a value back", reads_back);
+  add("AShapeThatDependsOnValues", "shape depends on values", [](TwoLayers& net, const Batch& batch) -> NamedTensors {
+    const at::Tensor y = net.forward(batch["input"]);
+    return {{"prediction", y.masked_select(y > 0)}};
+  });
+  add("MemoryReadByAddress", "by its address", [](TwoLayers& net, const Batch& batch) -> NamedTensors {
+    const at::Tensor y = net.forward(batch["input"]);
+    const float first = y.const_data_ptr<float>()[0];
+    return {{"prediction", y}, {"first", torch::full({1}, first)}};
+  });
 }
 
 void add_tensors(Traps& add) {
-  add("ATensorThatIsKept", [] {
-    return [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
-      const at::Tensor y = net.forward(batch["input"]);
-      const at::Tensor sum = last.defined() ? y + last : y + y;
-      last = y;
-      return {{"prediction", y}, {"sum", sum}};
-    };
+  add("ATensorThatIsKept", "", [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
+    const at::Tensor y = net.forward(batch["input"]);
+    const at::Tensor sum = last.defined() ? y + last : y + y;
+    last = y;
+    return {{"prediction", y}, {"sum", sum}};
   });
-  add("OutputsOfTheHost", [] {
-    return [](TwoLayers& net, const Batch& batch) -> NamedTensors {
-      return {{"prediction", net.forward(batch["input"])}, {"classes", torch::tensor({3, 1, 4})}};
-    };
+  add("OutputsOfTheHost", "", [](TwoLayers& net, const Batch& batch) -> NamedTensors {
+    return {{"prediction", net.forward(batch["input"])}, {"classes", torch::tensor({3, 1, 4})}};
   });
-  add("OutputsOfTheHostThatChange", [] {
-    return [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
-      return {{"prediction", net.forward(batch["input"])}, {"classes", torch::tensor({3, 1, ++calls / 20})}};
-    };
+  add("OutputsOfTheHostThatChange", "", [calls = 0](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
+    return {{"prediction", net.forward(batch["input"])}, {"classes", torch::tensor({3, 1, ++calls / 20})}};
   });
-  add("RandomNumbers", [] {
-    return [](TwoLayers& net, const Batch& batch) -> NamedTensors {
-      const at::Tensor y = net.forward(batch["input"]);
-      return {{"prediction", y + 0.1 * torch::randn_like(y)}};
-    };
+  add("RandomNumbers", "", [](TwoLayers& net, const Batch& batch) -> NamedTensors {
+    const at::Tensor y = net.forward(batch["input"]);
+    return {{"prediction", y + 0.1 * torch::randn_like(y)}};
   });
-  add("WritesInPlace", [] {
-    return [](TwoLayers& net, const Batch& batch) -> NamedTensors {
-      at::Tensor y = net.forward(batch["input"]);
-      y.add_(1).slice(1, 0, 2).zero_();
-      return {{"prediction", y}, {"part", y.t()[0]}};
-    };
+  add("WritesInPlace", "", [](TwoLayers& net, const Batch& batch) -> NamedTensors {
+    at::Tensor y = net.forward(batch["input"]);
+    y.add_(1).slice(1, 0, 2).zero_();
+    return {{"prediction", y}, {"part", y.t()[0]}};
   });
-  add("AStateThatIsCarriedOn", [] {
-    return [state = torch::zeros({8, 5})](TwoLayers& net, const Batch& batch) -> NamedTensors {
-      at::Tensor(state).mul_(0.5).add_(net.forward(batch["input"]));
-      return {{"state", state}};
-    };
+  add("AStateThatIsCarriedOn", "", [state = at::Tensor()](TwoLayers& net, const Batch& batch) mutable -> NamedTensors {
+    if (!state.defined()) state = torch::zeros({8, 5});
+    state.mul_(0.5).add_(net.forward(batch["input"]));
+    return {{"state", state}};
   });
 }
 
@@ -195,7 +153,7 @@ Outcome run_trap(const Trap& trap, const std::string& mode) {
   seed_all(5);
   const auto net = std::make_shared<TwoLayers>();
   const auto trainer =
-      make_trainer(mode, std::make_unique<Predictor>(net, trap.make()), {.optimizer = SGD{.lr = 0.05}});
+      make_trainer(mode, std::make_unique<Predictor>(net, trap.predict), {.optimizer = SGD{.lr = 0.05}});
   Outcome outcome;
   for (int64_t n = 0; n < 50; ++n) {
     if (trap.between) trap.between(*net, n);
@@ -244,10 +202,6 @@ std::unique_ptr<BaseTrainer> graph_of(const PredictFn& predict, const GraphOptio
 }
 
 TEST(EvaluationTrust, StrictRefusesWhatCannotBeCaptured) {
-  const auto reads_back = [](TwoLayers& net, const Batch& batch) -> NamedTensors {
-    const at::Tensor y = net.forward(batch["input"]);
-    return {{"prediction", y.sum().item<double>() > 0 ? y : -y}};
-  };
   const auto trainer = graph_of(reads_back, {.fallback = Fallback::kStrict});
   trainer->predict(batch_at(0));
   expect_error<GraphError>([&] { trainer->predict(batch_at(1)); }, {"reads a value back", "graph.fallback"});

@@ -7,10 +7,8 @@
 #include "graph/explain/code_place.h"
 #include "hooks/ema_hook.h"
 #include "optim/optimizers/optimizer_kind.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/toy_tasks.h"
-#include "tests/support/trainer_runs.h"
-#include "tests/support/two_layers.h"
+#include "tests/graph/both_modes.h"
+#include "tests/support/sample_state.h"
 
 // What graph mode says of a step before training: everything, and without a trace of it in the trainer's state.
 
@@ -21,36 +19,14 @@ using Reach = StepExplanation::Reach;
 using ::testing::AllOf;
 using testing::batch_at;
 using ::testing::Contains;
-using testing::expect_same_bits;
 using ::testing::Field;
+using testing::graph_trainer;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::plain_loss;
 using testing::same_bits;
 using testing::TwoLayers;
-
-using Loss = std::function<at::Tensor(TwoLayers&, const Batch&)>;
-
-std::unique_ptr<BaseTrainer> trainer_of(const Loss& loss, const TrainerOptions& options = {},
-                                        const GraphOptions& graph = {}) {
-  seed_all(3);
-  return testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), options, graph);
-}
-
-// A copy of everything that a resume needs.
-StateDict copied_state(const BaseTrainer& trainer) {
-  StateDict copy;
-  const StateDict live = trainer.state_dict();
-  for (const auto& [name, tensor] : live.tensors()) copy.set(name, tensor.clone());
-  for (const auto& [name, value] : live.values()) copy.set(name, value);
-  return copy;
-}
-
-void expect_same_state(const StateDict& a, const StateDict& b) {
-  expect_same_bits(a, b);
-  EXPECT_EQ(a.values(), b.values());
-}
 
 Reach reach_of(const StepExplanation& explanation, const std::string& name, std::size_t group = 0) {
   for (const auto& number : explanation.hyper_parameters) {
@@ -82,7 +58,7 @@ at::Tensor loss_with_obstacles(TwoLayers& net, const Batch& batch) {
 }
 
 TEST(Explain, NamesEveryObstacleWithTheCodeThatItComesFrom) {
-  const auto trainer = trainer_of(loss_with_obstacles);
+  const auto trainer = graph_trainer(loss_with_obstacles);
   const StepExplanation explanation = trainer->explain(batch_at(0));
   EXPECT_FALSE(explanation.captured);
   EXPECT_EQ(explanation.reason, "");
@@ -101,15 +77,15 @@ TEST(Explain, NamesEveryObstacleWithTheCodeThatItComesFrom) {
 }
 
 TEST(Explain, WhatItFoundIsWhatTheFallbackSays) {
-  const auto trainer = trainer_of(loss_with_obstacles);
+  const auto trainer = graph_trainer(loss_with_obstacles);
   const StepExplanation explanation = trainer->explain(batch_at(0));
   for (int64_t n = 0; n < 3; ++n) trainer->step(batch_at(n));
-  const std::string reason = dynamic_cast<GraphTrainer&>(*trainer).report()[0].reason;
+  const std::string reason = trainer->report()[0].reason;
   EXPECT_THAT(reason, HasSubstr(explanation.obstacles.front().what));
 }
 
 TEST(Explain, FindsWhatComesBehindABatchThatIsWrittenInto) {
-  const auto trainer = trainer_of([](TwoLayers& net, const Batch& batch) {
+  const auto trainer = graph_trainer([](TwoLayers& net, const Batch& batch) {
     batch["input"].mul_(0.5);
     batch["input"].add_(1);
     const at::Tensor loss = plain_loss(net, batch);
@@ -125,67 +101,44 @@ TEST(Explain, FindsWhatComesBehindABatchThatIsWrittenInto) {
 }
 
 TEST(Explain, StrictGraphsAreExplainedToo) {
-  const auto trainer = trainer_of(loss_with_obstacles, {}, {.fallback = Fallback::kStrict});
+  const auto trainer = graph_trainer(loss_with_obstacles, {.fallback = Fallback::kStrict});
   EXPECT_GE(trainer->explain(batch_at(0)).obstacles.size(), 3U);
 }
 
-// Batch norm, dropout, AdamW that follows schedules and skips, clipping, micro-batches, an average inside the step.
-std::unique_ptr<BaseTrainer> rich_trainer() {
-  seed_all(11);
-  TrainerOptions options;
-  options.optimizer = AdamW{.lr = 1e-2, .weight_decay = 0.1};
-  options.schedules = {Linear{.start_factor = 0.1, .end = 6}};
-  options.clip_grad = ClipNorm{.max_norm = 1.0};
-  options.non_finite = NonFinite::kSkip;
-  auto trainer = testing::make_trainer("graph", testing::cnn_task().make(), options);
+// State, the last loss and the gradients.
+StateDict everything_of(BaseTrainer& trainer) {
+  StateDict all = copy_of(trainer.state_dict());
+  if (trainer.result().loss.defined()) all.set("loss", trainer.result().loss.clone());
+  for (const auto& [name, tensor] : trainer.task().named_parameters()) {
+    if (tensor.grad().defined()) all.set("gradient." + name, tensor.grad().clone());
+  }
+  return all;
+}
+
+// State after 8 steps of two micro-batches, three of which were explained before.
+StateDict trained(const testing::ToyTask& task, const TrainerOptions& options, bool explains) {
+  seed_all(7);
+  const auto trainer = testing::make_trainer("graph", task.make(), options);
   trainer->add_hook(std::make_unique<EMAHook>());
-  return trainer;
-}
-
-std::vector<Batch> rich_batches(int64_t n) {
-  const testing::ToyTask task = testing::cnn_task();
-  return {task.batch(4, static_cast<uint64_t>(2 * n)), task.batch(4, static_cast<uint64_t>(2 * n + 1))};
-}
-
-TEST(Explain, ChangesNothing) {
-  const auto plain = rich_trainer();
-  StateDict expected;
-  for (int64_t n = 0; n < 12; ++n) plain->step(rich_batches(n));
-  expected = copied_state(*plain);
-
-  const auto trainer = rich_trainer();
-  for (int64_t n = 0; n < 12; ++n) {
-    if (n == 0 || n == 1 || n == 7) {
-      const StateDict before = copied_state(*trainer);
-      const StepResult result = trainer->result();
-      const at::Tensor loss = result.loss.defined() ? result.loss.clone() : at::Tensor();
-      NamedTensors gradients;
-      for (const auto& [name, tensor] : trainer->task().named_parameters()) {
-        if (tensor.grad().defined()) gradients.emplace_back(name, tensor.grad().clone());
-      }
-      const StepExplanation explanation = trainer->explain(rich_batches(n));
+  for (uint64_t n = 0; n < 8; ++n) {
+    const std::vector<Batch> batches = {task.batch(4, 2 * n), task.batch(4, 2 * n + 1)};
+    if (explains && (n == 0 || n == 1 || n == 5)) {
+      const StateDict before = everything_of(*trainer);
+      const StepExplanation explanation = trainer->explain(batches);
       EXPECT_TRUE(explanation.captured) << explanation.text();
       EXPECT_EQ(explanation.left_out.empty(), n > 0) << "the average is ready with the first step of a run";
-      expect_same_state(before, copied_state(*trainer));
-      EXPECT_TRUE(!loss.defined() || same_bits(loss, trainer->result().loss));
-      std::size_t next = 0;
-      for (const auto& [name, tensor] : trainer->task().named_parameters()) {
-        if (!tensor.grad().defined()) continue;
-        ASSERT_LT(next, gradients.size());
-        EXPECT_TRUE(same_bits(tensor.grad(), gradients[next++].second)) << name;
-      }
-      EXPECT_EQ(next, gradients.size());
+      expect_same_state(before, everything_of(*trainer));
     }
-    trainer->step(rich_batches(n));
+    trainer->step(batches);
   }
-  expect_same_state(expected, copied_state(*trainer));
+  return copy_of(trainer->state_dict());
 }
 
 // Unused parameters part the step counts in the first step, loss scales change by what they see, buffers start
 // undamped.
 TEST(Explain, ChangesNothingInAnyModelOrOptimizer) {
   const std::vector<OptimizerOptions> optimizers = {SGD{.lr = 0.05, .momentum = 0.9, .dampening = 0.5},
-                                                    AdamW{.lr = 1e-2},
+                                                    AdamW{.lr = 1e-2, .weight_decay = 0.1},
                                                     Adagrad{.lr = 1e-2},
                                                     RMSprop{.lr = 1e-3},
                                                     NAdam{.lr = 1e-3},
@@ -198,37 +151,21 @@ TEST(Explain, ChangesNothingInAnyModelOrOptimizer) {
                                                     ASGD{.lr = 1e-3},
                                                     Rprop{.lr = 1e-3}};
   const auto& tasks = testing::all_toy_tasks();
-  for (std::size_t i = 0; i < std::max(tasks.size(), optimizers.size()); ++i) {
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
     const testing::ToyTask& task = tasks[i % tasks.size()];
-    TrainerOptions options;
-    options.optimizer = optimizers[i % optimizers.size()];
+    TrainerOptions options{.optimizer = optimizers[i], .schedules = {Linear{.start_factor = 0.1, .end = 6}}};
     SCOPED_TRACE(task.name + " " + options.optimizer.type());
-    options.schedules = {Linear{.start_factor = 0.1, .end = 6}};
     if (i % 3 == 0) options.loss_scale = LossScaleOptions{};
-    if (i % 3 == 1) options.non_finite = NonFinite::kRaise;
-    StateDict states[2];
-    for (const bool explains : {false, true}) {
-      seed_all(7);
-      const auto trainer = testing::make_trainer("graph", task.make(), options);
-      for (int64_t n = 0; n < 6; ++n) {
-        const Batch batch = task.batch(4, static_cast<uint64_t>(n));
-        if (explains && (n == 0 || n == 4)) {
-          const StateDict before = copied_state(*trainer);
-          EXPECT_TRUE(trainer->explain(batch).captured);
-          expect_same_state(before, copied_state(*trainer));
-        }
-        trainer->step(batch);
-      }
-      states[explains] = copied_state(*trainer);
-    }
-    expect_same_state(states[0], states[1]);
+    if (i % 3 == 1) options.non_finite = i == 1 ? NonFinite::kSkip : NonFinite::kRaise;
+    if (i % 2 == 1) options.clip_grad = ClipNorm{.max_norm = 1.0};
+    expect_same_state(trained(task, options, false), trained(task, options, true));
   }
 }
 
 TEST(Explain, GivesBackTensorsAndGeneratorsThatTheTrainerDoesNotKnow) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   const at::Tensor seen = torch::zeros({5});
-  const auto trainer = trainer_of([&](TwoLayers& net, const Batch& batch) {
+  const auto trainer = graph_trainer([&](TwoLayers& net, const Batch& batch) {
     const at::Tensor logits = net.forward(batch["input"]);
     {
       const at::NoGradGuard no_grad;
@@ -245,23 +182,21 @@ TEST(Explain, GivesBackTensorsAndGeneratorsThatTheTrainerDoesNotKnow) {
 
 TEST(Explain, GivesTheStateBackAfterAnErrorOfTheTask) {
   int calls = 0;
-  const auto trainer = trainer_of([&calls](TwoLayers& net, const Batch& batch) {
+  const auto trainer = graph_trainer([&calls](TwoLayers& net, const Batch& batch) {
     if (++calls == 3) throw std::runtime_error("broken");
     return plain_loss(net, batch);
   });
-  const StateDict before = copied_state(*trainer);
+  const StateDict before = everything_of(*trainer);
   EXPECT_THROW(trainer->explain(batch_at(0)), std::runtime_error);
-  expect_same_state(before, copied_state(*trainer));
+  expect_same_state(before, everything_of(*trainer));
   trainer->step(batch_at(0));
 }
 
 TEST(Explain, EveryNumberOfAnOptimizerReachesItsCapture) {
   for (const OptimizerOptions& optimizer :
        {OptimizerOptions(AdamW{.lr = 1e-2, .weight_decay = 0.1}), OptimizerOptions(SGD{.lr = 0.1, .momentum = 0.9})}) {
-    TrainerOptions options;
-    options.optimizer = optimizer;
-    options.schedules = {Linear{.start_factor = 0.1, .end = 6}};
-    const auto trainer = trainer_of(plain_loss, options);
+    const auto trainer =
+        graph_trainer(plain_loss, {}, {.optimizer = optimizer, .schedules = {Linear{.start_factor = 0.1, .end = 6}}});
     const StepExplanation explanation = trainer->explain(batch_at(0));
     EXPECT_FALSE(explanation.hyper_parameters.empty());
     for (const auto& number : explanation.hyper_parameters) {
@@ -271,14 +206,14 @@ TEST(Explain, EveryNumberOfAnOptimizerReachesItsCapture) {
 }
 
 // Takes its rate to the host, where a recording freezes it, and has another number that it never looks at.
-OptimizerOptions sabotaged() {
+OptimizerOptions with_rate_on_the_host(bool decays) {
   OptimizerKind kind{.name = "Sabotaged"};
   kind.slots = [](const OptimizerOptions&) { return std::vector<StateSlot>(); };
   kind.numbers = [](const OptimizerOptions&) {
     return std::map<std::string, double>{{"lr", 0.1}, {"weight_decay", 0.1}, {"unused", 0.5}};
   };
-  kind.kernel = [](const KernelCall& call, const OptimizerOptions&) {
-    kernel_math::decay_parameters(call);
+  kind.kernel = [decays](const KernelCall& call, const OptimizerOptions&) {
+    if (decays) kernel_math::decay_parameters(call);
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {
       call.parameters[i].sub_(call.gradients[i], call.host_number("lr"));
     }
@@ -287,56 +222,29 @@ OptimizerOptions sabotaged() {
 }
 
 TEST(Explain, FindsAFrozenHyperParameter) {
-  TrainerOptions options;
-  options.optimizer = sabotaged();
-  const auto trainer = trainer_of(plain_loss, options);
-  const StepExplanation explanation = trainer->explain(batch_at(0));
-  EXPECT_TRUE(explanation.captured) << explanation.text();
-  // It decays by lr * weight_decay, with the tensor: the product reaches the capture, the step along the gradient not.
-  EXPECT_EQ(reach_of(explanation, "weight_decay"), Reach::kChanges);
-  EXPECT_EQ(reach_of(explanation, "unused"), Reach::kNothingAtAll);
-}
-
-OptimizerOptions frozen_rate() {
-  OptimizerKind kind{.name = "FrozenRate"};
-  kind.slots = [](const OptimizerOptions&) { return std::vector<StateSlot>(); };
-  kind.numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"lr", 0.1}}; };
-  kind.kernel = [](const KernelCall& call, const OptimizerOptions&) {
-    for (std::size_t i = 0; i < call.parameters.size(); ++i) {
-      call.parameters[i].sub_(call.gradients[i], call.host_number("lr"));
-    }
+  const auto explained = [](bool decays) {
+    return graph_trainer(plain_loss, {}, {.optimizer = with_rate_on_the_host(decays)})->explain(batch_at(0));
   };
-  return std::make_shared<const OptimizerKind>(kind);
-}
-
-TEST(Explain, ARateThatIsReadOnTheHostIsFrozen) {
-  TrainerOptions options;
-  options.optimizer = frozen_rate();
-  const auto trainer = trainer_of(plain_loss, options);
-  const StepExplanation explanation = trainer->explain(batch_at(0));
-  EXPECT_EQ(reach_of(explanation, "lr"), Reach::kFrozen);
-  EXPECT_THAT(explanation.text(), HasSubstr("FROZEN, set() has no effect on the captured step: lr of group 0"));
+  const StepExplanation frozen = explained(false), decaying = explained(true);
+  EXPECT_TRUE(frozen.captured) << frozen.text();
+  EXPECT_EQ(reach_of(frozen, "lr"), Reach::kFrozen);
+  EXPECT_EQ(reach_of(frozen, "unused"), Reach::kNothingAtAll);
+  EXPECT_THAT(frozen.text(), HasSubstr("FROZEN, set() has no effect on the captured step: lr of group 0"));
+  // It decays by lr * weight_decay, with the tensor: the product reaches the capture, the step along the gradient not.
+  EXPECT_EQ(reach_of(decaying, "weight_decay"), Reach::kChanges);
 }
 
 TEST(Explain, WhatDoesNothingInEagerIsNotFrozen) {
-  TrainerOptions options;
-  options.optimizer = SGD{.lr = 0.1, .weight_decay = 0.5};
-  seed_all(3);
-  const auto net = std::make_shared<TwoLayers>();
-  for (at::Tensor& parameter : net->parameters()) {
-    const at::NoGradGuard no_grad;
-    parameter.zero_();
-  }
-  const auto trainer = testing::make_trainer(
-      "graph", make_task(net, [](TwoLayers& model, const Batch& batch) { return 0 * plain_loss(model, batch); }),
-      options);
+  const auto loss = [](TwoLayers& net, const Batch& batch) { return 0 * plain_loss(net, batch); };
+  const auto trainer = graph_trainer(loss, {}, {.optimizer = SGD{.lr = 0.1, .weight_decay = 0.5}});
+  for (const auto& item : trainer->task().named_parameters()) item.second.detach().zero_();
   const StepExplanation explanation = trainer->explain(batch_at(0));
   EXPECT_TRUE(explanation.captured);
   EXPECT_EQ(reach_of(explanation, "weight_decay"), Reach::kNothingAtAll);
 }
 
 TEST(Explain, NamesTheHooksThatSplitTheStepAndDoesNotCallThem) {
-  const auto trainer = trainer_of(plain_loss);
+  const auto trainer = graph_trainer(plain_loss);
   int calls = 0;
   trainer->on(HookPoint::kAfterBackward, [&calls](TrainContext&) { ++calls; }, "watcher");
   trainer->on(HookPoint::kBeforeOptimizerStep, [&calls](TrainContext&) { ++calls; }, "other");
@@ -350,7 +258,7 @@ TEST(Explain, NamesTheHooksThatSplitTheStepAndDoesNotCallThem) {
 }
 
 TEST(Explain, CountsOpsBeforeAndAfterEachPass) {
-  const auto trainer = trainer_of(plain_loss);
+  const auto trainer = graph_trainer(plain_loss);
   const StepExplanation explanation = trainer->explain(batch_at(0));
   EXPECT_GT(explanation.ops.instructions, 0);
   EXPECT_GE(explanation.ops.needed, explanation.ops.instructions);
@@ -365,7 +273,7 @@ TEST(Explain, CountsOpsBeforeAndAfterEachPass) {
 TEST(Explain, SaysWhoKeepsTensorsAndWhatChangesFromStepToStep) {
   at::Tensor kept;
   int calls = 0;
-  const auto trainer = trainer_of([&](TwoLayers& net, const Batch& batch) {
+  const auto trainer = graph_trainer([&](TwoLayers& net, const Batch& batch) {
     const at::Tensor logits = net.forward(batch["input"]);
     kept = logits.detach() * 2;
     return torch::nn::functional::cross_entropy(logits, batch["target"]) * static_cast<double>(++calls);

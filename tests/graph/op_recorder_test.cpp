@@ -25,43 +25,6 @@ using testing::plain_loss;
 using testing::same_bits;
 using testing::TwoLayers;
 
-TEST(OpRecorder, StatisticsThatAreNoBuffersChangeOncePerStep) {
-  Tensor means[2];
-  for (const std::string mode : {"eager", "graph"}) {
-    Tensor& mean = means[mode == "graph"];
-    mean = torch::zeros({8});
-    const Tensor variance = torch::ones({8});
-    seed_all(3);
-    const auto loss = [&mean, variance](TwoLayers& net, const Batch& batch) {
-      const Tensor h = torch::batch_norm(net.a(batch["input"]), {}, {}, mean, variance, true, 0.1, 1e-5, false);
-      return F::cross_entropy(net.b(h), batch["target"]);
-    };
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
-    for (int64_t n = 0; n < 14; ++n) trainer->step(batch_at(n));
-    if (mode == "eager") continue;
-    EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
-  }
-  EXPECT_TRUE(same_bits(means[0], means[1]));
-}
-
-TEST(OpRecorder, AFrozenParameterStaysAsItIsFromThenOn) {
-  StateDict states[2];
-  for (const std::string mode : {"eager", "graph"}) {
-    seed_all(3);
-    GraphOptions unwatched;
-    unwatched.verify_interval = 0;
-    auto net = std::make_shared<TwoLayers>();
-    const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss), {}, unwatched);
-    for (int64_t n = 0; n < 18; ++n) {
-      if (n == 6) net->a->weight.requires_grad_(false);
-      if (n == 12) net->a->weight.requires_grad_(true);
-      trainer->step(batch_at(n));
-    }
-    states[mode == "graph"] = trainer->state_dict();
-  }
-  expect_same_bits(states[0], states[1]);
-}
-
 TEST(OpRecorder, LoggedValuesAreThoseOfTheStep) {
   std::vector<NamedTensors> logs[2];
   for (const std::string mode : {"eager", "graph"}) {
@@ -92,33 +55,6 @@ TEST(OpRecorder, LoggedValuesAreThoseOfTheStep) {
   }
 }
 
-TEST(OpRecorder, AnExceptionOfTheTaskLeavesTheTrainerUsable) {
-  StateDict states[2];
-  for (const std::string mode : {"eager", "graph"}) {
-    seed_all(3);
-    int64_t broken = -1;
-    int64_t step = 0;
-    const auto loss = [&](TwoLayers& net, const Batch& batch) {
-      const Tensor hidden = net.a(batch["input"]);
-      if (step == broken) throw std::runtime_error("broken");
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
-    for (; step < 10; ++step) {
-      if (step == 1 || step == 2) {  // captured, compared
-        broken = step;
-        EXPECT_THROW(trainer->step(batch_at(step)), std::runtime_error);
-        broken = -1;
-      }
-      trainer->step(batch_at(step));
-    }
-    states[mode == "graph"] = trainer->state_dict();
-    if (mode == "eager") continue;
-    EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
-  }
-  expect_same_bits(states[0], states[1]);
-}
-
 // A tensor of the model's own that is laid over other memory is not moved at a replay.
 TEST(OpRecorder, RefusesToMoveATensorFromOutside) {
   const Tensor outside = torch::empty({0});
@@ -133,17 +69,6 @@ TEST(OpRecorder, KnowsThatCudnnsRnnsChangeTheStateOfTheirDropout) {
   const std::vector<std::size_t> written = hidden_writes(rnn);
   ASSERT_EQ(written.size(), 1U);
   EXPECT_EQ(rnn.schema().arguments()[written[0]].name(), "dropout_state");
-}
-
-TEST(OpRecorder, AnotherThreadMayReplayWhatThisOneRecorded) {
-  StateDict states[2];
-  for (const std::string mode : {"eager", "graph"}) {
-    seed_all(3);
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), plain_loss));
-    for (int64_t n = 0; n < 12; ++n) std::thread([&] { trainer->step(batch_at(n)); }).join();
-    states[mode == "graph"] = trainer->state_dict();
-  }
-  expect_same_bits(states[0], states[1]);
 }
 
 TEST(OpRecorder, WritesDownLeafCallsOfItsThreadAlone) {

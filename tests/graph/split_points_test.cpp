@@ -1,29 +1,26 @@
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
 #include <tuple>
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "core/hook.h"
-#include "tests/support/toy_tasks.h"
-#include "tests/support/trainer_runs.h"
+#include "tests/graph/both_modes.h"
 
 // The code of hooks inside a step: at split points between kernels, and captured.
 
 namespace duet {
 namespace {
 
-using at::Tensor;
+using testing::batch_at;
 using testing::expect_same_bits;
+using testing::expect_same_in_both_modes;
 using ::testing::HasSubstr;
+using testing::MakeRun;
+using testing::RunOutcome;
 using testing::same_bits;
-
-Batch batch_at(int64_t n) { return testing::mlp_task().batch(8, static_cast<uint64_t>(n)); }
+using testing::StepRun;
 
 // A hook whose code inside the step is given by lambdas.
 class LambdaHook : public Hook {
@@ -47,102 +44,69 @@ class LambdaHook : public Hook {
   std::function<void(StepView&)> captured;
 };
 
-struct SplitSetting {
-  std::function<void(LambdaHook&)> fill;
-  int64_t steps = 14;
-  int64_t accumulate = 1;
-  bool clip = true;
-  bool scales = false;
-  GraphOptions graph{};
-};
+using Fill = std::function<void(LambdaHook& hook, StepRun& run)>;
 
-struct SplitOutcome {
-  StateDict state;
-  std::vector<SignatureReport> report;
-  std::string program;
-};
-
-SplitOutcome run(const std::string& mode, const SplitSetting& setting) {
-  seed_all(3);
-  TrainerOptions options;
-  options.optimizer = AdamW{.lr = 1e-2};
-  if (setting.clip) options.clip_grad = ClipNorm{0.5, 2.0};
-  if (setting.scales) options.loss_scale = LossScaleOptions{.init_scale = 1024, .growth_interval = 4};
-  const auto trainer = testing::make_trainer(mode, testing::mlp_task().make(), options, setting.graph);
-  auto hook = std::make_unique<LambdaHook>();
-  if (setting.fill) setting.fill(*hook);
-  trainer->add_hook(std::move(hook));
-  for (int64_t n = 0; n < setting.steps; ++n) {
-    std::vector<Batch> micro_batches;
-    for (int64_t i = 0; i < setting.accumulate; ++i) micro_batches.push_back(batch_at(10 * n + i));
-    trainer->step(micro_batches);
-  }
-  SplitOutcome outcome{trainer->state_dict(), {}, {}};
-  if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
-    outcome.report = graph->report();
-    outcome.program = graph->program_text();
-  }
-  return outcome;
+// AdamW, clipping, dropout, and a hook.
+MakeRun with_hook(const Fill& fill) {
+  return [fill](StepRun& run) {
+    run.options = {.optimizer = AdamW{.lr = 1e-2}, .clip_grad = ClipNorm{0.5, 2.0}};
+    run.loss = [](testing::TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = torch::dropout(torch::gelu(net.a(batch["input"])), 0.3, true);
+      return torch::nn::functional::cross_entropy(net.b(hidden), batch["target"]);
+    };
+    const auto hook = std::make_shared<LambdaHook>();
+    fill(*hook, run);
+    run.between = [hook](BaseTrainer& trainer, int64_t n) {
+      if (n == 0) trainer.add_hook(std::make_unique<LambdaHook>(*hook));
+    };
+  };
+}
+MakeRun with_hook_at_backward(const LambdaHook::Code& code) {
+  return with_hook([code](LambdaHook& hook, StepRun&) { hook.at_backward = code; });
 }
 
-void expect_captured(const SplitOutcome& outcome, int64_t replays = 12) {
+void expect_captured(const RunOutcome& outcome, int64_t replays = 12) {
   ASSERT_EQ(outcome.report.size(), 1U);
   EXPECT_EQ(outcome.report[0].state, "captured") << outcome.report[0].reason;
   EXPECT_EQ(outcome.report[0].replays, replays);
 }
 
-NamedTensors gradients_of(TrainContext& context) {
-  NamedTensors copies;
-  for (const auto& [name, tensor] : context.task.named_parameters()) copies.emplace_back(name, tensor.grad().clone());
-  copies.emplace_back("loss", context.step.loss().clone());
-  if (context.step.result->grad_norm.defined()) copies.emplace_back("norm", context.step.result->grad_norm.clone());
-  return copies;
+// Both modes; the weights must be equal, and with a hook that acts not those of a run without it.
+RunOutcome expect_eager_weights(const MakeRun& set_up, int64_t steps = 14) {
+  const auto without_hook = [&](StepRun& run) {
+    set_up(run);
+    run.between = nullptr;
+  };
+  RunOutcome graph = expect_same_in_both_modes(set_up, steps);
+  const at::Tensor without = testing::run_in("eager", without_hook, steps).state.tensor("model.a.weight");
+  EXPECT_FALSE(same_bits(without, graph.state.tensor("model.a.weight"))) << "the hook has no effect";
+  return graph;
 }
 
 TEST(SplitPoints, SeeTheGradientsOfEagerOncePerStep) {
   for (const int64_t accumulate : {1, 3}) {
-    std::vector<NamedTensors> seen[2];
-    for (const std::string mode : {"eager", "graph"}) {
-      auto& all = seen[mode == "graph"];
-      SplitSetting setting;
-      setting.accumulate = accumulate;
-      setting.fill = [&all](LambdaHook& hook) {
-        hook.at_backward = [&all](TrainContext& context) { all.push_back(gradients_of(context)); };
-        hook.at_optimizer = hook.at_backward;
+    int calls = 0;
+    const MakeRun set_up = with_hook([&](LambdaHook& hook, StepRun& run) {
+      run.options.loop.accumulate = accumulate;
+      hook.at_backward = hook.at_optimizer = [&calls, seen = run.seen](TrainContext& context) {
+        ++calls;
+        for (const auto& item : context.task.named_parameters()) seen->push_back(item.second.grad().clone());
+        seen->push_back(context.step.loss().clone());
+        if (context.step.result->grad_norm.defined()) seen->push_back(context.step.result->grad_norm.clone());
       };
-      const SplitOutcome outcome = run(mode, setting);
-      if (mode != "graph") continue;
-      expect_captured(outcome);
-      EXPECT_THAT(outcome.program, HasSubstr("split point"));
-    }
-    ASSERT_EQ(seen[0].size(), 28U);
-    ASSERT_EQ(seen[1].size(), 28U);
-    for (std::size_t n = 0; n < seen[0].size(); ++n) {
-      ASSERT_EQ(seen[0][n].size(), seen[1][n].size());
-      for (std::size_t i = 0; i < seen[0][n].size(); ++i) {
-        EXPECT_TRUE(same_bits(seen[0][n][i].second, seen[1][n][i].second)) << seen[0][n][i].first << " at call " << n;
-      }
-    }
+    });
+    const RunOutcome outcome = expect_same_in_both_modes(set_up, 14);
+    EXPECT_EQ(calls, 2 * 28);
+    EXPECT_EQ(outcome.seen.size(), 28U * 5 + 14) << "the norm is there before the optimizer";
+    expect_captured(outcome);
+    EXPECT_THAT(outcome.program, HasSubstr("split point"));
   }
-}
-
-// Both modes; the weights must be equal, and with a hook that acts not those of a run without it.
-SplitOutcome expect_eager_weights(const SplitSetting& setting) {
-  const SplitOutcome eager = run("eager", setting);
-  const SplitOutcome graph = run("graph", setting);
-  expect_same_bits(eager.state, graph.state);
-  SplitSetting without = setting;
-  without.fill = nullptr;
-  EXPECT_FALSE(same_bits(run("eager", without).state.tensor("model.a.weight"), eager.state.tensor("model.a.weight")))
-      << "the hook has no effect, so nothing was tested";
-  return graph;
 }
 
 TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
   for (const bool clip : {false, true}) {
-    SplitSetting setting;
-    setting.clip = clip;
-    setting.fill = [](LambdaHook& hook) {
+    expect_captured(expect_eager_weights(with_hook([clip](LambdaHook& hook, StepRun& run) {
+      if (!clip) run.options.clip_grad = {};
       hook.at_backward = [](TrainContext& context) {
         for (const auto& item : context.task.named_parameters())
           item.second.mutable_grad().mul_(0.5).add_(at::randn_like(item.second) * 0.1);
@@ -154,33 +118,23 @@ TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
           item.second.mul_(0.99);
         }
       };
-    };
-    expect_captured(expect_eager_weights(setting));
+    })));
   }
 }
 
 TEST(SplitPoints, MayReadValuesBackToTheHost) {
-  SplitSetting setting;
-  setting.fill = [](LambdaHook& hook) {
-    hook.at_backward = [](TrainContext& context) {
-      for (const auto& item : context.task.named_parameters()) {
-        if (item.second.grad().abs().max().item<double>() > 0.1) item.second.mutable_grad().mul_(0.5);
-      }
-      if (context.step.loss().item<double>() > 1.5) context.task.named_parameters()[0].second.mutable_grad().zero_();
-    };
-  };
-  expect_captured(expect_eager_weights(setting));
+  expect_captured(expect_eager_weights(with_hook_at_backward([](TrainContext& context) {
+    for (const auto& item : context.task.named_parameters()) {
+      if (item.second.grad().abs().max().item<double>() > 0.1) item.second.mutable_grad().mul_(0.5);
+    }
+    if (context.step.loss().item<double>() > 1.5) context.task.named_parameters()[0].second.mutable_grad().zero_();
+  })));
 }
 
 TEST(SplitPoints, AReplacedGradientRunsEagerWithTheReason) {
-  SplitSetting setting;
-  setting.fill = [](LambdaHook& hook) {
-    hook.at_backward = [](TrainContext& context) {
-      for (const auto& item : context.task.named_parameters())
-        item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
-    };
-  };
-  const SplitOutcome graph = expect_eager_weights(setting);
+  const RunOutcome graph = expect_eager_weights(with_hook_at_backward([](TrainContext& context) {
+    for (const auto& item : context.task.named_parameters()) item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
+  }));
   EXPECT_EQ(graph.report.at(0).state, "eager");
   EXPECT_THAT(graph.report.at(0).reason, HasSubstr("gradient of 'a.weight'"));
 }
@@ -213,34 +167,24 @@ TEST(SplitPoints, AGradientThatIsNotTheRecordedOneAtSomeStepsCounts) {
     for (const auto& [at_optimizer, scales, verify] :
          {std::tuple(false, false, 0), {true, false, 0}, {false, true, 1}, {true, true, 1}, {true, false, 1}}) {
       SCOPED_TRACE(c10::str(name, at_optimizer ? ", at the optimizer" : "", scales ? ", scaled" : "", ", ", verify));
-      SplitSetting setting;
-      setting.scales = scales;
-      setting.steps = 20;
-      setting.graph.verify_interval = verify;
-      setting.fill = [&, at_optimizer = at_optimizer, code = code](LambdaHook& hook) {
-        (at_optimizer ? hook.at_optimizer : hook.at_backward) = [code](TrainContext& context) {
+      const MakeRun set_up = with_hook([&](LambdaHook& hook, StepRun& run) {
+        if (scales) run.options.loss_scale = LossScaleOptions{.init_scale = 1024, .growth_interval = 4};
+        run.graph.verify_interval = verify;
+        (at_optimizer ? hook.at_optimizer : hook.at_backward) = [&code](TrainContext& context) {
           if (context.progress.step >= 7 && context.progress.step % 3 != 0) code(context.task.named_parameters());
         };
-      };
-      const SplitOutcome graph = expect_eager_weights(setting);
-      const bool captured = std::ranges::any_of(graph.report, [](const auto& report) { return report.replays > 0; });
-      EXPECT_TRUE(captured) << graph.report.at(0).reason;
+      });
+      EXPECT_GT(expect_eager_weights(set_up, 20).total(&SignatureReport::replays), 0);
     }
   }
 }
 
 // As DINO's last layer, whose gradients are removed in the first epoch.
 TEST(SplitPoints, AGradientThatIsRemovedAtFirstIsCapturedLater) {
-  SplitSetting setting;
-  setting.steps = 300;
-  setting.fill = [](LambdaHook& hook) {
-    hook.at_backward = [](TrainContext& context) {
-      if (context.progress.step < 100) context.task.named_parameters()[1].second.mutable_grad().reset();
-    };
-  };
-  const SplitOutcome graph = expect_eager_weights(setting);
-  const bool captured = std::ranges::any_of(graph.report, [](const auto& report) { return report.replays > 0; });
-  EXPECT_TRUE(captured) << graph.report.at(0).reason;
+  const MakeRun set_up = with_hook_at_backward([](TrainContext& context) {
+    if (context.progress.step < 100) context.task.named_parameters()[1].second.mutable_grad().reset();
+  });
+  EXPECT_GT(expect_eager_weights(set_up, 300).total(&SignatureReport::replays), 0);
 }
 
 // Hooks have acted when the code inside the step turns out to be another, or throws: nothing of the step comes twice.
@@ -296,74 +240,49 @@ TEST(SplitPoints, WhatHooksDidCountsWhereTheCodeAfterThemDiffers) {
 }
 
 TEST(SplitPoints, AHookThatComesLaterIsCalledFromThenOn) {
-  StateDict states[2];
-  for (const std::string mode : {"eager", "graph"}) {
-    seed_all(3);
-    const auto trainer = testing::make_trainer(mode, testing::mlp_task().make());
-    int calls = 0;
-    for (int64_t n = 0; n < 14; ++n) {
-      if (n == 6) {
-        auto hook = std::make_unique<LambdaHook>();
-        hook->at_backward = [&calls](TrainContext& context) {
-          ++calls;
-          context.task.named_parameters()[0].second.mutable_grad().mul_(0.5);
-        };
-        trainer->add_hook(std::move(hook));
-      }
-      trainer->step(batch_at(n));
-    }
-    EXPECT_EQ(calls, 8);
-    states[mode == "graph"] = trainer->state_dict();
-  }
-  expect_same_bits(states[0], states[1]);
+  int calls = 0;
+  const auto set_up = [&calls](StepRun& run) {
+    run.between = [&calls, net = run.net](BaseTrainer& trainer, int64_t n) {
+      if (n != 6) return;
+      trainer.on(HookPoint::kAfterBackward, [&calls, net](TrainContext&) {
+        ++calls;
+        net->a->weight.mutable_grad().mul_(0.5);
+      });
+    };
+  };
+  expect_same_in_both_modes(set_up, 14);
+  EXPECT_EQ(calls, 2 * 8);
 }
 
 // An exponential mean of the weights in tensors that only the hook knows.
 TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
   for (const bool with_split_points : {false, true}) {
-    NamedTensors means[2];
-    StateDict states[2];
-    for (const std::string mode : {"eager", "graph"}) {
-      NamedTensors& mean = means[mode == "graph"];
-      SplitSetting setting;
-      setting.fill = [&](LambdaHook& hook) {
-        hook.captured = [&mean](StepView& context) {
-          if (mean.empty()) {
-            for (const auto& [name, tensor] : context.parameters) mean.emplace_back(name, at::zeros_like(tensor));
-          }
-          for (std::size_t i = 0; i < mean.size(); ++i) {
-            mean[i].second.lerp_(context.parameters[i].second.detach(), 0.1);
-            mean[i].second.add_(at::rand_like(mean[i].second) * context.output.loss * 1e-3);
-          }
-        };
-        if (with_split_points) {
-          hook.at_backward = [](TrainContext& context) {
-            context.task.named_parameters()[0].second.mutable_grad().mul_(0.5);
+    const RunOutcome outcome = expect_same_in_both_modes(
+        with_hook([&](LambdaHook& hook, StepRun& run) {
+          hook.captured = [means = run.seen](StepView& context) {
+            if (means->empty()) {
+              for (const auto& item : context.parameters) means->push_back(at::zeros_like(item.second));
+            }
+            for (std::size_t i = 0; i < means->size(); ++i) {
+              (*means)[i].lerp_(context.parameters[i].second.detach(), 0.1);
+              (*means)[i].add_(at::rand_like((*means)[i]) * context.output.loss * 1e-3);
+            }
           };
-        }
-      };
-      const SplitOutcome outcome = run(mode, setting);
-      states[mode == "graph"] = outcome.state;
-      if (mode == "graph") {
-        expect_captured(outcome);
-        EXPECT_THAT(outcome.program, HasSubstr("aten::lerp_"));
-      }
-    }
-    expect_same_bits(states[0], states[1]);
-    for (std::size_t i = 0; i < means[0].size(); ++i) {
-      EXPECT_TRUE(same_bits(means[0][i].second, means[1][i].second)) << means[0][i].first;
-    }
+          if (!with_split_points) return;
+          hook.at_backward = [net = run.net](TrainContext&) { net->a->weight.mutable_grad().mul_(0.5); };
+        }),
+        14);
+    expect_captured(outcome);
+    EXPECT_THAT(outcome.program, HasSubstr("aten::lerp_"));
   }
 }
 
 TEST(InStep, MayChangeTheWeights) {
-  SplitSetting setting;
-  setting.fill = [](LambdaHook& hook) {
+  expect_captured(expect_eager_weights(with_hook([](LambdaHook& hook, StepRun&) {
     hook.captured = [](StepView& context) {
       for (const auto& item : context.parameters) item.second.clamp_(-0.2, 0.2);
     };
-  };
-  expect_captured(expect_eager_weights(setting));
+  })));
 }
 
 }  // namespace

@@ -1,70 +1,68 @@
 #include "graph/guards/trace_check.h"
+#include <cmath>
 #include <filesystem>
+#include <set>
+#include <tuple>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 #include "base/error.h"
 #include "graph/guards/check_schedule.h"
-#include "tests/support/trainer_runs.h"
-#include "tests/support/two_layers.h"
+#include "tests/graph/both_modes.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {
 
 using testing::batch_at;
-using testing::expect_same_bits;
-using ::testing::HasSubstr;
+using testing::expect_same_in_both_modes;
 using testing::plain_loss;
+using testing::StepLoss;
+using testing::StepRun;
 using testing::TwoLayers;
 
+GraphOptions with_check(Check check, Fallback fallback = Fallback::kAuto) {
+  return {.fallback = fallback, .check = check, .verify_interval = 0};
+}
+
 // A loss that doubles from the call `from` on.
-auto doubling_from(int64_t from) {
+StepLoss doubling_from(int64_t from) {
   return [from, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
     return plain_loss(net, batch) * (++calls >= from ? 2.0 : 1.0);
   };
 }
 
-std::unique_ptr<BaseTrainer> trainer_of(const std::string& mode, int64_t from, const GraphOptions& graph = {}) {
-  seed_all(3);
-  return testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), doubling_from(from)), {}, graph);
-}
-
-GraphOptions with_check(Check check, double budget = 0.03) {
-  GraphOptions options;
-  options.check = check;
-  options.check_budget = budget;
-  options.verify_interval = 0;
-  return options;
-}
+// A run without checks whose loss does what the test says.
+struct Unchecked {
+  explicit Unchecked(const StepLoss& loss, const GraphOptions& graph = with_check(Check::kOff)) {
+    seed_all(3);
+    trainer = testing::make_trainer("graph", make_task(net, loss), {}, graph);
+  }
+  void steps(int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) trainer->step(batch_at(n));
+  }
+  std::shared_ptr<TwoLayers> net = std::make_shared<TwoLayers>();
+  std::unique_ptr<BaseTrainer> trainer;
+};
 
 TEST(TraceCheck, EveryCheckIsExactForAnyHostCode) {
   for (const int64_t from : {3, 4, 5, 17}) {
-    const auto eager = trainer_of("eager", from);
-    const auto graph = trainer_of("graph", from, with_check(Check::kEvery));
-    for (int64_t n = 0; n < 30; ++n) {
-      const double loss = eager->step(batch_at(n)).loss.item<double>();
-      EXPECT_EQ(loss, graph->step(batch_at(n)).loss.item<double>()) << "step " << n;
-    }
-    expect_same_bits(eager->state_dict(), graph->state_dict());
+    const auto set_up = [from](StepRun& run) {
+      run.loss = doubling_from(from);
+      run.graph = with_check(Check::kEvery);
+    };
+    EXPECT_EQ(expect_same_in_both_modes(set_up, 30).error, "");
   }
 }
 
 TEST(TraceCheck, StrictNamesWhatDiffersAndStops) {
-  GraphOptions strict = with_check(Check::kEvery);
-  strict.fallback = Fallback::kStrict;
-  const auto trainer = trainer_of("graph", 6, strict);
-  for (int64_t n = 0; n < 5; ++n) trainer->step(batch_at(n));
-  try {
-    trainer->step(batch_at(5));
-    FAIL() << "expected a GraphError";
-  } catch (const GraphError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("'other' of aten::mul.Scalar is 2., where 1. was recorded"));
-  }
+  Unchecked run(doubling_from(6), with_check(Check::kEvery, Fallback::kStrict));
+  run.steps(0, 5);
+  expect_error<GraphError>([&] { run.steps(5, 6); }, {"'other' of aten::mul.Scalar is 2., where 1. was recorded"});
 }
 
 TEST(TraceCheck, AnExceptionOfTheHostCodeComesOnceAndAsItIs) {
   for (const std::string mode : {"eager", "graph"}) {
-    seed_all(3);
     int64_t calls = 0;
     const auto loss = [&calls](TwoLayers& net, const Batch& batch) {
       const at::Tensor value = plain_loss(net, batch);
@@ -73,66 +71,14 @@ TEST(TraceCheck, AnExceptionOfTheHostCodeComesOnceAndAsItIs) {
     };
     const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
     for (int64_t n = 0; n < 5; ++n) trainer->step(batch_at(n));
-    try {
-      trainer->step(batch_at(5));
-      FAIL() << "expected the exception, in mode " << mode;
-    } catch (const std::runtime_error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("the user's own"));
-    }
+    expect_error<std::runtime_error>([&] { trainer->step(batch_at(5)); }, {"the user's own"});
     EXPECT_EQ(calls, 6) << mode;
     trainer->step(batch_at(6));
     EXPECT_EQ(calls, 7) << mode;
   }
 }
 
-// Unchecked replays before the difference: nobody knows how they would have gone.
-TEST(TraceCheck, ASaveChecksFirst) {
-  const std::string folder = ::testing::TempDir() + "duet_unchecked";
-  std::filesystem::remove_all(folder);
-  int64_t calls = 0;
-  bool doubled = false;
-  const auto loss = [&](TwoLayers& net, const Batch& batch) {
-    ++calls;
-    return plain_loss(net, batch) * (doubled ? 2.0 : 1.0);
-  };
-  seed_all(3);
-  const auto trainer =
-      testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), {}, with_check(Check::kOff));
-  for (int64_t n = 0; n < 6; ++n) trainer->step(batch_at(n));
-  EXPECT_EQ(calls, 2);
-  trainer->save(folder);
-  EXPECT_EQ(calls, 3) << "the host code of the unchecked steps runs once more";
-  doubled = true;
-  for (int64_t n = 6; n < 9; ++n) trainer->step(batch_at(n));
-  try {
-    trainer->save(folder + "/late");
-    FAIL() << "expected a GraphError";
-  } catch (const GraphError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("aten::mul.Scalar is 2."));
-    EXPECT_THAT(error.what(), HasSubstr("Up to 7 steps")) << "those before the first save did not run their host code";
-  }
-  EXPECT_FALSE(std::filesystem::exists(folder + "/late/step-9"));
-}
-
-TEST(TraceCheck, ASwallowedDifferenceCounts) {
-  bool extra = false;
-  const auto loss = [&](TwoLayers& net, const Batch& batch) {
-    at::Tensor value = plain_loss(net, batch);
-    try {
-      if (extra) value = value + net.a->weight.square().sum();
-    } catch (...) {
-    }
-    return value;
-  };
-  const auto trainer =
-      testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), {}, with_check(Check::kOff));
-  for (int64_t n = 0; n < 6; ++n) trainer->step(batch_at(n));
-  extra = true;
-  trainer->step(batch_at(6));
-  EXPECT_THROW(trainer->finish(), GraphError);
-}
-
-// Random numbers that were drawn before it are drawn, as in eager mode.
+// Random numbers that were drawn before it are drawn, as in eager mode; steps 1 and 2 are recorded and compared.
 TEST(TraceCheck, AnExceptionAfterADropoutLeavesTheStateOfEager) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
@@ -140,7 +86,7 @@ TEST(TraceCheck, AnExceptionAfterADropoutLeavesTheStateOfEager) {
     int64_t calls = 0;
     const auto loss = [&calls](TwoLayers& net, const Batch& batch) {
       const at::Tensor hidden = torch::dropout(net.a(batch["input"]), 0.5, true);
-      if (++calls % 6 == 0) throw std::runtime_error("a bad batch");
+      if (++calls == 2 || calls == 4 || calls % 6 == 0) throw std::runtime_error("a bad batch");
       return torch::nn::functional::cross_entropy(net.b(hidden), batch["target"]);
     };
     const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
@@ -151,112 +97,124 @@ TEST(TraceCheck, AnExceptionAfterADropoutLeavesTheStateOfEager) {
       }
     }
     states[mode == "graph"] = trainer->state_dict();
+    if (mode == "graph") {
+      EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
+    }
   }
-  expect_same_bits(states[0], states[1]);
+  testing::expect_same_bits(states[0], states[1]);
+}
+
+// Unchecked replays before the difference: nobody knows how they would have gone.
+TEST(TraceCheck, ASaveChecksFirst) {
+  const TempDir folder;
+  int64_t calls = 0;
+  bool doubled = false;
+  Unchecked run([&](TwoLayers& net, const Batch& batch) {
+    ++calls;
+    return plain_loss(net, batch) * (doubled ? 2.0 : 1.0);
+  });
+  run.steps(0, 6);
+  EXPECT_EQ(calls, 2);
+  run.trainer->save(folder / "early");
+  EXPECT_EQ(calls, 3) << "the host code of the unchecked steps runs once more";
+  doubled = true;
+  run.steps(6, 9);
+  // Up to 7: those before the first save did not run their host code.
+  expect_error<GraphError>([&] { run.trainer->save(folder / "late"); }, {"aten::mul.Scalar is 2.", "Up to 7 steps"});
+  EXPECT_FALSE(std::filesystem::exists(folder / "late/step-9"));
+}
+
+// Also where the code catches whatever is thrown.
+TEST(TraceCheck, TheEndOfARunChecksWhatWasNot) {
+  for (const bool swallows : {false, true}) {
+    bool extra = false;
+    Unchecked run([&](TwoLayers& net, const Batch& batch) {
+      at::Tensor value = plain_loss(net, batch);
+      try {
+        if (extra) value = value + net.a->weight.square().sum();
+      } catch (...) {
+        if (!swallows) throw;
+      }
+      return value;
+    });
+    run.steps(0, 6);
+    extra = true;
+    run.steps(6, 7);
+    EXPECT_THROW(run.trainer->finish(), GraphError);
+  }
 }
 
 TEST(TraceCheck, ASaveInEvalModeIsNoError) {
-  auto net = std::make_shared<TwoLayers>();
-  const auto loss = [](TwoLayers& own, const Batch& batch) {
+  const TempDir folder;
+  Unchecked run([](TwoLayers& own, const Batch& batch) {
     return torch::dropout(plain_loss(own, batch), 0.1, own.is_training());
-  };
-  const auto trainer = testing::make_trainer("graph", make_task(net, loss), {}, with_check(Check::kOff));
-  for (int64_t n = 0; n < 6; ++n) trainer->step(batch_at(n));
-  net->eval();
-  trainer->save(::testing::TempDir() + "duet_eval");
-  net->train();
-  trainer->finish();
-}
-
-TEST(TraceCheck, TheEndOfARunChecksWhatWasNot) {
-  bool doubled = false;
-  const auto loss = [&](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * (doubled ? 2.0 : 1.0); };
-  const auto trainer =
-      testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), {}, with_check(Check::kOff));
-  for (int64_t n = 0; n < 6; ++n) trainer->step(batch_at(n));
-  doubled = true;
-  trainer->step(batch_at(6));
-  EXPECT_THROW(trainer->finish(), GraphError);
+  });
+  run.steps(0, 6);
+  run.net->eval();
+  run.trainer->save(folder / "eval");
+  run.net->train();
+  run.trainer->finish();
 }
 
 TEST(TraceCheck, AGradientStaysWhereItWasBesideACheckBetweenSteps) {
-  auto net = std::make_shared<TwoLayers>();
-  const auto trainer = testing::make_trainer("graph", make_task(net, plain_loss), {}, with_check(Check::kOff));
-  for (int64_t n = 0; n < 6; ++n) trainer->step(batch_at(n));
-  const at::Tensor before = net->a->weight.grad().clone();
-  trainer->finish();
-  EXPECT_TRUE(testing::same_bits(before, net->a->weight.grad()));
+  Unchecked run(plain_loss);
+  run.steps(0, 6);
+  const at::Tensor before = run.net->a->weight.grad().clone();
+  run.trainer->finish();
+  EXPECT_TRUE(testing::same_bits(before, run.net->a->weight.grad()));
+}
+
+// Asks `schedule` before each of so many replays, which take 1 beside a check and `alone` otherwise; the replays
+// between two checks.
+std::vector<int64_t> pauses_between_checks(CheckSchedule& schedule, int64_t replays, double check, double alone) {
+  std::vector<int64_t> pauses;
+  for (int64_t n = 0, last = 0; n < replays; ++n) {
+    if (schedule.due()) {
+      pauses.push_back(n - std::exchange(last, n));
+      schedule.checked(check, 1);
+    } else {
+      schedule.replayed(0);
+      schedule.note_replay(alone);
+    }
+  }
+  return pauses;
+}
+
+CheckSchedule schedule_of(Check check, bool needs_it = false) {
+  CheckSchedule schedule(check, /*budget=*/0.03);
+  schedule.restart(needs_it);
+  return schedule;
 }
 
 TEST(CheckSchedule, ChecksAllWhereItIsCheap) {
-  CheckSchedule schedule(Check::kBudget, 0.03);
-  schedule.restart(false);
-  for (int64_t n = 0; n < CheckSchedule::kFirst; ++n) {
-    ASSERT_TRUE(schedule.due()) << n;
-    schedule.checked(1.02, 1);
-  }
+  CheckSchedule schedule = schedule_of(Check::kBudget);
+  EXPECT_EQ(std::ssize(pauses_between_checks(schedule, CheckSchedule::kFirst, 1.02, 1)), CheckSchedule::kFirst);
   // Some without, to see what a replay alone takes.
   while (!schedule.due()) {
     schedule.replayed(0);
     schedule.note_replay(1);
   }
-  for (int64_t n = 0; n < CheckSchedule::kFirst; ++n) {
-    ASSERT_TRUE(schedule.due()) << n;
-    schedule.checked(1.02, 1);
-  }
+  EXPECT_EQ(std::ssize(pauses_between_checks(schedule, CheckSchedule::kFirst, 1.02, 1)), CheckSchedule::kFirst);
 }
 
-// Elsewhere the first ones, and then no more than the budget, at no fixed period.
+// Elsewhere the first ones, and then no more than the budget, at no fixed period: a share of 0.02 of the steps, 4 000
+// of them, give or take six standard deviations. What a check takes is more than the time until its replay begins, as
+// that one finds cold caches: in the second case a replay takes twice as long after a check.
 TEST(CheckSchedule, KeepsToItsBudget) {
-  CheckSchedule schedule(Check::kBudget, 0.03);
-  schedule.restart(false);
-  for (int64_t n = 0; n < CheckSchedule::kFirst; ++n) {
-    ASSERT_TRUE(schedule.due()) << n;
-    schedule.checked(2.5, 1);
-  }
   constexpr int64_t kReplays = 200000;
-  std::map<int64_t, int64_t> pauses;
-  int64_t checks = 0;
-  for (int64_t n = 0, last = 0; n < kReplays; ++n) {
-    if (schedule.due()) {
-      ++checks;
-      ++pauses[n - std::exchange(last, n)];
-      schedule.checked(2.5, 1);
-    } else {
-      schedule.replayed(0);
-      schedule.note_replay(1);
-    }
+  for (const auto& [check, alone, share] : {std::tuple(2.5, 1.0, 0.03 / 1.5), {1.1, 0.5, 0.03 / (0.6 / 0.5)}}) {
+    CheckSchedule schedule = schedule_of(Check::kBudget);
+    EXPECT_EQ(std::ssize(pauses_between_checks(schedule, CheckSchedule::kFirst, check, alone)), CheckSchedule::kFirst);
+    const std::vector<int64_t> pauses = pauses_between_checks(schedule, kReplays, check, alone);
+    const double wanted = share * kReplays;
+    EXPECT_NEAR(static_cast<double>(pauses.size()), wanted, 6 * std::sqrt(wanted) + 100);
+    EXPECT_GT(std::set<int64_t>(pauses.begin(), pauses.end()).size(), 50U) << "the checks have a period";
   }
-  // A share of 0.02 of the steps: 4 000 of them, give or take six standard deviations.
-  EXPECT_NEAR(static_cast<double>(checks), 0.03 / 1.5 * kReplays, 6 * std::sqrt(4000.0) + 100);
-  EXPECT_GT(pauses.size(), 50U) << "the checks have a period";
-}
-
-// What a check takes is more than the time until its replay begins: that one finds cold caches.
-TEST(CheckSchedule, CountsWhatAReplayTakesLongerAfterACheck) {
-  CheckSchedule schedule(Check::kBudget, 0.03);
-  schedule.restart(false);
-  for (int64_t n = 0; n < CheckSchedule::kFirst; ++n) schedule.checked(1.1, 1);
-  int64_t checks = 0;
-  constexpr int64_t kReplays = 200000;
-  for (int64_t n = 0; n < kReplays; ++n) {
-    if (schedule.due()) {
-      ++checks;
-      schedule.checked(1.1, 1);
-    } else {
-      schedule.replayed(0);
-      schedule.note_replay(0.5);
-    }
-  }
-  EXPECT_NEAR(static_cast<double>(checks), 0.03 / (0.6 / 0.5) * kReplays, 6 * std::sqrt(5000.0) + 100);
 }
 
 TEST(CheckSchedule, OffChecksOnlyWhatNeedsIt) {
-  CheckSchedule schedule(Check::kOff, 0.03);
-  schedule.restart(false);
-  EXPECT_FALSE(schedule.due());
-  schedule.restart(true);
-  EXPECT_TRUE(schedule.due());
+  EXPECT_FALSE(schedule_of(Check::kOff).due());
+  EXPECT_TRUE(schedule_of(Check::kOff, /*needs_it=*/true).due());
 }
 
 }  // namespace

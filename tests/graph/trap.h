@@ -1,54 +1,76 @@
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <ostream>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
-#include <torch/torch.h>
-#include "tests/support/toy_tasks.h"
-#include "tests/support/trainer_runs.h"
-#include "tests/support/two_layers.h"
+#include "tests/graph/both_modes.h"
 
 // Steps whose host code does not always do the same. Whatever graph mode makes of them, the state must be that of eager
 // mode, bit by bit, or the run must end with an error that names the cause.
 
 namespace duet::testing {
 
-using TrapLoss = std::function<at::Tensor(TwoLayers&, const Batch&)>;
+namespace F = torch::nn::functional;
 
-// One run of a trap: the model, what host code refers to, and what the test does between steps.
-struct TrapRun {
-  std::shared_ptr<TwoLayers> net = std::make_shared<TwoLayers>();
-  TrapLoss loss;
-  std::function<void(BaseTrainer&, int64_t step)> between = nullptr;  // before each step
-  std::function<std::vector<at::Tensor>()> seen = nullptr;            // what the user saw, compared as well
-  std::function<Batch(int64_t step)> batch = nullptr;                 // in the place of the ordinary one
-  bool with_ids = false;                                              // batches have an "id": the number of the step
+// What graph mode makes of a trap: the reason is in the report, or in the error.
+struct Expectation {
+  Expectation(std::string reason = "", int64_t steps = 60) : reason(std::move(reason)), steps(steps) {}  // NOLINT
+  Expectation(const char* reason) : Expectation(std::string(reason)) {}                                  // NOLINT
+
+  std::string reason;
+  int64_t steps;
+  bool stays_captured = false;  // and nothing is said
 };
+
+inline Expectation captured(int64_t steps = 60) {
+  Expectation expected("", steps);
+  expected.stays_captured = true;
+  return expected;
+}
 
 struct Trap {
   std::string name;
-  std::function<TrapRun()> make;
-  std::string reason{};  // in the report, or in the error
-  int64_t steps = 60;
-  bool stays_captured = false;  // and nothing is said
+  Expectation expected;
+  MakeRun set_up;
 };
 
 inline void PrintTo(const Trap& trap, std::ostream* out) { *out << trap.name; }
 
 struct Traps {
   std::vector<Trap> traps;
-  void operator()(const std::string& name, std::function<TrapRun()> make, const std::string& reason = "",
-                  int64_t steps = 60) {
-    traps.push_back({name, std::move(make), reason, steps});
-  }
-  // A trap whose loss alone has a memory.
-  void loss(const std::string& name, const std::function<TrapLoss()>& make, const std::string& reason = "",
-            int64_t steps = 60) {
-    (*this)(name, [make] { return TrapRun{.loss = make()}; }, reason, steps);
+  // `code` sets up a run, or is its loss, which is copied for each run: what it holds by value begins anew.
+  template <class Code>
+  void operator()(const std::string& name, const Expectation& expected, Code code) {
+    traps.push_back({name, expected, [code = std::move(code)](StepRun& run) {
+                       if constexpr (std::is_invocable_v<const Code&, StepRun&>) {
+                         code(run);
+                       } else {
+                         run.loss = code;
+                       }
+                     }});
   }
 };
+
+// What losses of traps are made of.
+inline at::Tensor loss_of(TwoLayers& net, const at::Tensor& hidden, const Batch& batch) {
+  return F::cross_entropy(net.b(hidden), batch["target"]);
+}
+inline at::Tensor loss_with_dropout(TwoLayers& net, const Batch& batch, bool on = true) {
+  return loss_of(net, torch::dropout(torch::relu(net.a(batch["input"])), 0.3, on), batch);
+}
+inline at::Tensor noisy(TwoLayers& net, const Batch& batch, bool with_noise) {
+  const at::Tensor loss = plain_loss(net, batch);
+  return with_noise ? loss + 0.1 * net.a->weight.square().sum() : loss;
+}
+
+// `act` before one step.
+inline auto at_step(int64_t step, std::function<void()> act) {
+  return [step, act = std::move(act)](BaseTrainer&, int64_t n) {
+    if (n == step) act();
+  };
+}
 
 void add_counter_cases(Traps& add);   // counters, generators, clocks, files
 void add_module_cases(Traps& add);    // modules, parameters and hooks that change

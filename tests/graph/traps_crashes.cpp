@@ -8,8 +8,6 @@ namespace duet::testing {
 
 namespace {
 
-namespace F = torch::nn::functional;
-
 // An op that keeps the table that it gives, as rotary embeddings do.
 at::Tensor cached_table(const at::Tensor& like) {
   static const at::Tensor table = torch::arange(8).to(at::kFloat) * 0.1;
@@ -79,64 +77,69 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
 }  // namespace
 
 void add_crash_cases(Traps& add) {
-  add.loss("AnotherTrainerStepsInAThreadOfTheStep", [] {
-    std::shared_ptr<BaseTrainer> inner =
+  add("AnotherTrainerStepsInAThreadOfTheStep", "", [](StepRun& run) {
+    const std::shared_ptr<BaseTrainer> inner =
         testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), plain_loss));
-    return [inner](TwoLayers& net, const Batch& batch) {
+    run.loss = [inner](TwoLayers& net, const Batch& batch) {
       std::async(std::launch::async, [&] { inner->step(batch); }).get();
       return plain_loss(net, batch);
     };
   });
-  add.loss("ATableThatAnOpKeeps", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      return F::cross_entropy(net.b(hidden + call_cached_table(hidden.detach())), batch["target"]);
+  add("ATableThatAnOpKeeps", "", [](TwoLayers& net, const Batch& batch) {
+    const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+    return F::cross_entropy(net.b(hidden + call_cached_table(hidden.detach())), batch["target"]);
+  });
+  add("ANumberFromAnOp", "gives a number", [](TwoLayers& net, const Batch& batch) {
+    const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+    const auto rows = static_cast<double>(call_rows_above(batch["input"], 1.0));
+    return loss_of(net, hidden, batch) * (1 + 0.01 * rows);
+  });
+  add("ASparseTensor", "", [](TwoLayers& net, const Batch& batch) {
+    const at::Tensor sparse = torch::eye(8).to_sparse();
+    return F::cross_entropy(net.b(torch::relu(torch::mm(sparse, net.a(batch["input"])))), batch["target"]);
+  });
+  add("ANestedTensor", "", [](TwoLayers& net, const Batch& batch) {
+    const at::Tensor nested = torch::_nested_tensor_from_tensor_list({batch["input"], batch["input"] * 2});
+    const at::Tensor padded = torch::nested_to_padded_tensor(nested, 0);
+    return F::cross_entropy(net.forward(padded[0]), batch["target"]);
+  });
+  add("APackedSequence", "_pack_padded_sequence", [](StepRun& run) {
+    const auto gru = std::make_shared<torch::nn::GRU>(torch::nn::GRUOptions(2, 5).batch_first(true));
+    run.net->register_module("gru", *gru);
+    run.loss = [gru](TwoLayers& net, const Batch& batch) {
+      const at::Tensor lengths = batch["target"] + 1;
+      const auto packed =
+          torch::nn::utils::rnn::pack_padded_sequence(batch["input"].view({-1, 8, 2}), lengths, true, false);
+      return plain_loss(net, batch) + std::get<1>((*gru)->forward_with_packed_input(packed)).square().mean();
     };
   });
-  add.loss(
-      "ANumberFromAnOp",
-      [] {
-        return [](TwoLayers& net, const Batch& batch) {
-          const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-          const auto rows = static_cast<double>(call_rows_above(batch["input"], 1.0));
-          return F::cross_entropy(net.b(hidden), batch["target"]) * (1 + 0.01 * rows);
-        };
-      },
-      "gives a number");
-  add.loss("ASparseTensor", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor sparse = torch::eye(8).to_sparse();
-      return F::cross_entropy(net.b(torch::relu(torch::mm(sparse, net.a(batch["input"])))), batch["target"]);
+  add("AnOpThatCallsOpsUnderAutocast", captured(), [](StepRun& run) {
+    run.options.amp = at::kBFloat16;
+    run.graph = {.check = Check::kOff, .verify_interval = 0};
+    run.loss = [](TwoLayers& net, const Batch& batch) {
+      const at::Tensor inverse = at::linalg_pinv(batch["input"].narrow(1, 0, 8) + 2 * torch::eye(8), 1e-6);
+      return plain_loss(net, batch) + net.a(batch["input"]).matmul(inverse).tanh().square().mean();
     };
   });
-  add.loss("ANestedTensor", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor nested = torch::_nested_tensor_from_tensor_list({batch["input"], batch["input"] * 2});
-      const at::Tensor padded = torch::nested_to_padded_tensor(nested, 0);
-      return F::cross_entropy(net.forward(padded[0]), batch["target"]);
+  // As torch::batch_norm() is called by functional code.
+  add("StatisticsThatAreNoBuffers", captured(), [](StepRun& run) {
+    *run.seen = {torch::zeros({8}), torch::ones({8})};
+    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = net.a(batch["input"]);
+      return loss_of(net, torch::batch_norm(hidden, {}, {}, (*seen)[0], (*seen)[1], true, 0.1, 1e-5, false), batch);
     };
   });
-  add.loss("AConjugatedTensor", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor spectrum = torch::fft_fft(net.a(batch["input"]));
-      return F::cross_entropy(net.b(torch::real(spectrum * spectrum.conj()).sqrt()), batch["target"]);
-    };
+  add("AConjugatedTensor", "", [](TwoLayers& net, const Batch& batch) {
+    const at::Tensor spectrum = torch::fft_fft(net.a(batch["input"]));
+    return F::cross_entropy(net.b(torch::real(spectrum * spectrum.conj()).sqrt()), batch["target"]);
   });
-  add.loss("AFunctionOfTheUsers", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      return F::cross_entropy(net.b(OwnTanh::apply(net.a(batch["input"]))), batch["target"]);
-    };
+  add("AFunctionOfTheUsers", "", [](TwoLayers& net, const Batch& batch) {
+    return F::cross_entropy(net.b(OwnTanh::apply(net.a(batch["input"]))), batch["target"]);
   });
-  add.loss(
-      "CheckpointingThatRestoresTheGenerator",
-      [] {
-        return [](TwoLayers& net, const Batch& batch) {
-          return F::cross_entropy(net.b(Checkpointed::apply(net.a(batch["input"]))), batch["target"]);
-        };
-      },
-      "random generator");
-  add("TwoBuffersOverOneMemory", [] {
-    TrapRun run;
+  add("CheckpointingThatRestoresTheGenerator", "random generator", [](TwoLayers& net, const Batch& batch) {
+    return F::cross_entropy(net.b(Checkpointed::apply(net.a(batch["input"]))), batch["target"]);
+  });
+  add("TwoBuffersOverOneMemory", "", [](StepRun& run) {
     const at::Tensor left = run.net->register_buffer("left", torch::zeros({8}));
     run.net->register_buffer("right", left.view({2, 4}));
     run.loss = [left](TwoLayers& net, const Batch& batch) {
@@ -147,11 +150,9 @@ void add_crash_cases(Traps& add) {
       }
       return F::cross_entropy(net.b(hidden - left), batch["target"]);
     };
-    return run;
   });
   // The discriminator's weights get gradients in the generator's step, too, and are not trained by it.
-  add("AGeneratorAgainstADiscriminator", [] {
-    TrapRun run;
+  add("AGeneratorAgainstADiscriminator", "", [](StepRun& run) {
     auto discriminator = std::make_shared<torch::nn::Linear>(5, 1);
     run.loss = [discriminator](TwoLayers& net, const Batch& batch) {
       return F::softplus(-(*discriminator)(net.forward(batch["input"]))).mean();
@@ -168,19 +169,15 @@ void add_crash_cases(Traps& add) {
       }
       (*other)->step(batch_at(n + 7));
     };
-    run.seen = [discriminator] { return std::vector<at::Tensor>{(*discriminator)->weight, (*discriminator)->bias}; };
-    return run;
+    *run.seen = {(*discriminator)->weight, (*discriminator)->bias};
   });
-  add("TwoTrainersOfOneModule", [] {
-    TrapRun run;
-    run.loss = plain_loss;
+  add("TwoTrainersOfOneModule", "", [](StepRun& run) {
     auto other = std::make_shared<std::unique_ptr<BaseTrainer>>();
     run.between = [other, net = run.net](BaseTrainer& trainer, int64_t n) {
       if (!*other)
         *other = make_trainer(to_string(trainer.mode()), make_task(net, plain_loss), {.optimizer = AdamW{.lr = 1e-3}});
       if (n % 3 == 1) (*other)->step(batch_at(n + 7));
     };
-    return run;
   });
 }
 

@@ -1,256 +1,179 @@
 #include <future>
 #include "tests/graph/trap.h"
 
+// Tensors that outlive the step; the user sees those in `seen`.
+
 namespace duet::testing {
 
 namespace {
 
-namespace F = torch::nn::functional;
+at::Tensor hidden_of(TwoLayers& net, const Batch& batch) { return torch::relu(net.a(batch["input"])); }
 
-using Kept = std::shared_ptr<std::vector<at::Tensor>>;
+// Registers a hook before the first step.
+auto hooked(HookPoint point, const std::function<void(TrainContext&)>& hook) {
+  return [=](BaseTrainer& trainer, int64_t step) {
+    if (step == 0) trainer.on(point, hook);
+  };
+}
 
-// What the user sees: the tensors that were kept, and copies that were made of them at each step.
-std::function<std::vector<at::Tensor>()> all_of(const Kept& kept) {
-  return [kept] { return *kept; };
+// Keeps an activation in the member that is returned.
+std::shared_ptr<at::Tensor> kept_activation(StepRun& run) {
+  auto member = std::make_shared<at::Tensor>();
+  run.loss = [member](TwoLayers& net, const Batch& batch) {
+    const at::Tensor hidden = hidden_of(net, batch);
+    *member = hidden.detach();
+    return loss_of(net, hidden, batch);
+  };
+  return member;
+}
+
+void add_activations(Traps& add) {
+  add("AnActivationInAMember", "", [](StepRun& run) {
+    run.between = [member = kept_activation(run), seen = run.seen](BaseTrainer&, int64_t n) {
+      if (n > 0) seen->push_back(member->clone());
+    };
+  });
+  // max_pool1d works below the dispatcher and asks for the address of what it reads.
+  add("AnActivationOfTheStepBeforeAndAnAddress", "reads what it has kept of its first run", [](StepRun& run) {
+    run.loss = [last = torch::zeros({8, 8})](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = torch::relu(net.a(batch["input"]) + 0.1 * last);
+      last.set_data(hidden.detach());
+      const at::Tensor pooled = torch::max_pool1d(last.unsqueeze(0), 3, 1, 1).squeeze(0);
+      return loss_of(net, hidden + pooled, batch);
+    };
+  });
+  add("ActivationsInAList", "", [](StepRun& run) {
+    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = hidden_of(net, batch);
+      seen->push_back(hidden.detach());
+      return loss_of(net, hidden, batch);
+    };
+  });
+  add("ActivationsWithTheirGraph", "", [](StepRun& run) {
+    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
+      seen->push_back(hidden_of(net, batch));
+      if (seen->size() > 3) seen->erase(seen->begin());
+      return loss_of(net, seen->back(), batch);
+    };
+  });
+  add("StatisticsReadByAHook", "", [](StepRun& run) {
+    run.seen->push_back(torch::zeros({8}));
+    run.between =
+        hooked(HookPoint::kAfterTrainIter, [member = kept_activation(run), average = run.seen->front()](TrainContext&) {
+          average.mul_(0.9).add_(member->mean(0), 0.1);
+        });
+  });
+  add("StatisticsReadAfterBackward", "", [](StepRun& run) {
+    run.between = hooked(HookPoint::kAfterBackward, [member = kept_activation(run), net = run.net](TrainContext&) {
+      net->b->weight.grad().mul_(1 + member->mean().abs());  // as K-FAC scales gradients
+    });
+  });
+  add("AThreadOfItsOwn", "", [](TwoLayers& net, const Batch& batch) {
+    const at::Tensor logits = net.forward(batch["input"]);
+    const at::Tensor penalty = std::async(std::launch::async, [&] { return logits.square().mean(); }).get();
+    return F::cross_entropy(logits, batch["target"]) + 0.1 * penalty;
+  });
+}
+
+void add_batches(Traps& add) {
+  // Tensors that no op of the step reads.
+  for (const int64_t first : {0, 700}) {
+    add("SampleNumbersInAMember" + std::string(first == 0 ? "" : "FromSomeStepOn"), {"", 1300}, [first](StepRun& run) {
+      const auto ids = std::make_shared<at::Tensor>();
+      run.loss = [ids, first, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+        if (++calls > first) *ids = batch["id"];
+        return plain_loss(net, batch);
+      };
+      run.between = [ids, seen = run.seen](BaseTrainer&, int64_t) {
+        if (ids->defined()) seen->push_back(ids->clone());
+      };
+    });
+  }
+  add("BatchesInAList", "", [](StepRun& run) {
+    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
+      seen->push_back(batch["input"]);
+      seen->push_back(batch["input"].narrow(1, 2, 3));
+      return plain_loss(net, batch);
+    };
+  });
+  add("TheBatchOfTheLastStep", "another tensor", [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable {
+    at::Tensor loss = plain_loss(net, batch);
+    if (last.defined()) loss = loss + 0.1 * (net.forward(batch["input"]) - net.forward(last)).square().mean();
+    last = batch["input"];
+    return loss;
+  });
+}
+
+void add_gradients(Traps& add) {
+  add("GradientsKeptByAHook", "", [](StepRun& run) {
+    run.between = hooked(HookPoint::kAfterTrainIter, [seen = run.seen, net = run.net](TrainContext&) {
+      seen->push_back(net->a->weight.grad());
+      seen->push_back(net->b->weight.grad().detach()[0]);
+    });
+  });
+  add("GradientsKeptByATensorHook", "", [](StepRun& run) {
+    run.net->a->weight.register_hook([seen = run.seen](const at::Tensor& gradient) { seen->push_back(gradient); });
+  });
+  add("GradientsOfTwoSignaturesThatTakeTurns", captured(), [](StepRun& run) {
+    run.batch = [](int64_t n) { return batch_at(n, n % 4 == 3 ? 5 : 8); };
+    run.between = hooked(HookPoint::kAfterTrainIter, [seen = run.seen, net = run.net](TrainContext&) {
+      for (const at::Tensor& parameter : net->parameters()) seen->push_back(parameter.grad().clone());
+    });
+  });
+  add("MomentumOfTheUsers", "", [](StepRun& run) {
+    run.between = hooked(HookPoint::kAfterBackward, [seen = run.seen, net = run.net](TrainContext&) {
+      at::Tensor gradient = net->a->weight.grad();
+      if (!seen->empty()) gradient.add_(seen->front(), 0.5);
+      *seen = {gradient};
+    });
+  });
+}
+
+void add_carried_state(Traps& add) {
+  add("HiddenStateCarriedOn", "", [](StepRun& run) {
+    run.seen->push_back(torch::zeros({8, 8}));
+    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = torch::tanh(net.a(batch["input"]) + seen->front());
+      seen->front() = hidden.detach();
+      return loss_of(net, hidden, batch);
+    };
+  });
+  add("HiddenStateCarriedInPlace", "", [](StepRun& run) {
+    run.seen->push_back(torch::zeros({8, 8}));
+    run.loss = [state = run.seen->front()](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = torch::tanh(net.a(batch["input"]) + state.clone());
+      {
+        const torch::NoGradGuard no_grad;
+        state.copy_(hidden);
+      }
+      return loss_of(net, hidden, batch);
+    };
+  });
+  add("ATensorOfTheLastStep", "", [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable {
+    const at::Tensor logits = net.forward(batch["input"]);
+    at::Tensor loss = F::cross_entropy(logits, batch["target"]);
+    if (last.defined()) loss = loss + 0.1 * (logits - last).square().mean();
+    last = logits.detach();
+    return loss;
+  });
+  add("LossesInAList", "", [](StepRun& run) {
+    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
+      seen->push_back(plain_loss(net, batch));
+      return seen->back();
+    };
+  });
+  add("HandlesOfWeights", "", [](StepRun& run) {
+    run.between = [seen = run.seen, net = run.net](BaseTrainer&, int64_t) { seen->push_back(net->a->weight); };
+  });
 }
 
 }  // namespace
 
 void add_kept_cases(Traps& add) {
-  add("AnActivationInAMember", [] {
-    TrapRun run;
-    auto member = std::make_shared<at::Tensor>();
-    auto seen = std::make_shared<std::vector<at::Tensor>>();
-    run.loss = [member](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      *member = hidden.detach();
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.between = [member, seen](BaseTrainer&, int64_t n) {
-      if (n > 0) seen->push_back(member->clone());
-    };
-    run.seen = all_of(seen);
-    return run;
-  });
-  // max_pool1d works below the dispatcher and asks for the address of what it reads.
-  add.loss(
-      "AnActivationOfTheStepBeforeAndAnAddress",
-      [] {
-        return [last = torch::zeros({8, 8})](TwoLayers& net, const Batch& batch) mutable {
-          const at::Tensor hidden = torch::relu(net.a(batch["input"]) + 0.1 * last);
-          last.set_data(hidden.detach());
-          const at::Tensor pooled = torch::max_pool1d(last.unsqueeze(0), 3, 1, 1).squeeze(0);
-          return F::cross_entropy(net.b(hidden + pooled), batch["target"]);
-        };
-      },
-      "reads what it has kept of its first run");
-  add("ActivationsInAList", [] {
-    TrapRun run;
-    auto list = std::make_shared<std::vector<at::Tensor>>();
-    run.loss = [list](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      list->push_back(hidden.detach());
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.seen = all_of(list);
-    return run;
-  });
-  // Tensors that no op of the step reads.
-  for (const int64_t first : {0, 700}) {
-    add(
-        "SampleNumbersInAMember" + std::string(first == 0 ? "" : "FromSomeStepOn"),
-        [first] {
-          TrapRun run;
-          auto ids = std::make_shared<at::Tensor>();
-          auto seen = std::make_shared<std::vector<at::Tensor>>();
-          run.with_ids = true;
-          run.loss = [ids, first, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-            if (++calls > first) *ids = batch["id"];
-            return plain_loss(net, batch);
-          };
-          run.between = [ids, seen](BaseTrainer&, int64_t) {
-            if (ids->defined()) seen->push_back(ids->clone());
-          };
-          run.seen = all_of(seen);
-          return run;
-        },
-        "", /*steps=*/1300);
-  }
-  add("BatchesInAList", [] {
-    TrapRun run;
-    auto list = std::make_shared<std::vector<at::Tensor>>();
-    run.loss = [list](TwoLayers& net, const Batch& batch) {
-      list->push_back(batch["input"]);
-      list->push_back(batch["input"].narrow(1, 2, 3));
-      return plain_loss(net, batch);
-    };
-    run.seen = all_of(list);
-    return run;
-  });
-  add(
-      "TheBatchOfTheLastStep",
-      [] {
-        TrapRun run;
-        run.loss = [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable {
-          at::Tensor loss = plain_loss(net, batch);
-          if (last.defined()) loss = loss + 0.1 * (net.forward(batch["input"]) - net.forward(last)).square().mean();
-          last = batch["input"];
-          return loss;
-        };
-        return run;
-      },
-      "another tensor");
-  add("ActivationsWithTheirGraph", [] {
-    TrapRun run;
-    auto list = std::make_shared<std::vector<at::Tensor>>();
-    run.loss = [list](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      list->push_back(hidden);
-      if (list->size() > 3) list->erase(list->begin());
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.seen = all_of(list);
-    return run;
-  });
-  add("StatisticsReadByAHook", [] {
-    TrapRun run;
-    auto member = std::make_shared<at::Tensor>();
-    auto average = std::make_shared<std::vector<at::Tensor>>(1, torch::zeros({8}));
-    auto hooked = std::make_shared<bool>(false);
-    run.loss = [member](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      *member = hidden.detach();
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.between = [member, average, hooked](BaseTrainer& trainer, int64_t) {
-      if (std::exchange(*hooked, true)) return;
-      trainer.on(HookPoint::kAfterTrainIter,
-                 [member, average](TrainContext&) { average->front().mul_(0.9).add_(member->mean(0), 0.1); });
-    };
-    run.seen = all_of(average);
-    return run;
-  });
-  add("StatisticsReadAfterBackward", [] {
-    TrapRun run;
-    auto member = std::make_shared<at::Tensor>();
-    auto hooked = std::make_shared<bool>(false);
-    auto net = run.net;
-    run.loss = [member](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      *member = hidden.detach();
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.between = [member, hooked, net](BaseTrainer& trainer, int64_t) {
-      if (std::exchange(*hooked, true)) return;
-      trainer.on(HookPoint::kAfterBackward, [member, net](TrainContext&) {
-        net->b->weight.grad().mul_(1 + member->mean().abs());  // as K-FAC scales gradients
-      });
-    };
-    return run;
-  });
-  add("GradientsKeptByAHook", [] {
-    TrapRun run;
-    auto list = std::make_shared<std::vector<at::Tensor>>();
-    auto hooked = std::make_shared<bool>(false);
-    run.loss = plain_loss;
-    run.between = [list, hooked, net = run.net](BaseTrainer& trainer, int64_t) {
-      if (std::exchange(*hooked, true)) return;
-      trainer.on(HookPoint::kAfterTrainIter, [list, net](TrainContext&) {
-        list->push_back(net->a->weight.grad());
-        list->push_back(net->b->weight.grad().detach()[0]);
-      });
-    };
-    run.seen = all_of(list);
-    return run;
-  });
-  add("MomentumOfTheUsers", [] {
-    TrapRun run;
-    auto momentum = std::make_shared<at::Tensor>();
-    auto hooked = std::make_shared<bool>(false);
-    run.loss = plain_loss;
-    run.between = [momentum, hooked, net = run.net](BaseTrainer& trainer, int64_t) {
-      if (std::exchange(*hooked, true)) return;
-      trainer.on(HookPoint::kAfterBackward, [momentum, net](TrainContext&) {
-        at::Tensor gradient = net->a->weight.grad();
-        if (momentum->defined()) gradient.add_(*momentum, 0.5);
-        *momentum = gradient;
-      });
-    };
-    run.seen = [momentum] { return std::vector<at::Tensor>{*momentum}; };
-    return run;
-  });
-  add("GradientsKeptByATensorHook", [] {
-    TrapRun run;
-    auto list = std::make_shared<std::vector<at::Tensor>>();
-    run.net->a->weight.register_hook([list](const at::Tensor& gradient) { list->push_back(gradient); });
-    run.loss = plain_loss;
-    run.seen = all_of(list);
-    return run;
-  });
-  add("HiddenStateCarriedOn", [] {
-    TrapRun run;
-    auto state = std::make_shared<at::Tensor>(torch::zeros({8, 8}));
-    run.loss = [state](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::tanh(net.a(batch["input"]) + *state);
-      *state = hidden.detach();
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.seen = [state] { return std::vector<at::Tensor>{*state}; };
-    return run;
-  });
-  add("HiddenStateCarriedInPlace", [] {
-    TrapRun run;
-    auto state = std::make_shared<at::Tensor>(torch::zeros({8, 8}));
-    run.loss = [state](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::tanh(net.a(batch["input"]) + state->clone());
-      {
-        const torch::NoGradGuard no_grad;
-        state->copy_(hidden);
-      }
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.seen = [state] { return std::vector<at::Tensor>{*state}; };
-    return run;
-  });
-  add("ATensorOfTheLastStep", [] {
-    TrapRun run;
-    auto last = std::make_shared<at::Tensor>();
-    run.loss = [last](TwoLayers& net, const Batch& batch) {
-      const at::Tensor logits = net.forward(batch["input"]);
-      at::Tensor loss = F::cross_entropy(logits, batch["target"]);
-      if (last->defined()) loss = loss + 0.1 * (logits - *last).square().mean();
-      *last = logits.detach();
-      return loss;
-    };
-    return run;
-  });
-  add("LossesInAList", [] {
-    TrapRun run;
-    auto list = std::make_shared<std::vector<at::Tensor>>();
-    run.loss = [list](TwoLayers& net, const Batch& batch) {
-      list->push_back(plain_loss(net, batch));
-      return list->back();
-    };
-    run.seen = all_of(list);
-    return run;
-  });
-  add("HandlesOfWeights", [] {
-    TrapRun run;
-    auto list = std::make_shared<std::vector<at::Tensor>>();
-    run.loss = plain_loss;
-    run.between = [list, net = run.net](BaseTrainer&, int64_t) { list->push_back(net->a->weight); };
-    run.seen = all_of(list);
-    return run;
-  });
-  add("AThreadOfItsOwn", [] {
-    TrapRun run;
-    run.loss = [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor logits = net.forward(batch["input"]);
-      const at::Tensor penalty = std::async(std::launch::async, [&] { return logits.square().mean(); }).get();
-      return F::cross_entropy(logits, batch["target"]) + 0.1 * penalty;
-    };
-    return run;
-  });
+  add_activations(add);
+  add_batches(add);
+  add_gradients(add);
+  add_carried_state(add);
 }
 
 }  // namespace duet::testing

@@ -9,8 +9,6 @@ namespace duet::testing {
 
 namespace {
 
-namespace F = torch::nn::functional;
-
 struct Setting {
   std::string name;
   std::function<void(bool on)> set;
@@ -44,57 +42,51 @@ const std::vector<Setting>& settings() {
 }
 
 // With numbers so small that flushing them shows, and a tensor of the default dtype.
-at::Tensor loss_of(TwoLayers& net, const Batch& batch) {
+at::Tensor tiny_loss(TwoLayers& net, const Batch& batch) {
   const at::Tensor tiny = (batch["input"] * 1e-38).sum() * 1e36;
   const at::Tensor made = torch::ones({3}) / 3;
   return F::cross_entropy(net.forward(batch["input"]).to(torch::kFloat), batch["target"]) + tiny +
          made.sum().to(torch::kFloat);
 }
 
-TrapRun run_with(const TrapLoss& loss) {
-  TrapRun run;
-  run.loss = loss;
-  run.batch = [](int64_t n) {
-    Batch batch = batch_at(n % 97);
-    batch.set("input", batch["input"].to(torch::kFloat));
-    return batch;
+// Batches stay what they are, whatever the default dtype.
+MakeRun with_loss(const StepLoss& loss) {
+  return [loss](StepRun& run) {
+    run.loss = loss;
+    run.batch = [](int64_t n) {
+      Batch batch = batch_at(n % 97);
+      batch.set("input", batch["input"].to(torch::kFloat));
+      return batch;
+    };
   };
-  return run;
 }
 
 }  // namespace
 
 void add_setting_cases(Traps& add) {
-  for (const Setting& setting : settings()) {
-    add(setting.name + "AroundTenSteps", [setting] {
-      TrapRun run = run_with(loss_of);
-      run.between = [set = setting.set](BaseTrainer&, int64_t n) {
+  for (const auto& [name, set, may_change_inside] : settings()) {
+    add(name + "AroundTenSteps", "", [set = set](StepRun& run) {
+      with_loss(tiny_loss)(run);
+      run.between = [set](BaseTrainer&, int64_t n) {
         if (n == 30 || n == 40) set(n == 30);
       };
-      return run;
     });
-    add(setting.name + "InsideTenSteps", [setting] {
-      auto calls = std::make_shared<int64_t>(0);
-      return run_with([calls, set = setting.set](TwoLayers& net, const Batch& batch) {
-        const bool on = ++*calls > 30 && *calls <= 40;
-        const at::Tensor before = loss_of(net, batch);
-        if (on) set(true);
-        const at::Tensor loss = before + loss_of(net, batch);
-        if (on) set(false);
-        return loss;
-      });
-    });
-    add(
-        setting.name + "InsideEachStep",
-        [setting] {
-          return run_with([set = setting.set](TwoLayers& net, const Batch& batch) {
-            set(true);
-            const at::Tensor loss = loss_of(net, batch);
-            set(false);
-            return loss;
-          });
-        },
-        setting.may_change_inside ? "" : "changes a setting between its ops");
+    add(name + "InsideTenSteps", "",
+        with_loss([set = set, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          const bool on = ++calls > 30 && calls <= 40;
+          const at::Tensor before = tiny_loss(net, batch);
+          if (on) set(true);
+          const at::Tensor loss = before + tiny_loss(net, batch);
+          if (on) set(false);
+          return loss;
+        }));
+    add(name + "InsideEachStep", may_change_inside ? "" : "changes a setting between its ops",
+        with_loss([set = set](TwoLayers& net, const Batch& batch) {
+          set(true);
+          const at::Tensor loss = tiny_loss(net, batch);
+          set(false);
+          return loss;
+        }));
   }
 }
 

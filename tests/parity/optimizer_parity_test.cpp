@@ -1,11 +1,17 @@
 #include <cmath>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_sign.h>
+#include <ATen/ops/rsub.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
+#include "optim/optimizers/optimizer_kind.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/over_tensors.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -19,6 +25,28 @@ using testing::expect_same_bits;
 using testing::ToyTask;
 
 enum class Clip { kOff, kNorm, kValue };
+
+// Lion, with two options that OptimizerOptions knows nothing of.
+std::shared_ptr<const OptimizerKind> own_lion(double lr, std::array<double, 2> memory) {
+  OptimizerKind kind{.name = "OwnLion"};
+  kind.slots = [](const OptimizerOptions&) { return std::vector<StateSlot>{{.name = "direction"}}; };
+  kind.numbers = [lr, memory](const OptimizerOptions&) {
+    return std::map<std::string, double>{{"lr", lr}, {"weight_decay", 0.1}, {"short", memory[0]}, {"long", memory[1]}};
+  };
+  kind.kernel = [](const KernelCall& call, const OptimizerOptions&) {
+    using namespace kernel_math;
+    decay_parameters(call);
+    const Tensors& averages = call.state[0];
+    const at::Tensor share = cast_like(at::rsub(number64(call, "short"), 1), averages);
+    const Tensors directions = at::_foreach_lerp(averages, call.gradients, Tensors(averages.size(), share));
+    at::_foreach_sign_(directions);
+    add_scaled_(call.parameters, directions, -number64(call, "lr"));
+    lerp_(averages, call.gradients, at::rsub(number64(call, "long"), 1));
+  };
+  return std::make_shared<const OptimizerKind>(kind);
+}
+
+OptimizerOptions own_options() { return own_lion(2e-3, {0.9, 0.99}); }
 
 std::vector<OptimizerOptions> all_optimizers() {
   using testing::over_tensors;
@@ -38,6 +66,7 @@ std::vector<OptimizerOptions> all_optimizers() {
           ASGD{.weight_decay = 0.01, .lambd = 0.01, .t0 = 4},
           Rprop{},
           SparseAdam{},
+          own_options(),
           over_tensors(SGD{.lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true}),
           over_tensors(SGD{.lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .dampening = 0.3}),
           over_tensors(Adam{.weight_decay = 0.01, .amsgrad = true}),
@@ -149,6 +178,7 @@ class MixedTask : public Task {
 // The first step and a later one are skipped.
 TEST(OptimizerParity, ParametersOfSeveralDtypesGetTheBitsOfEager) {
   for (const OptimizerOptions& optimizer : all_optimizers()) {
+    if (optimizer.type() == "OwnLion") continue;  // takes one dtype
     SCOPED_TRACE(optimizer.type());
     TrainerOptions options = options_of(optimizer, Clip::kOff, {});
     options.non_finite = NonFinite::kSkip;
@@ -174,7 +204,7 @@ TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
   const ToyTask task = testing::mlp_task();
   for (const OptimizerOptions& optimizer : all_optimizers()) {
     SCOPED_TRACE(optimizer.type());
-    for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2"}) {
+    for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2", "eps"}) {
       std::vector<StateDict> states;
       for (const bool changes : {false, true}) {
         for (const char* mode : {"eager", "graph"}) {
@@ -193,7 +223,8 @@ TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
           }
         }
       }
-      if (states.empty() || optimizer.type() == "Rprop") continue;  // its lr counts in the first step alone
+      if (states.empty() || optimizer.type() == "Rprop") continue;             // its lr counts in the first step alone
+      if (optimizer.type() == "Muon" && name == std::string("eps")) continue;  // a floor of a norm
       expect_same_bits(states[0], states[1]);
       expect_same_bits(states[2], states[3]);
       bool differ = false;
@@ -247,6 +278,41 @@ TEST(OptimizerParity, LbfgsTrainsInEagerAndIsRefusedInGraph) {
   expect_error<ConfigError>([&] { GraphTrainer(task.make(), options); }, {"LBFGS", "line search", "mode: eager"});
   options.clip_grad = ClipNorm{};
   expect_error<ConfigError>([&] { EagerTrainer(task.make(), options); }, {"clip_grad", "LBFGS"});
+}
+
+TEST(OwnOptimizer, ItsStateIsSavedAndChecked) {
+  const ToyTask task = testing::mlp_task();
+  const TempDir folder;
+  TrainerOptions options;
+  options.optimizer = own_options();
+  seed_all(3);
+  const auto whole = testing::make_trainer("eager", task.make(), options);
+  for (int64_t n = 0; n < 6; ++n) {
+    whole->step(task.batch(4, static_cast<uint64_t>(n)));
+    if (n == 2) whole->save(folder / "run");
+  }
+  const auto resumed = testing::make_trainer("graph", task.make(), options);
+  resumed->load(folder / "run");
+  for (int64_t n = 3; n < 6; ++n) resumed->step(task.batch(4, static_cast<uint64_t>(n)));
+  expect_same_bits(whole->weights(), resumed->weights());
+
+  options.optimizer = Lion{};
+  const auto other = testing::make_trainer("eager", task.make(), options);
+  expect_error<CheckpointError>([&] { other->load(folder / "run"); }, {"OwnLion with direction", "Lion with exp_avg"});
+}
+
+TEST(OwnOptimizer, MustSayWhatItIs) {
+  OptimizerKind half{.name = "Half"};
+  OptimizerOptions options = std::make_shared<const OptimizerKind>(half);
+  expect_error<ConfigError>([&] { options.validate(); }, {"slots, numbers and kernel"});
+  half = *own_lion(1, {0, 0});
+  half.name = "";
+  options = std::make_shared<const OptimizerKind>(half);
+  expect_error<ConfigError>([&] { options.validate(); }, {"kind ''", "name, slots"});
+  half.name = "Half";
+  half.numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"rate", 1}}; };
+  options = std::make_shared<const OptimizerKind>(half);
+  expect_error<ConfigError>([&] { options.validate(); }, {"'Half' has no number lr"});
 }
 
 }  // namespace

@@ -70,6 +70,15 @@ struct OpKind {
   enum class Host { kSame, kChanges } host = Host::kSame;  // whether its host code does the same at every step
 };
 
+// Values stay within reach of float, however many ops there are.
+inline Tensor bounded(const Tensor& x) { return x.tanh(); }
+// Of a layer that gives its state as well.
+inline const Tensor& output_of(const Tensor& result) { return result; }
+template <class State>
+const Tensor& output_of(const std::tuple<Tensor, State>& result) {
+  return std::get<0>(result);
+}
+
 struct OpTable {
   std::vector<OpKind> kinds;
   // signature: "mm>m".
@@ -79,6 +88,20 @@ struct OpTable {
   // Without anything of its own.
   void plain(const std::string& name, const std::string& signature, Tensor (*apply)(X)) {
     (*this)(name, signature, [apply](Site&) -> Apply { return apply; });
+  }
+  // With a parameter of its own.
+  void weighted(const std::string& name, const std::string& signature, std::vector<int64_t> sizes,
+                Tensor (*apply)(X, const Tensor& weight)) {
+    (*this)(name, signature, [sizes = std::move(sizes), apply](Site& site) -> Apply {
+      return [apply, weight = site.parameter(sizes)](X x) { return apply(x, weight); };
+    });
+  }
+  // With a layer of its own.
+  template <class Holder, class Options>
+  void layer(const std::string& name, const std::string& signature, const Options& options) {
+    (*this)(name, signature, [options](Site& site) -> Apply {
+      return [layer = site.module(Holder(options))](X x) mutable { return bounded(output_of(layer(x[0]))); };
+    });
   }
   void changing(const std::string& name, const std::string& signature, std::function<Apply(Site&)> make) {
     (*this)(name, signature, std::move(make));
@@ -107,8 +130,6 @@ void add_kept_cases(OpTable& add);
 void add_read_cases(OpTable& add);
 void add_changing_cases(OpTable& add);
 
-// Values stay within reach of float, however many ops there are.
-inline Tensor bounded(const Tensor& x) { return x.tanh(); }
 inline Tensor as_matrix(const Tensor& x) { return x.reshape({-1, kColumns}); }
 // Memory of its own that may be changed in place.
 inline Tensor own(const Tensor& x) { return x * 1; }

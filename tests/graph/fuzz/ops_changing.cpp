@@ -8,12 +8,28 @@ namespace duet::testing::fuzz {
 
 namespace {
 
-// Acts as an op only at some calls, where `set` is on meanwhile.
+// An op that is another one at every `period`th call.
+std::function<Apply(Site&)> now_and_then(Tensor (*apply)(bool now, X)) {
+  return [apply](Site& site) -> Apply {
+    return [apply, period = site.number(2, 7), calls = int64_t{0}](X x) mutable {
+      return apply(++calls % period == 0, x);
+    };
+  };
+}
+
+// The same from some call on.
+std::function<Apply(Site&)> from_some_call_on(Tensor (*apply)(bool now, X)) {
+  return [apply](Site& site) -> Apply {
+    return [apply, first = site.number(2, 7), calls = int64_t{0}](X x) mutable { return apply(++calls > first, x); };
+  };
+}
+
+// The setting is on now and then.
 template <class Set>
-std::function<Apply(Site&)> now_and_then(Set set) {
+std::function<Apply(Site&)> under(Set set) {
   return [set](Site& site) -> Apply {
-    return [set, period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
-      const bool on = ++*calls % period == 0;
+    return [set, period = site.number(2, 6), calls = int64_t{0}](X x) mutable {
+      const bool on = ++calls % period == 0;
       if (on) set(true);
       const Tensor y = x[0] * torch::ones({1});
       if (on) set(false);
@@ -22,91 +38,82 @@ std::function<Apply(Site&)> now_and_then(Set set) {
   };
 }
 
+void at_some_step(Site& site, std::function<void()> act) {
+  site.user.between.push_back([act = std::move(act), at = site.number(2, 6)](BaseTrainer&, int64_t n) {
+    if (n == at) act();
+  });
+}
+
+// A weight that changes before some step.
+std::function<Apply(Site&)> with_weight(void (*change)(const Tensor& weight)) {
+  return [change](Site& site) -> Apply {
+    const Tensor weight = site.parameter({kColumns});
+    at_some_step(site, [weight, change] { change(weight); });
+    return [weight](X x) { return bounded(x[0] * weight); };
+  };
+}
+
+std::mt19937 random_of(Site& site) { return std::mt19937(static_cast<uint32_t>(site.number(0, 1000))); }
+
 }  // namespace
 
 void add_changing_cases(OpTable& add) {
   add.changing("number_times_a_term", "z>z", [](Site& site) -> Apply {
-    return [kind = site.number(0, 3), factor = std::make_shared<double>(1.0)](X x) {
-      *factor *= 0.97;
-      if (kind == 0) return x[0] * *factor;
-      if (kind == 1) return x[0] + 0.1 * *factor;
-      return kind == 2 ? x[0] / (1 + *factor) : (x[0].to(at::kBFloat16) * *factor).to(at::kFloat);
+    return [kind = site.number(0, 3), factor = 1.0](X x) mutable {
+      factor *= 0.97;
+      if (kind == 0) return x[0] * factor;
+      if (kind == 1) return x[0] + 0.1 * factor;
+      return kind == 2 ? x[0] / (1 + factor) : (x[0].to(at::kBFloat16) * factor).to(at::kFloat);
     };
   });
   add.changing("another_tensor_each_time", "m>m", [](Site&) -> Apply {
-    return [calls = std::make_shared<double>(0)](X x) {
-      return x[0] * torch::full({}, 1 / (1 + 0.1 * ++*calls), at::kDouble);
-    };
+    return [calls = 0.0](X x) mutable { return x[0] * torch::full({}, 1 / (1 + 0.1 * ++calls), at::kDouble); };
   });
   add.changing("anomaly_mode_now_and_then", "m>m",
-               now_and_then([](bool on) { torch::autograd::AnomalyMode::set_enabled(on, /*check_nan=*/false); }));
+               under([](bool on) { torch::autograd::AnomalyMode::set_enabled(on, /*check_nan=*/false); }));
   add.changing("deterministic_now_and_then", "m>m",
-               now_and_then([](bool on) { at::globalContext().setDeterministicAlgorithms(on, false); }));
+               under([](bool on) { at::globalContext().setDeterministicAlgorithms(on, false); }));
   add.changing("flushed_denormals_now_and_then", "m>m",
-               now_and_then([](bool on) { at::globalContext().setFlushDenormal(on); }));
-  add.changing("another_default_dtype_now_and_then", "m>m", now_and_then([](bool on) {
+               under([](bool on) { at::globalContext().setFlushDenormal(on); }));
+  add.changing("another_default_dtype_now_and_then", "m>m", under([](bool on) {
                  torch::set_default_dtype(caffe2::TypeMeta::fromScalarType(on ? at::kDouble : at::kFloat));
                }));
-  add.changing("counter", "m>m", [](Site& site) -> Apply {
-    return [period = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
-      return ++*calls % period == 0 ? x[0].sin() : x[0].cos();
-    };
-  });
+  add.changing("counter", "m>m", now_and_then([](bool now, X x) { return now ? x[0].sin() : x[0].cos(); }));
+  add.changing("numbers_in_a_tensor", "m>m", now_and_then([](bool now, X x) {
+                 return bounded(x[0] * torch::tensor({1.0F, now ? 2.0F : 1.0F}).repeat({8}));
+               }));
+  add.changing("another_slice", "m>m", now_and_then([](bool now, X x) { return x[0].roll(now ? 3 : 1, 1); }));
+  add.changing("random_draw_now_and_then", "m>m",
+               now_and_then([](bool now, X x) { return now ? x[0] + 0.1 * torch::randn_like(x[0]) : x[0]; }));
+  add.changing("number_from_some_call_on", "m>m",
+               from_some_call_on([](bool now, X x) { return bounded(x[0] * (now ? 0.5 : 1.5)); }));
+  add.changing("dropout_rate", "m>m",
+               from_some_call_on([](bool now, X x) { return torch::dropout(x[0], now ? 0.5 : 0.2, true); }));
   add.changing("branch_on_mt19937", "m>m", [](Site& site) -> Apply {
-    auto random = std::make_shared<std::mt19937>(static_cast<uint32_t>(site.number(0, 1000)));
-    return [random, odds = static_cast<uint32_t>(site.number(2, 6))](X x) {
-      return (*random)() % odds == 0 ? x[0].relu() : x[0];
+    return [random = random_of(site), odds = static_cast<uint32_t>(site.number(2, 6))](X x) mutable {
+      return random() % odds == 0 ? x[0].relu() : x[0];
     };
   });
-  add.changing("number_that_decays", "m>m", [](Site&) -> Apply {
-    return [factor = std::make_shared<double>(1.0)](X x) { return x[0] * (*factor *= 0.97); };
-  });
-  add.changing("number_from_some_call_on", "m>m", [](Site& site) -> Apply {
-    return [first = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
-      return bounded(x[0] * (++*calls > first ? 0.5 : 1.5));
-    };
-  });
-  add.changing("numbers_in_a_tensor", "m>m", [](Site& site) -> Apply {
-    return [period = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
-      return bounded(x[0] * torch::tensor({1.0F, ++*calls % period == 0 ? 2.0F : 1.0F}).repeat({8}));
-    };
-  });
+  add.changing("number_that_decays", "m>m",
+               [](Site&) -> Apply { return [factor = 1.0](X x) mutable { return x[0] * (factor *= 0.97); }; });
   add.changing("mask_by_accessor", "m>m", [](Site& site) -> Apply {
-    auto random = std::make_shared<std::mt19937>(static_cast<uint32_t>(site.number(0, 1000)));
-    return [random](X x) {
+    return [random = random_of(site)](X x) mutable {
       const Tensor mask = torch::zeros({kColumns});
-      mask.accessor<float, 1>()[static_cast<int64_t>((*random)() % 4)] = 1;
+      mask.accessor<float, 1>()[static_cast<int64_t>(random() % 4)] = 1;
       return x[0] - mask;
     };
   });
-  add.changing("another_slice", "m>m", [](Site& site) -> Apply {
-    return [period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
-      return x[0].roll(++*calls % period == 0 ? 3 : 1, 1);
-    };
-  });
   add.changing("another_shape", "m>m", [](Site& site) -> Apply {
-    auto random = std::make_shared<std::mt19937>(static_cast<uint32_t>(site.number(0, 1000)));
-    return [random](X x) {
-      const auto width = static_cast<int64_t>(1 + (*random)() % 4);
-      return x[0] + x[0].narrow(1, 0, width).mean(1, true);
+    return [random = random_of(site)](X x) mutable {
+      return x[0] + x[0].narrow(1, 0, static_cast<int64_t>(1 + random() % 4)).mean(1, true);
     };
   });
   add.changing("depth_that_grows", "m>m", [](Site&) -> Apply {
-    return [calls = std::make_shared<int64_t>(0)](X x) {
+    return [calls = int64_t{0}](X x) mutable {
       Tensor y = x[0];
-      const int64_t depth = ++*calls / 4;
+      const int64_t depth = ++calls / 4;
       for (int64_t n = 0; n < depth; ++n) y = y.sin();
       return y;
-    };
-  });
-  add.changing("dropout_rate", "m>m", [](Site& site) -> Apply {
-    return [first = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
-      return torch::dropout(x[0], ++*calls > first ? 0.5 : 0.2, true);
-    };
-  });
-  add.changing("random_draw_now_and_then", "m>m", [](Site& site) -> Apply {
-    return [period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
-      return ++*calls % period == 0 ? x[0] + 0.1 * torch::randn_like(x[0]) : x[0];
     };
   });
   add.changing("draw_on_the_host", "m>m", [](Site&) -> Apply {
@@ -121,9 +128,8 @@ void add_changing_cases(OpTable& add) {
     return [](X x) { return x[0].contiguous().data_ptr<float>()[0] > 0 ? x[0] : -x[0]; };
   });
   add.changing("keep_now_and_then", "m>m", [](Site& site) -> Apply {
-    return [&user = site.user, place = site.keep_place(), period = site.number(2, 5),
-            calls = std::make_shared<int64_t>(0)](X x) {
-      if (++*calls % period == 0) user.kept[place] = x[0].detach();
+    return [&user = site.user, place = site.keep_place(), period = site.number(2, 5), calls = int64_t{0}](X x) mutable {
+      if (++calls % period == 0) user.kept[place] = x[0].detach();
       return x[0];
     };
   });
@@ -148,68 +154,40 @@ void add_changing_cases(OpTable& add) {
   add.changing("max_pool1d_without_gradient", "s>s",
                [](Site&) -> Apply { return [](X x) { return torch::max_pool1d(x[0].detach(), 3, 1, 1) * x[0]; }; });
   add.changing("value_of_the_last_call", "m>m", [](Site&) -> Apply {
-    return [last = std::make_shared<Tensor>()](X x) {
-      const Tensor y = last->defined() && last->sizes() == x[0].sizes() ? x[0] * 0.5 + *last : x[0];
-      *last = x[0].detach();
+    return [last = Tensor()](X x) mutable {
+      const Tensor y = last.defined() && last.sizes() == x[0].sizes() ? x[0] * 0.5 + last : x[0];
+      last = x[0].detach();
       return y;
     };
   });
   add.changing("cache_renewed", "m>m", [](Site& site) -> Apply {
-    return [cache = std::make_shared<Tensor>(), period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
-      if ((*calls)++ % period == 0) *cache = torch::full({kColumns}, 0.1 * static_cast<double>(*calls));
-      return x[0] + *cache;
+    return [cache = Tensor(), period = site.number(2, 6), calls = int64_t{0}](X x) mutable {
+      if (calls++ % period == 0) cache = torch::full({kColumns}, 0.1 * static_cast<double>(calls));
+      return x[0] + cache;
     };
   });
   add.changing("another_tensor", "m>m", [](Site& site) -> Apply {
-    auto table = std::make_shared<Tensor>(torch::zeros({kColumns}));
-    site.user.between.push_back([table, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
-      if (n == at) *table = torch::full({kColumns}, 0.5);
-    });
+    const auto table = std::make_shared<Tensor>(torch::zeros({kColumns}));
+    at_some_step(site, [table] { *table = torch::full({kColumns}, 0.5); });
     return [table](X x) { return x[0] + *table; };
   });
   add.changing("eval_at_some_step", "m>m", [](Site& site) -> Apply {
     auto norm = site.module(nn::BatchNorm1d(kColumns));
-    site.user.between.push_back([norm, at = site.number(2, 6)](BaseTrainer&, int64_t n) mutable {
-      if (n == at) norm->eval();
-    });
+    at_some_step(site, [norm]() mutable { norm->eval(); });
     return [norm](X x) mutable { return bounded(norm(x[0])); };
-  });
-  add.changing("frozen_at_some_step", "m>m", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns});
-    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
-      if (n == at) weight.requires_grad_(false);
-    });
-    return [weight](X x) { return bounded(x[0] * weight); };
   });
   add.changing("swapped_weights", "m>m", [](Site& site) -> Apply {
     auto left = site.module(nn::Linear(kColumns, kColumns), "_left");
     auto right = site.module(nn::Linear(kColumns, kColumns), "_right");
-    site.user.between.push_back([left, right, at = site.number(2, 6)](BaseTrainer&, int64_t n) mutable {
-      if (n == at) std::swap(left->weight, right->weight);
-    });
+    at_some_step(site, [left, right]() mutable { std::swap(left->weight, right->weight); });
     return [left, right](X x) mutable { return bounded(right(bounded(left(x[0])))); };
   });
-  add.changing("hook_added_to_weight", "m>m", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns});
-    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
-      if (n == at) weight.register_hook([](const Tensor& gradient) { return gradient * 0.5; });
-    });
-    return [weight](X x) { return bounded(x[0] * weight); };
-  });
-  add.changing("weight_changed_in_place", "m>m", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns});
-    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
-      if (n == at) weight.detach().mul_(0.5);
-    });
-    return [weight](X x) { return bounded(x[0] * weight); };
-  });
-  add.changing("weight_with_new_memory", "m>m", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns});
-    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
-      if (n == at) weight.set_data(weight.detach() * 0.5);
-    });
-    return [weight](X x) { return bounded(x[0] * weight); };
-  });
+  add.changing("frozen_at_some_step", "m>m", with_weight([](const Tensor& w) { w.requires_grad_(false); }));
+  add.changing("hook_added_to_weight", "m>m", with_weight([](const Tensor& w) {
+                 w.register_hook([](const Tensor& gradient) { return gradient * 0.5; });
+               }));
+  add.changing("weight_changed_in_place", "m>m", with_weight([](const Tensor& w) { w.detach().mul_(0.5); }));
+  add.changing("weight_with_new_memory", "m>m", with_weight([](const Tensor& w) { w.set_data(w.detach() * 0.5); }));
 }
 
 }  // namespace duet::testing::fuzz

@@ -36,6 +36,8 @@ void add_constant_cases(OpTable& add) {
     numbers.mul_(0.5).add_(x[0].detach()[0]);
     return bounded(first - numbers);
   });
+  add.plain("constant_reshaped_in_place", "m>m",
+            [](X x) { return x[0] * torch::tensor({1.0F, 2.0F, 0.5F, 1.5F}).unsqueeze_(1).repeat({4, 1}).t_().cos(); });
   add.plain("constant_written_by_op", "m>m", [](X x) {
     Tensor table = torch::zeros({x[0].size(0), kColumns});
     table[2].fill_(0.5);
@@ -77,9 +79,11 @@ void add_constant_cases(OpTable& add) {
     const Tensor offset = site.buffer(torch::rand({kColumns}) * 0.2);
     return [offset](X x) { return x[0] + offset; };
   });
-  add("parameter", "m>m", [](Site& site) -> Apply {
-    const Tensor scale = site.parameter({kColumns});
-    return [scale](X x) { return bounded(x[0] * scale); };
+  add.weighted("parameter", "m>m", {kColumns}, [](X x, const Tensor& scale) { return bounded(x[0] * scale); });
+  add.weighted("parameter_as_term", "m>z", {}, [](X x, const Tensor& term) { return x[0].mean() * term + term; });
+  add.weighted("parameter_without_elements", "m>m", {0, 4}, [](X x, const Tensor& none) {
+    const Tensor nothing = x[0].narrow(1, 0, 0);
+    return torch::cat({x[0], nothing}, 1) + none.sum() + nothing.sum() + torch::empty({0}).sum();
   });
 }
 

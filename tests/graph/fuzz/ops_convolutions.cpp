@@ -7,33 +7,23 @@ namespace {
 
 Tensor volume(const Tensor& image) { return image.reshape({-1, 1, 4, 4, 4}); }
 
-template <class Holder, class Options>
-std::function<Apply(Site&)> layer_of(Options options) {
-  return [options](Site& site) -> Apply {
-    auto layer = site.module(Holder(options));
-    return [layer](X x) mutable { return bounded(layer(x[0])); };
-  };
-}
-
 void add_kernel_cases(OpTable& add) {
-  add("conv1d", "s>s", layer_of<nn::Conv1d>(nn::Conv1dOptions(4, 4, 3).padding(1)));
-  add("conv1d_with_groups", "s>s", layer_of<nn::Conv1d>(nn::Conv1dOptions(4, 4, 3).padding(2).dilation(2).groups(2)));
-  add("conv1d_transposed", "s>s",
-      layer_of<nn::ConvTranspose1d>(nn::ConvTranspose1dOptions(4, 4, 3).padding(1).bias(false)));
-  add("conv2d", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1)));
-  add("conv2d_1x1", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 1)));
-  add("conv2d_without_bias", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).bias(false)));
-  add("conv2d_with_groups", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).groups(2)));
-  add("conv2d_depthwise", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).groups(4)));
-  add("conv2d_dilated", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(2).dilation(2)));
-  add("conv2d_same", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, {2, 3}).padding(torch::kSame)));
-  add("conv2d_circular", "i>i",
-      layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kCircular)));
-  add("conv2d_reflected", "i>i",
-      layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kReflect)));
-  add("conv2d_transposed", "i>i", layer_of<nn::ConvTranspose2d>(nn::ConvTranspose2dOptions(4, 4, 3).padding(1)));
-  add("conv2d_transposed_groups", "i>i",
-      layer_of<nn::ConvTranspose2d>(nn::ConvTranspose2dOptions(4, 4, 3).padding(1).groups(2)));
+  add.layer<nn::Conv1d>("conv1d", "s>s", nn::Conv1dOptions(4, 4, 3).padding(1));
+  add.layer<nn::Conv1d>("conv1d_with_groups", "s>s", nn::Conv1dOptions(4, 4, 3).padding(2).dilation(2).groups(2));
+  add.layer<nn::ConvTranspose1d>("conv1d_transposed", "s>s",
+                                 nn::ConvTranspose1dOptions(4, 4, 3).padding(1).bias(false));
+  add.layer<nn::Conv2d>("conv2d", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1));
+  add.layer<nn::Conv2d>("conv2d_1x1", "i>i", nn::Conv2dOptions(4, 4, 1));
+  add.layer<nn::Conv2d>("conv2d_without_bias", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).bias(false));
+  add.layer<nn::Conv2d>("conv2d_with_groups", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).groups(2));
+  add.layer<nn::Conv2d>("conv2d_depthwise", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).groups(4));
+  add.layer<nn::Conv2d>("conv2d_dilated", "i>i", nn::Conv2dOptions(4, 4, 3).padding(2).dilation(2));
+  add.layer<nn::Conv2d>("conv2d_same", "i>i", nn::Conv2dOptions(4, 4, {2, 3}).padding(torch::kSame));
+  add.layer<nn::Conv2d>("conv2d_circular", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kCircular));
+  add.layer<nn::Conv2d>("conv2d_reflected", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kReflect));
+  add.layer<nn::ConvTranspose2d>("conv2d_transposed", "i>i", nn::ConvTranspose2dOptions(4, 4, 3).padding(1));
+  add.layer<nn::ConvTranspose2d>("conv2d_transposed_groups", "i>i",
+                                 nn::ConvTranspose2dOptions(4, 4, 3).padding(1).groups(2));
   add("conv2d_with_stride", "i>i", [](Site& site) -> Apply {
     auto down = site.module(nn::Conv2d(nn::Conv2dOptions(4, 6, 3).padding(1).stride(2)), "_down");
     auto up = site.module(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(6, 4, 2).stride(2)), "_up");
@@ -42,6 +32,11 @@ void add_kernel_cases(OpTable& add) {
   add("conv2d_of_channels_last", "i>i", [](Site& site) -> Apply {
     auto layer = site.module(nn::Conv2d(nn::Conv2dOptions(4, 4, 3).padding(1)));
     return [layer](X x) mutable { return bounded(layer(x[0].contiguous(at::MemoryFormat::ChannelsLast))); };
+  });
+  add("conv2d_with_channels_last_weights", "i>i", [](Site& site) -> Apply {
+    auto layer = site.module(nn::Conv2d(nn::Conv2dOptions(4, 4, 3).padding(1)));
+    layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    return [layer](X x) mutable { return bounded(layer(x[0])); };
   });
   add("conv2d_of_itself", "i>i", [](Site&) -> Apply {
     return [](X x) {
@@ -64,10 +59,8 @@ void add_kernel_cases(OpTable& add) {
 }
 
 void add_pooling_cases(OpTable& add) {
-  add("max_pool1d", "s>s", [](Site& site) -> Apply {
-    const Tensor scale = site.parameter({8});
-    return [scale](X x) { return torch::max_pool1d(bounded(x[0] * scale), 3, 1, 1); };
-  });
+  add.weighted("max_pool1d", "s>s", {8},
+               [](X x, const Tensor& scale) { return torch::max_pool1d(bounded(x[0] * scale), 3, 1, 1); });
   add.plain("max_pool2d", "i>i", [](X x) { return torch::max_pool2d(x[0], 3, 1, 1); });
   add.plain("max_pool2d_by_2", "i>i", [](X x) { return x[0] - torch::max_pool2d(x[0], 2).repeat({1, 1, 2, 2}); });
   add.plain("max_pool2d_with_places", "i>i", [](X x) {

@@ -50,10 +50,8 @@ void add_half_cases(OpTable& add) {
   add.plain("half_dropout", "h>h", [](X x) { return torch::dropout(x[0], 0.3, true); });
   add.plain("half_in_place", "hh>h", [](X x) { return (x[0] * 1).add_(x[1]).tanh_(); });
   add.plain("half_with_float", "hm>m", [](X x) { return bounded(x[0] * x[1]); });
-  add("half_linear", "h>h", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns, kColumns});
-    return [weight](X x) { return bounded(F::linear(x[0], weight.to(at::kBFloat16))); };
-  });
+  add.weighted("half_linear", "h>h", {kColumns, kColumns},
+               [](X x, const Tensor& weight) { return bounded(F::linear(x[0], weight.to(at::kBFloat16))); });
   add("half_parameter", "h>h", [](Site& site) -> Apply {
     const Tensor weight = site.model.register_parameter(site.name, (torch::randn({kColumns}) * 0.3).to(at::kBFloat16));
     return [weight](X x) { return bounded(x[0] * weight); };

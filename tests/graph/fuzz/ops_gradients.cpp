@@ -66,20 +66,15 @@ void add_gradient_cases(OpTable& add) {
       return gradient_of(torch::softplus(layer(input)).sum(), input).square().mean();
     };
   });
-  add("hessian_vector_product", "m>m", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns, kColumns});
-    return [weight](X x) {
-      const Tensor slope = gradient_of(x[0].detach().matmul(weight).tanh().square().mean(), weight);
-      const Tensor product = gradient_of((slope * weight.detach()).sum(), weight);
-      return bounded(x[0].matmul(product * 10));
-    };
+  add.weighted("hessian_vector_product", "m>m", {kColumns, kColumns}, [](X x, const Tensor& weight) {
+    const Tensor slope = gradient_of(x[0].detach().matmul(weight).tanh().square().mean(), weight);
+    const Tensor product = gradient_of((slope * weight.detach()).sum(), weight);
+    return bounded(x[0].matmul(product * 10));
   });
-  add("inner_step", "m>m", [](Site& site) -> Apply {  // MAML
-    const Tensor weight = site.parameter({kColumns, kColumns});
-    return [weight](X x) {
-      const Tensor slope = gradient_of(x[0].matmul(weight).tanh().square().mean(), weight);
-      return bounded(x[0].matmul(weight - 0.5 * slope));
-    };
+  // MAML
+  add.weighted("inner_step", "m>m", {kColumns, kColumns}, [](X x, const Tensor& weight) {
+    const Tensor slope = gradient_of(x[0].matmul(weight).tanh().square().mean(), weight);
+    return bounded(x[0].matmul(weight - 0.5 * slope));
   });
   add.plain("gradient_without_graph", "m>m", [](X x) {
     const Tensor input = fresh(x[0]);

@@ -46,6 +46,7 @@ void add_in_place_cases(OpTable& add) {
   add.plain("set_mask_", "bb>b", [](X x) { return x[0].clone().logical_or_(x[1]); });
   add.plain("masked_fill_", "mb>m", [](X x) { return own(x[0]).masked_fill_(x[1], 0.25); });
   add.plain("index_put_", "mk>m", [](X x) { return own(x[0]).index_put_({x[1]}, x[0].sin()); });
+  add.plain("index_put_mask", "mb>m", [](X x) { return own(x[0]).index_put_({x[1]}, torch::tensor(0.25F)); });
   add.plain("index_put_accumulate", "mk>m",
             [](X x) { return bounded(own(x[0]).index_put_({x[1]}, x[0].cos(), /*accumulate=*/true)); });
   add.plain("index_add_", "mk>m", [](X x) { return bounded(own(x[0]).index_add_(0, x[1], x[0].sin(), 0.5)); });
@@ -148,109 +149,68 @@ void add_in_place_cases(OpTable& add) {
   });
 }
 
+namespace {
+
+// Through out= no gradient flows. `y` is empty.
+void with_out(OpTable& add, const std::string& name, const std::string& signature, Tensor (*apply)(Tensor& y, X)) {
+  add(name, signature, [apply](Site&) -> Apply {
+    return [apply](X x) {
+      const torch::NoGradGuard no_grad;
+      Tensor y = torch::empty({0});
+      return apply(y, x);
+    };
+  });
+}
+
+}  // namespace
+
 void add_out_cases(OpTable& add) {
-  // Gradients do not flow through out=.
-  add.plain("add_out", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    return torch::tanh(torch::add_out(y, x[0], x[1]));
+  with_out(add, "add_out", "mm>m", [](Tensor& y, X x) { return torch::add_out(y, x[0], x[1]).tanh(); });
+  with_out(add, "mul_out", "mm>m", [](Tensor& y, X x) {
+    y = torch::empty_like(x[0]);
+    return bounded(torch::mul_out(y, x[0], x[1]));
   });
-  add.plain("mul_out", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty_like(x[0]);
-    torch::mul_out(y, x[0], x[1]);
-    return bounded(y);
+  with_out(add, "add_out_into_itself", "mm>m", [](Tensor& y, X x) {
+    y = own(x[0]);
+    return bounded(torch::add_out(y, y, x[1]));
   });
-  add.plain("add_out_into_itself", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = own(x[0]);
-    torch::add_out(y, y, x[1]);
-    return bounded(y);
-  });
-  add.plain("tanh_out", "m>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::tanh_out(y, x[0]);
-    return y;
-  });
-  add.plain("mm_out", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::mm_out(y, x[0], x[1].t().mm(x[0]));
-    return bounded(y);
-  });
-  add.plain("cat_out", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::cat_out(y, {x[0].narrow(1, 0, 8), x[1].narrow(1, 4, 8)}, 1);
-    return y;
-  });
-  add.plain("stack_out", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::stack_out(y, {x[0], x[1]});
-    return bounded(y.sum(0));
-  });
-  add.plain("sum_out", "m>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::sum_out(y, x[0], 1, true);
-    return bounded(y + x[0]);
-  });
-  add.plain("out_into_view", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::zeros({x[0].size(0), 2 * kColumns});
+  with_out(add, "tanh_out", "m>m", [](Tensor& y, X x) { return torch::tanh_out(y, x[0]); });
+  with_out(add, "mm_out", "mm>m", [](Tensor& y, X x) { return bounded(torch::mm_out(y, x[0], x[1].t().mm(x[0]))); });
+  with_out(add, "cat_out", "mm>m",
+           [](Tensor& y, X x) { return torch::cat_out(y, {x[0].narrow(1, 0, 8), x[1].narrow(1, 4, 8)}, 1); });
+  with_out(add, "stack_out", "mm>m", [](Tensor& y, X x) { return bounded(torch::stack_out(y, {x[0], x[1]}).sum(0)); });
+  with_out(add, "sum_out", "m>m", [](Tensor& y, X x) { return bounded(torch::sum_out(y, x[0], 1, true) + x[0]); });
+  with_out(add, "out_into_view", "mm>m", [](Tensor& y, X x) {
+    y = torch::zeros({x[0].size(0), 2 * kColumns});
     Tensor left = y.narrow(1, 0, kColumns);
     Tensor right = y.narrow(1, kColumns, kColumns);
     torch::sin_out(left, x[0]);
     torch::cos_out(right, x[1]);
     return y.slice(1, 0, 2 * kColumns, 2);
   });
-  add.plain("out_used_twice", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::sin_out(y, x[0]);
-    const Tensor first = y + 0.5;
-    torch::cos_out(y, x[1]);
-    return bounded(first + y);
+  with_out(add, "out_used_twice", "mm>m", [](Tensor& y, X x) {
+    const Tensor first = torch::sin_out(y, x[0]) + 0.5;
+    return bounded(first + torch::cos_out(y, x[1]));
   });
-  add.plain("out_of_another_dtype", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0}, at::kDouble);
-    torch::add_out(y, x[0], x[1]);
-    return bounded(y.to(at::kFloat));
+  with_out(add, "out_of_another_dtype", "mm>m", [](Tensor& y, X x) {
+    y = torch::empty({0}, at::kDouble);
+    return bounded(torch::add_out(y, x[0], x[1]).to(at::kFloat));
   });
-  add.plain("max_out", "m>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor values = torch::empty({0});
+  with_out(add, "max_out", "m>m", [](Tensor& y, X x) {
     Tensor places = torch::empty({0}, at::kLong);
-    torch::max_out(values, places, x[0], 1, true);
-    return bounded(values + x[0] + places * 0.01);
+    torch::max_out(y, places, x[0], 1, true);
+    return bounded(y + x[0] + places * 0.01);
   });
-  add.plain("sort_out", "m>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor values = torch::empty({0});
+  with_out(add, "sort_out", "m>m", [](Tensor& y, X x) {
     Tensor places = torch::empty({0}, at::kLong);
-    torch::sort_out(values, places, x[0], 1, false);
-    return values + places * 0.01;
+    torch::sort_out(y, places, x[0], 1, false);
+    return y + places * 0.01;
   });
-  add.plain("arange_out", "m>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::arange_out(y, kColumns);
-    return x[0] * y.cos();
-  });
-  add.plain("index_select_out", "mk>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({0});
-    torch::index_select_out(y, x[0], 0, x[1]);
-    return y;
-  });
-  add.plain("out_into_strides", "mm>m", [](X x) {
-    const torch::NoGradGuard no_grad;
-    Tensor y = torch::empty({kColumns, x[0].size(0)}).t();
-    torch::sub_out(y, x[0], x[1]);
-    return bounded(y);
+  with_out(add, "arange_out", "m>m", [](Tensor& y, X x) { return x[0] * torch::arange_out(y, kColumns).cos(); });
+  with_out(add, "index_select_out", "mk>m", [](Tensor& y, X x) { return torch::index_select_out(y, x[0], 0, x[1]); });
+  with_out(add, "out_into_strides", "mm>m", [](Tensor& y, X x) {
+    y = torch::empty({kColumns, x[0].size(0)}).t();
+    return bounded(torch::sub_out(y, x[0], x[1]));
   });
 }
 

@@ -5,21 +5,17 @@ namespace duet::testing::fuzz {
 
 namespace {
 
-template <class Holder, class Options>
-std::function<Apply(Site&)> norm_of(Options options) {
-  return [options](Site& site) -> Apply {
-    auto norm = site.module(Holder(options));
-    return [norm](X x) mutable { return bounded(norm(x[0])); };
-  };
-}
-
 void add_norm_cases(OpTable& add) {
-  add("batch_norm1d", "m>m", norm_of<nn::BatchNorm1d>(nn::BatchNorm1dOptions(kColumns)));
-  add("batch_norm1d_of_sequence", "s>s", norm_of<nn::BatchNorm1d>(nn::BatchNorm1dOptions(4)));
-  add("batch_norm2d", "i>i", norm_of<nn::BatchNorm2d>(nn::BatchNorm2dOptions(4)));
-  add("batch_norm2d_plain", "i>i", norm_of<nn::BatchNorm2d>(nn::BatchNorm2dOptions(4).affine(false)));
-  add("batch_norm2d_untracked", "i>i", norm_of<nn::BatchNorm2d>(nn::BatchNorm2dOptions(4).track_running_stats(false)));
-  add("batch_norm2d_cumulative", "i>i", norm_of<nn::BatchNorm2d>(nn::BatchNorm2dOptions(4).momentum(c10::nullopt)));
+  add.layer<nn::BatchNorm1d>("batch_norm1d", "m>m", nn::BatchNorm1dOptions(kColumns));
+  add("batch_norm1d_of_columns", "m>m", [](Site& site) -> Apply {
+    auto norm = site.module(nn::BatchNorm1d(kColumns));
+    return [norm](X x) mutable { return bounded(norm(x[0].t().contiguous().t())); };
+  });
+  add.layer<nn::BatchNorm1d>("batch_norm1d_of_sequence", "s>s", nn::BatchNorm1dOptions(4));
+  add.layer<nn::BatchNorm2d>("batch_norm2d", "i>i", nn::BatchNorm2dOptions(4));
+  add.layer<nn::BatchNorm2d>("batch_norm2d_plain", "i>i", nn::BatchNorm2dOptions(4).affine(false));
+  add.layer<nn::BatchNorm2d>("batch_norm2d_untracked", "i>i", nn::BatchNorm2dOptions(4).track_running_stats(false));
+  add.layer<nn::BatchNorm2d>("batch_norm2d_cumulative", "i>i", nn::BatchNorm2dOptions(4).momentum(c10::nullopt));
   add("batch_norm3d", "i>i", [](Site& site) -> Apply {
     auto norm = site.module(nn::BatchNorm3d(4));
     return [norm](X x) mutable { return bounded(norm(x[0].unsqueeze(2)).squeeze(2)); };
@@ -31,25 +27,21 @@ void add_norm_cases(OpTable& add) {
       return bounded(norm(x[0]));
     };
   });
-  add("instance_norm1d", "s>s", norm_of<nn::InstanceNorm1d>(nn::InstanceNorm1dOptions(4).affine(true)));
-  add("instance_norm2d", "i>i", norm_of<nn::InstanceNorm2d>(nn::InstanceNorm2dOptions(4)));
-  add("instance_norm2d_tracked", "i>i",
-      norm_of<nn::InstanceNorm2d>(nn::InstanceNorm2dOptions(4).affine(true).track_running_stats(true)));
+  add.layer<nn::InstanceNorm1d>("instance_norm1d", "s>s", nn::InstanceNorm1dOptions(4).affine(true));
+  add.layer<nn::InstanceNorm2d>("instance_norm2d", "i>i", nn::InstanceNorm2dOptions(4));
+  add.layer<nn::InstanceNorm2d>("instance_norm2d_tracked", "i>i",
+                                nn::InstanceNorm2dOptions(4).affine(true).track_running_stats(true));
   add("group_norm", "i>i", [](Site& site) -> Apply {
     auto norm = site.module(nn::GroupNorm(2, 4));
     // LibTorch 2.11 crashes in the backward of an input that is channels-last and needs no gradient.
     return [norm](X x) mutable { return bounded(norm(x[0].requires_grad() ? x[0] : x[0].contiguous())); };
   });
-  add("layer_norm", "m>m", norm_of<nn::LayerNorm>(nn::LayerNormOptions({kColumns})));
-  add("layer_norm_of_sequence", "s>s", norm_of<nn::LayerNorm>(nn::LayerNormOptions({4, 8}).elementwise_affine(false)));
-  add("rms_norm", "m>m", [](Site& site) -> Apply {
-    const Tensor scale = site.parameter({kColumns});
-    return [scale](X x) { return bounded(at::rms_norm(x[0], {kColumns}, scale, 1e-5)); };
-  });
-  add("weight_norm", "m>m", [](Site& site) -> Apply {
-    const Tensor direction = site.parameter({kColumns, kColumns});
-    return
-        [direction](X x) { return bounded(x[0].matmul(at::_weight_norm(direction, torch::ones({kColumns, 1}), 0))); };
+  add.layer<nn::LayerNorm>("layer_norm", "m>m", nn::LayerNormOptions({kColumns}));
+  add.layer<nn::LayerNorm>("layer_norm_of_sequence", "s>s", nn::LayerNormOptions({4, 8}).elementwise_affine(false));
+  add.weighted("rms_norm", "m>m", {kColumns},
+               [](X x, const Tensor& scale) { return bounded(at::rms_norm(x[0], {kColumns}, scale, 1e-5)); });
+  add.weighted("weight_norm", "m>m", {kColumns, kColumns}, [](X x, const Tensor& direction) {
+    return bounded(x[0].matmul(at::_weight_norm(direction, torch::ones({kColumns, 1}), 0)));
   });
   add("spectral_norm", "m>m", [](Site& site) -> Apply {
     const Tensor weight = site.parameter({kColumns, kColumns});
@@ -67,18 +59,10 @@ void add_norm_cases(OpTable& add) {
 }
 
 void add_recurrent_cases(OpTable& add) {
-  add("lstm", "s>s", [](Site& site) -> Apply {
-    auto lstm = site.module(nn::LSTM(nn::LSTMOptions(8, 8).batch_first(true).num_layers(site.number(1, 2))));
-    return [lstm](X x) mutable { return std::get<0>(lstm(x[0])); };
-  });
-  add("lstm_in_both_directions", "s>s", [](Site& site) -> Apply {
-    auto lstm = site.module(nn::LSTM(nn::LSTMOptions(8, 4).batch_first(true).bidirectional(true)));
-    return [lstm](X x) mutable { return std::get<0>(lstm(x[0])); };
-  });
-  add("lstm_with_dropout", "s>s", [](Site& site) -> Apply {
-    auto lstm = site.module(nn::LSTM(nn::LSTMOptions(8, 8).batch_first(true).num_layers(2).dropout(0.3)));
-    return [lstm](X x) mutable { return std::get<0>(lstm(x[0])); };
-  });
+  add.layer<nn::LSTM>("lstm", "s>s", nn::LSTMOptions(8, 8).batch_first(true));
+  add.layer<nn::LSTM>("lstm_in_both_directions", "s>s", nn::LSTMOptions(8, 4).batch_first(true).bidirectional(true));
+  add.layer<nn::LSTM>("lstm_with_dropout", "s>s", nn::LSTMOptions(8, 8).batch_first(true).num_layers(2).dropout(0.3));
+  add.layer<nn::LSTM>("lstm_with_projection", "s>s", nn::LSTMOptions(8, 12).batch_first(true).proj_size(8));
   add("lstm_last_state", "s>m", [](Site& site) -> Apply {
     auto lstm = site.module(nn::LSTM(nn::LSTMOptions(8, 8).batch_first(true)));
     return [lstm](X x) mutable {
@@ -86,22 +70,11 @@ void add_recurrent_cases(OpTable& add) {
       return as_matrix(torch::cat({h[0], c[0], h[0], c[0]}, 1));
     };
   });
-  add("gru", "s>s", [](Site& site) -> Apply {
-    auto gru = site.module(nn::GRU(nn::GRUOptions(8, 8).batch_first(true)));
-    return [gru](X x) mutable { return std::get<0>(gru(x[0])); };
-  });
-  add("gru_in_both_directions", "s>s", [](Site& site) -> Apply {
-    auto gru =
-        site.module(nn::GRU(nn::GRUOptions(8, 4).batch_first(true).bidirectional(true).num_layers(2).dropout(0.2)));
-    return [gru](X x) mutable { return std::get<0>(gru(x[0])); };
-  });
-  add("rnn", "s>s", [](Site& site) -> Apply {
-    nn::RNNOptions options(8, 8);
-    options.batch_first(true);
-    if (site.coin()) options.nonlinearity(torch::kReLU);
-    auto rnn = site.module(nn::RNN(options));
-    return [rnn](X x) mutable { return bounded(std::get<0>(rnn(x[0]))); };
-  });
+  add.layer<nn::GRU>("gru", "s>s", nn::GRUOptions(8, 8).batch_first(true));
+  add.layer<nn::GRU>("gru_in_both_directions", "s>s",
+                     nn::GRUOptions(8, 4).batch_first(true).bidirectional(true).num_layers(2).dropout(0.2));
+  add.layer<nn::RNN>("rnn", "s>s", nn::RNNOptions(8, 8).batch_first(true));
+  add.layer<nn::RNN>("rnn_with_relu", "s>s", nn::RNNOptions(8, 8).batch_first(true).nonlinearity(torch::kReLU));
   add("lstm_cell", "s>s", [](Site& site) -> Apply {
     auto cell = site.module(nn::LSTMCell(8, 8));
     return [cell](X x) mutable {
@@ -149,6 +122,16 @@ void add_attention_cases(OpTable& add) {
       return bounded(std::get<0>(attention(steps, steps, steps))).transpose(0, 1);
     };
   });
+  add("multihead_attention_with_masks", "s>s", [](Site& site) -> Apply {
+    auto attention = site.module(nn::MultiheadAttention(nn::MultiheadAttentionOptions(8, 2)));
+    return [attention](X x) mutable {
+      const Tensor steps = x[0].transpose(0, 1);
+      const Tensor later = torch::ones({4, 4}, at::kBool).triu(1);
+      const Tensor padding = (x[0].select(2, 0) > 0.5).logical_and(torch::arange(4) > 0);
+      const auto [y, weights] = attention->forward(steps, steps, steps, padding, /*need_weights=*/true, later);
+      return bounded(y.transpose(0, 1) + weights.square().mean());
+    };
+  });
   add("transformer_layer", "s>s", [](Site& site) -> Apply {
     auto layer = site.module(nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(12)));
     return [layer](X x) mutable { return bounded(layer(x[0].transpose(0, 1))).transpose(0, 1); };
@@ -164,26 +147,24 @@ void add_attention_cases(OpTable& add) {
 }  // namespace
 
 void add_layer_cases(OpTable& add) {
-  add("linear", "m>m", [](Site& site) -> Apply {
-    auto layer = site.module(nn::Linear(nn::LinearOptions(kColumns, kColumns).bias(site.coin())));
-    return [layer](X x) mutable { return bounded(layer(x[0])); };
-  });
-  add("linear_of_sequence", "s>s", [](Site& site) -> Apply {
-    auto layer = site.module(nn::Linear(8, 8));
-    return [layer](X x) mutable { return bounded(layer(x[0])); };
-  });
+  add.layer<nn::Linear>("linear", "m>m", nn::LinearOptions(kColumns, kColumns));
+  add.layer<nn::Linear>("linear_without_bias", "m>m", nn::LinearOptions(kColumns, kColumns).bias(false));
+  add.layer<nn::Linear>("linear_of_sequence", "s>s", nn::LinearOptions(8, 8));
   add("mlp", "m>m", [](Site& site) -> Apply {
     auto layer =
         site.module(nn::Sequential(nn::Linear(kColumns, 32), nn::GELU(), nn::Linear(32, kColumns), nn::Tanh()));
     return [layer](X x) mutable { return layer->forward(x[0]); };
   });
+  add("the_same_layer_twice", "m>m", [](Site& site) -> Apply {
+    auto layer = site.module(nn::Linear(kColumns, kColumns));
+    return [layer](X x) mutable { return bounded(layer(layer(x[0]))); };
+  });
   add("bilinear", "mm>m", [](Site& site) -> Apply {
     auto layer = site.module(nn::Bilinear(kColumns, kColumns, kColumns));
     return [layer](X x) mutable { return bounded(layer(x[0], x[1])); };
   });
-  add("tied_linear", "m>m", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns, kColumns});
-    return [weight](X x) { return bounded(F::linear(F::linear(x[0], weight).tanh(), weight.t())); };
+  add.weighted("tied_linear", "m>m", {kColumns, kColumns}, [](X x, const Tensor& weight) {
+    return bounded(F::linear(F::linear(x[0], weight).tanh(), weight.t()));
   });
   add("residual_without_gradient", "m>m", [](Site& site) -> Apply {
     auto layer = site.module(nn::Linear(kColumns, kColumns));

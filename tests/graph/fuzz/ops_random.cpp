@@ -66,6 +66,25 @@ void add_random_cases(OpTable& add) {
   add.plain("rrelu", "m>m", [](X x) { return torch::rrelu(x[0], 0.1, 0.4, /*training=*/true); });
   add.plain("gamma", "m>m", [](X x) { return bounded(at::_standard_gamma(x[0].abs() + 0.5)); });
   add.plain("dirichlet", "m>m", [](X x) { return at::_sample_dirichlet(x[0].detach().abs() + 0.5) * x[0]; });
+  add.plain("noise_that_nobody_reads", "m>m", [](X x) {
+    torch::rand({3});
+    torch::randperm(7);
+    const Tensor y = torch::empty({5});
+    y.normal_();
+    y.cauchy_();
+    y.geometric_(0.5);
+    y.log_normal_();
+    y.exponential_();
+    y.random_();
+    y.bernoulli_(0.5);
+    at::_standard_gamma(torch::ones({3}));
+    torch::poisson(torch::ones({3}));
+    at::binomial(torch::ones({3}) * 4, torch::ones({3}) * 0.5);
+    at::_sample_dirichlet(torch::ones({3}));
+    torch::multinomial(torch::ones({4}), 2);
+    torch::dropout(x[0].detach(), 0.5, true);
+    return torch::dropout(x[0], 0.5, true);
+  });
   add.plain("noise_into_part", "m>m", [](X x) {
     Tensor y = own(x[0]);
     y.narrow(1, 3, 5).detach().normal_();

@@ -50,9 +50,8 @@ void add_read_cases(OpTable& add) {
       return count.add_(1).item<int64_t>() > first ? x[0].sin() : x[0].cos();
     };
   });
-  add("item_of_a_parameter", "m>m", [](Site& site) -> Apply {
-    const Tensor weight = site.parameter({kColumns});
-    return [weight](X x) { return bounded((weight[0] > weight[1]).item<bool>() ? x[0] * weight : x[0] + weight); };
+  add.weighted("item_of_a_parameter", "m>m", {kColumns}, [](X x, const Tensor& weight) {
+    return bounded((weight[0] > weight[1]).item<bool>() ? x[0] * weight : x[0] + weight);
   });
   add("item_of_the_values", "m>m",
       [](Site&) -> Apply { return [](X x) { return (x[0].narrow(0, 0, 1).sum() > 0).item<bool>() ? x[0] : -x[0]; }; });

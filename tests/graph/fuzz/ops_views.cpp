@@ -87,6 +87,8 @@ void add_view_cases(OpTable& add) {
   add.plain("repeat", "m>m", [](X x) { return x[0].narrow(1, 3, 4).repeat({1, 4}); });
   add.plain("tile", "m>m", [](X x) { return x[0].narrow(1, 0, 8).tile({1, 2}); });
   add.plain("repeat_interleave", "m>m", [](X x) { return x[0].narrow(1, 0, 8).repeat_interleave(2, 1); });
+  add.plain("repeat_interleave_by_tensor", "mk>z",
+            [](X x) { return x[0].repeat_interleave(x[1] + 1, 0).sin().mean(); });
   add.plain("unfold", "m>m", [](X x) { return as_matrix(x[0].unfold(1, 4, 4).transpose(1, 2)); });
   add.plain("unfold_that_overlaps", "m>m",
             [](X x) { return F::pad(x[0].unfold(1, 4, 2).mean(2), F::PadFuncOptions({4, 5})); });
@@ -126,6 +128,11 @@ void add_view_cases(OpTable& add) {
   add.plain("alias", "m>m", [](X x) { return at::alias(x[0]); });
   add.plain("narrow_copy", "m>m",
             [](X x) { return at::narrow_copy(x[0].detach(), 1, 1, 15).sum(1, true) * x[0].sin(); });
+  // As cuDNN's LSTM sees its weights.
+  add.weighted("weight_by_its_memory", "m>m", {kColumns}, [](X x, const Tensor& weight) {
+    const Tensor shift = torch::empty({0}).set_(weight.storage()).narrow(0, 0, kColumns);
+    return bounded(x[0] * weight + shift);
+  });
   add.plain("gap_in_memory", "m>m", [](X x) { return torch::cat({x[0], x[0].sin()}, 1).narrow(1, 5, kColumns); });
 }
 

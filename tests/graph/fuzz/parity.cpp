@@ -72,7 +72,9 @@ Batch random_batch(int64_t rows, int layout, uint64_t seed) {
   if (layout == 1) x = x.t().contiguous().t();
   Tensor y = torch::rand({rows, kColumns}, generator);
   if (layout == 2) y = y.narrow(0, 1, 1).expand_as(y);
-  return {{"x", x}, {"y", y}, {"target", torch::randint(kClasses, {rows}, generator, torch::kInt64)}};
+  Tensor target = torch::randint(kClasses, {rows}, generator, torch::kInt64);
+  if (layout == 2) target = target.narrow(0, 1, 1).expand_as(target);
+  return {{"x", x}, {"y", y}, {"target", target}};
 }
 
 OptimizerOptions optimizer_of(int number) {
@@ -281,14 +283,12 @@ Program shrunk(Program program, Verdict verdict) {
       smaller = true;
     }
   }
-  still_fails(program, verdict, [](Settings& s) { s.accumulate = 1; });
-  still_fails(program, verdict, [](Settings& s) { s.amp = 0; });
-  still_fails(program, verdict, [](Settings& s) { s.clipping = 0; });
-  still_fails(program, verdict, [](Settings& s) { s.layout = 0; });
-  still_fails(program, verdict, [](Settings& s) { s.observers = 0; });
-  still_fails(program, verdict, [](Settings& s) { s.other_rows = false; });
-  still_fails(program, verdict, [](Settings& s) { s.optimizer = 0; });
-  still_fails(program, verdict, [](Settings& s) { s.guarded = true; });
+  void (*const simpler[])(Settings&) = {
+      [](Settings& s) { s.accumulate = 1; }, [](Settings& s) { s.amp = 0; },
+      [](Settings& s) { s.clipping = 0; },   [](Settings& s) { s.layout = 0; },
+      [](Settings& s) { s.observers = 0; },  [](Settings& s) { s.other_rows = false; },
+      [](Settings& s) { s.optimizer = 0; },  [](Settings& s) { s.guarded = true; }};
+  for (const auto change : simpler) still_fails(program, verdict, change);
   while (program.settings.steps > 3 && still_fails(program, verdict, [](Settings& s) { --s.steps; })) continue;
   return program;
 }

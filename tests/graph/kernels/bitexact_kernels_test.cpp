@@ -1,12 +1,9 @@
 #include <cmath>
 #include <ATen/Parallel.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include "core/task.h"
+#include <torch/torch.h>
 #include "graph/kernels/bitexact_kernel.h"
 #include "tests/graph/kernels/kernel_cases.h"
-#include "tests/graph/step_cases.h"
-#include "tests/support/trainer_runs.h"
 
 // duet's own kernels give the bits they promise, are refused where they do not, and take an op's place only where they
 // may.
@@ -16,8 +13,6 @@ namespace {
 
 using at::Tensor;
 using namespace testing;  // NOLINT: the cases' words
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
   const KernelSettings before = kernel_settings();
@@ -27,8 +22,6 @@ TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
   EXPECT_FALSE(before == flushing);
   EXPECT_TRUE(before == kernel_settings());
 }
-
-// gelu
 
 TEST(BitexactGelu, GivesTheBitsOfATen) {
   const GeluKernels kernels = fast_gelu_kernels();
@@ -57,8 +50,6 @@ TEST(BitexactGelu, IsRefusedIfOneBitDiffers) {
   EXPECT_FALSE(gelu_kernels_are_bitexact({kernels.forward, wrong_backward}));
 }
 
-// the passes
-
 std::vector<bool> gelu_pair(const Tensor& x, const std::string& forward, const std::string& backward,
                             bool write_between, std::size_t backward_segment = 0) {
   Calls calls;
@@ -82,71 +73,6 @@ TEST(GeluPass, PairsOnlyWhatMayBePaired) {
   EXPECT_EQ(gelu_pair(torch::randn({33, 4}).t(), "tanh", "tanh", false), nothing);
   EXPECT_EQ(gelu_pair(x, "tanh", "tanh", false, /*backward_segment=*/1), nothing) << "host code runs between";
   EXPECT_EQ(gelu_pair(x, "tanh", "tanh", true), std::vector<bool>({false, false, false})) << "x changes between";
-}
-
-// whole steps
-
-struct GeluNet : torch::nn::Module {
-  torch::nn::Linear up = register_module("up", torch::nn::Linear(64, 256));
-  torch::nn::Linear down = register_module("down", torch::nn::Linear(256, 64));
-};
-
-std::unique_ptr<BaseTrainer> trainer(const std::string& mode, Fuse fuse) {
-  seed_all(3);
-  auto task = make_task(std::make_shared<GeluNet>(), [](GeluNet& net, const Batch& batch) {
-    return net.down(torch::gelu(net.up(batch["x"]), "tanh")).square().mean();
-  });
-  GraphOptions graph;
-  graph.fuse = fuse;
-  graph.verify_interval = 0;
-  return make_trainer(mode, std::move(task), {}, graph);
-}
-
-Batch rows(uint64_t seed) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return {{"x", torch::randn({4, 24, 64}, generator)}};
-}
-
-TEST(BitexactKernels, GiveTheBitsOfEagerWithOneThreadAndWithTwo) {
-  for (const int threads : {1, 2}) {
-    const Threads scope(threads);
-    const auto eager = trainer("eager", Fuse::kOff);
-    const auto graph = trainer("graph", Fuse::kExact);
-    for (uint64_t n = 0; n < 8; ++n) {
-      EXPECT_TRUE(same_bits(eager->step(rows(n)).loss, graph->step(rows(n)).loss)) << threads << " threads, step " << n;
-    }
-    expect_same_bits(eager->state_dict(), graph->state_dict());
-  }
-}
-
-TEST(BitexactKernels, StepAsideWhenTheNumberOfThreadsChanges) {
-  const Threads one(1);
-  const auto eager = trainer("eager", Fuse::kOff);
-  const auto graph = trainer("graph", Fuse::kExact);
-  for (uint64_t n = 0; n < 9; ++n) {
-    if (n == 5) at::set_num_threads(2);
-    EXPECT_TRUE(same_bits(eager->step(rows(n)).loss, graph->step(rows(n)).loss)) << "step " << n;
-  }
-  expect_same_bits(eager->state_dict(), graph->state_dict());
-}
-
-TEST(BitexactKernels, AreNamedInTheProgramAndCanBeSwitchedOff) {
-  const Threads one(1);
-  const auto text = [](Fuse fuse) {
-    const auto graph = trainer("graph", fuse);
-    for (uint64_t n = 0; n < 3; ++n) graph->step(rows(n));
-    return dynamic_cast<GraphTrainer&>(*graph).program_text();
-  };
-  const GeluKernels kernels = fast_gelu_kernels();
-  const std::string fused = text(Fuse::kExact);
-  if (kernels.forward != nullptr && gelu_kernels_are_bitexact(kernels)) {
-    EXPECT_THAT(fused, HasSubstr("keeps its tanh"));
-    EXPECT_THAT(fused, HasSubstr("takes the kept tanh"));
-  }
-  const std::string off = text(Fuse::kOff);
-  EXPECT_THAT(off, HasSubstr("aten::gelu.out"));
-  EXPECT_THAT(off, Not(HasSubstr("keeps its tanh")));
-  EXPECT_THAT(off, Not(HasSubstr("bit-exact gemm")));
 }
 
 }  // namespace

@@ -30,16 +30,22 @@ std::vector<int64_t> in_order(const SumShape& shape) {
   return terms;
 }
 
-// Blocks of these sizes of these terms, each a chain.
+// Blocks of `k_block` terms, of which `add(l, part)` adds each to the part of its block; the first part begins with
+// `first`, the sum of all parts with `start`.
+template <class Add>
+float sum_of_blocks(const Sum& s, int64_t k_block, float start, float first, const Add& add) {
+  float sum = start;
+  for (int64_t k = 0; k < s.shape.k; k += k_block) {
+    float part = k == 0 ? first : 0;
+    for (int64_t l = k; l < std::min(s.shape.k, k + k_block); ++l) part = add(l, part);
+    sum += part;
+  }
+  return sum;
+}
+
 Way blocks(std::vector<int64_t> terms, int64_t k_block) {
   return [terms = std::move(terms), k_block](const Sum& s) {
-    float sum = s.start();
-    for (int64_t k = 0; k < s.shape.k; k += k_block) {
-      float part = 0;
-      for (int64_t l = k; l < std::min(s.shape.k, k + k_block); ++l) part = s.add(terms[l], part);
-      sum += part;
-    }
-    return sum;
+    return sum_of_blocks(s, k_block, s.start(), 0, [&](int64_t l, float part) { return s.add(terms[l], part); });
   };
 }
 
@@ -119,15 +125,8 @@ TEST_P(GemmProbesOf, RefuseAProductThatIsRoundedFirst) {
   for (int64_t rounded = 1; rounded < shape.k; ++rounded) {
     if (rounded % shape.k_block == 0) continue;  // the first one of a block is rounded anyway
     EXPECT_TRUE(tells_apart(shape, [rounded](const Sum& s) {
-      float sum = s.start();
-      for (int64_t k = 0; k < s.shape.k; k += s.shape.k_block) {
-        float part = 0;
-        for (int64_t l = k; l < std::min(s.shape.k, k + s.shape.k_block); ++l) {
-          part = l == rounded ? part + s.product(l) : s.add(l, part);
-        }
-        sum += part;
-      }
-      return sum;
+      return sum_of_blocks(s, s.shape.k_block, s.start(), 0,
+                           [&](int64_t l, float part) { return l == rounded ? part + s.product(l) : s.add(l, part); });
     })) << rounded;
   }
 }
@@ -137,16 +136,10 @@ TEST_P(GemmProbesOf, RefuseTwoTermsThatAreAddedFirst) {
   for (int64_t i = 1; i + 1 < shape.k; ++i) {
     if (i % shape.k_block == 0 || (i + 1) % shape.k_block == 0) continue;
     EXPECT_TRUE(tells_apart(shape, [i](const Sum& s) {
-      float sum = s.start();
-      for (int64_t k = 0; k < s.shape.k; k += s.shape.k_block) {
-        float part = 0;
-        for (int64_t l = k; l < std::min(s.shape.k, k + s.shape.k_block); ++l) {
-          if (l == i + 1) continue;
-          part = l == i ? part + s.add(i + 1, s.product(i)) : s.add(l, part);
-        }
-        sum += part;
-      }
-      return sum;
+      return sum_of_blocks(s, s.shape.k_block, s.start(), 0, [&](int64_t l, float part) {
+        if (l == i + 1) return part;
+        return l == i ? part + s.add(i + 1, s.product(i)) : s.add(l, part);
+      });
     })) << i;
   }
 }
@@ -160,32 +153,17 @@ TEST_P(GemmProbesOf, RefuseOtherBlocks) {
   }
 }
 
-TEST_P(GemmProbesOf, RefuseABiasThatTheFirstBlockStartsFrom) {
+TEST_P(GemmProbesOf, RefuseABiasThatTheFirstBlockStartsFromOrThatIsAddedAtTheEnd) {
   const SumShape shape = GetParam();
   if (!shape.has_before) return;
-  EXPECT_TRUE(tells_apart(shape, [](const Sum& s) {
-    float sum = 0;
-    for (int64_t k = 0; k < s.shape.k; k += s.shape.k_block) {
-      float part = k == 0 ? s.before : 0;
-      for (int64_t l = k; l < std::min(s.shape.k, k + s.shape.k_block); ++l) part = s.add(l, part);
-      sum = k == 0 ? part : sum + part;
-    }
-    return sum;
-  }));
-}
-
-TEST_P(GemmProbesOf, RefuseABiasThatIsAddedAtTheEnd) {
-  const SumShape shape = GetParam();
-  if (!shape.has_before || shape.k_block >= shape.k) return;
-  EXPECT_TRUE(tells_apart(shape, [](const Sum& s) {
-    float sum = 0;
-    for (int64_t k = 0; k < s.shape.k; k += s.shape.k_block) {
-      float part = 0;
-      for (int64_t l = k; l < std::min(s.shape.k, k + s.shape.k_block); ++l) part = s.add(l, part);
-      sum = k == 0 ? part : sum + part;
-    }
-    return sum + s.before;
-  }));
+  const auto with_bias = [](float first, float last) {
+    return [first, last](const Sum& s) {
+      const auto add = [&s](int64_t l, float part) { return s.add(l, part); };
+      return sum_of_blocks(s, s.shape.k_block, 0, first * s.before, add) + last * s.before;
+    };
+  };
+  EXPECT_TRUE(tells_apart(shape, with_bias(1, 0)));
+  EXPECT_TRUE(shape.k_block >= shape.k || tells_apart(shape, with_bias(0, 1)));
 }
 
 TEST_P(GemmProbesOf, RefuseSeveralSumsSideBySide) {
