@@ -13,8 +13,7 @@
 // data: from samples to batches
 #include "data/data_loader.h"   // DataLoader: prefetching, ordered, resumable, each rank its part
 #include "data/data_source.h"   // DataSource: whatever yields micro-batches; DataShard: the part of one rank
-#include "data/dataset.h"       // Dataset: indexed samples, of tensors or the characters of a text file
-#include "data/dataset_view.h"  // SubsetDataset, RepeatDataset, ConcatDataset, and DatasetView for your own
+#include "data/dataset.h"       // Dataset: samples of tensors or text; SubsetDataset, RepeatDataset, ConcatDataset
 #include "data/file_dataset.h"  // ImageFolder, CsvDataset: pictures and tables of your own
 #include "data/sampler.h"       // EpochSampler, InfiniteSampler; DistributedSampler: each rank its share
 #include "data/transform.h"     // Transform: crops, flips, ...; random numbers of each sample
@@ -30,13 +29,11 @@
 #include "checkpoint/weights_file.h"  // weights from and to checkpoints, safetensors, .pt
 
 // distributed: several processes that train one model, or one
-#include "distributed/communicator.h"      // Communicator: the ranks that train together
-#include "distributed/init_distributed.h"  // init_distributed(): torchrun, SLURM, MPI; DistributedOptions
+#include "distributed/communicator.h"  // Communicator: the ranks that train together; init_distributed(): where they meet
 
 // optim: gradients into weights
-#include "optim/amp.h"                           // AutocastGuard; LossScaleOptions: float16 training
-#include "optim/groups/param_group.h"            // ParamGroup: parameters with hyper-parameters of their own; rules
-#include "optim/hyper_parameters.h"              // HyperParameters: lr and its like, and their schedules
+#include "optim/amp.h"                 // AutocastGuard; LossScaleOptions: float16 training
+#include "optim/groups/param_group.h"  // ParamGroup: parameters with HyperParameters (lr, ...) of their own; rules
 #include "optim/optimizers/optimizer_kind.h"     // OptimizerKind: an optimizer of your own
 #include "optim/optimizers/optimizer_options.h"  // SGD, Adam, AdamW, ... LBFGS; ClipNorm, ClipValue, ClipWith
 #include "optim/schedules/schedule.h"            // Linear, Cosine, ...: hyper-parameters as closed forms
@@ -63,11 +60,10 @@
 #include "hooks/default_hooks.h"        // the standard list, with those that have no options: times, lr and memory
 #include "hooks/early_stopping_hook.h"  // 100: ends training when a metric no longer improves
 #include "hooks/ema_hook.h"             // 50: an average of the weights
-#include "hooks/empty_cache_hook.h"     // 50: gives cached memory back to the device
-#include "hooks/histogram_hook.h"       // 50: how values of weights and gradients are spread
-#include "hooks/logger_hook.h"          // 60: lines on the terminal, in JSONL, TensorBoard, W&B; LogSink: your own
-#include "hooks/nan_guard_hook.h"       // 40: finds out about NaN, never saves one
-#include "hooks/prediction_hooks.h"     // 50: predictions as safetensors and JSONL, and pictures of them
-#include "hooks/profiler_hook.h"        // 90: Chrome traces, NVTX ranges
-#include "hooks/stop_signal_hook.h"     // 10: SIGINT, SIGTERM, SIGUSR1, ... end a run well
-#include "hooks/sync_buffers_hook.h"    // 50: the same running statistics in every process
+#include "hooks/epoch_hooks.h"  // 50: after epochs, the same buffers in every process, unused memory back to the device
+#include "hooks/histogram_hook.h"    // 50: how values of weights and gradients are spread
+#include "hooks/logger_hook.h"       // 60: lines on the terminal, in JSONL, TensorBoard, W&B; LogSink: your own
+#include "hooks/nan_guard_hook.h"    // 40: finds out about NaN, never saves one
+#include "hooks/prediction_hooks.h"  // 50: predictions as safetensors and JSONL, and pictures of them
+#include "hooks/profiler_hook.h"     // 90: Chrome traces, NVTX ranges
+#include "hooks/stop_signal_hook.h"  // 10: SIGINT, SIGTERM, SIGUSR1, ... end a run well

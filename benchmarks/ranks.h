@@ -7,7 +7,7 @@
 #include <vector>
 #include "base/batch.h"
 #include "benchmarks/flags.h"
-#include "distributed/init_distributed.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

@@ -14,13 +14,12 @@
 #include "hooks/detail/switch_mode_hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
-#include "hooks/empty_cache_hook.h"
+#include "hooks/epoch_hooks.h"
 #include "hooks/histogram_hook.h"
 #include "hooks/logger_hook.h"
 #include "hooks/nan_guard_hook.h"
 #include "hooks/prediction_hooks.h"
 #include "hooks/profiler_hook.h"
-#include "hooks/sync_buffers_hook.h"
 
 namespace duet {
 

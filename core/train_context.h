@@ -14,7 +14,7 @@
 #include "../checkpoint/checkpoint.h"
 #include "../distributed/communicator.h"
 #include "../metrics/metric.h"
-#include "../optim/hyper_parameters.h"
+#include "../optim/groups/param_group.h"
 
 namespace duet {
 

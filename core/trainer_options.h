@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 #include "../base/options.h"
-#include "../distributed/init_distributed.h"
+#include "../distributed/communicator.h"
 #include "../optim/amp.h"
 #include "../optim/groups/param_group.h"
 #include "../optim/optimizers/optimizer_options.h"

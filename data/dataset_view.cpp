@@ -1,9 +1,9 @@
-#include "data/dataset_view.h"
 #include <algorithm>
 #include <limits>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "data/dataset.h"
 #include "data/detail/samples.h"
 
 namespace duet {

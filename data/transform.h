@@ -7,7 +7,7 @@
 #include <vector>
 #include "../base/batch.h"
 #include "../base/options.h"
-#include "dataset_view.h"
+#include "dataset.h"
 
 namespace duet {
 

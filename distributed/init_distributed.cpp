@@ -1,4 +1,3 @@
-#include "distributed/init_distributed.h"
 #include <csignal>
 #include <cstdlib>
 #include <future>
@@ -16,6 +15,7 @@
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "distributed/communicator.h"
 #include "distributed/detail/c10d_communicator.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/nccl_backend.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 #include "cli/config/run_config.h"
-#include "distributed/init_distributed.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

@@ -12,7 +12,7 @@
 #include "cli/config/schedule_config.h"
 #include "data/data_loader.h"
 #include "data/data_source.h"
-#include "distributed/init_distributed.h"
+#include "distributed/communicator.h"
 #include "graph/graph_options.h"
 
 namespace duet {

@@ -12,8 +12,7 @@
 #include "distributed/detail/broadcast.h"
 #include "distributed/detail/gradient_reducer.h"
 #include "distributed/detail/value_sum.h"
-#include "distributed/init_distributed.h"
-#include "optim/hyper_parameters.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "distributed/init_distributed.h"
+#include "distributed/communicator.h"
 
 // The parts of init_distributed(), for the command line and tests.
 namespace duet {

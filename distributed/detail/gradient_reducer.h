@@ -9,7 +9,6 @@
 #include <c10/core/Stream.h>
 #include "base/batch.h"
 #include "distributed/communicator.h"
-#include "distributed/init_distributed.h"
 
 namespace duet {
 

@@ -6,7 +6,7 @@
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include "distributed/init_distributed.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 #include "base/batch.h"
-#include "optim/hyper_parameters.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 

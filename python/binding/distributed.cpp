@@ -3,7 +3,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include "base/device.h"
-#include "distributed/init_distributed.h"
+#include "distributed/communicator.h"
 
 namespace duet::python {
 

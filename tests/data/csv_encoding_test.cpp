@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "data/dataset_view.h"
+#include "data/dataset.h"
 #include "data/file_dataset.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"

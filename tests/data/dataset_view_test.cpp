@@ -1,9 +1,9 @@
-#include "data/dataset_view.h"
 #include <algorithm>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "data/dataset.h"
 #include "data/sampler.h"
 #include "data/transform.h"
 #include "tests/support/expect_error.h"

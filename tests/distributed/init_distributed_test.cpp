@@ -1,7 +1,7 @@
-#include "distributed/init_distributed.h"
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "distributed/communicator.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"

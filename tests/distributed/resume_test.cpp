@@ -5,7 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "core/hook.h"
 #include "hooks/ema_hook.h"
-#include "hooks/sync_buffers_hook.h"
+#include "hooks/epoch_hooks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"

@@ -1,6 +1,6 @@
-#include "hooks/empty_cache_hook.h"
 #include <c10/core/CachingDeviceAllocator.h>
 #include "base/device.h"
+#include "hooks/epoch_hooks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

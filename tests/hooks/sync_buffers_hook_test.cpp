@@ -1,7 +1,7 @@
-#include "hooks/sync_buffers_hook.h"
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
+#include "hooks/epoch_hooks.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -7,7 +7,6 @@
 #include "base/batch.h"
 #include "base/state_dict.h"
 #include "optim/groups/param_group.h"
-#include "optim/hyper_parameters.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {

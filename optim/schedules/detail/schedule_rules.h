@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 #include "base/state_dict.h"
-#include "optim/hyper_parameters.h"
+#include "optim/groups/param_group.h"
 #include "optim/schedules/schedule.h"
 
 namespace duet {
