@@ -90,6 +90,13 @@ void write_by_value(Data& data) {
   for (const auto& item : data.items) item.second->written.clear();
 }
 
+std::string expected_number(OptionField::Kind kind, const Range& range) {
+  OptionField field;
+  field.kind = kind;
+  field.range = range;
+  return expected_of(field);
+}
+
 }  // namespace
 
 OptionValue ConfigNode::value(const std::string& key, OptionField::Kind kind, bool or_one) const {
@@ -110,13 +117,13 @@ int64_t ConfigNode::read_int(const std::string& key, int64_t fallback, int64_t m
   if (value >= min && value <= max) return value;
   Range range = at_least(static_cast<double>(min));
   if (max != std::numeric_limits<int64_t>::max()) range.high = static_cast<double>(max);
-  fail_value(key, expected_of({.kind = OptionField::Kind::kInteger, .range = range}));
+  fail_value(key, expected_number(OptionField::Kind::kInteger, range));
 }
 
 double ConfigNode::read_number(const std::string& key, double fallback, const Range& range) const {
   const double value = read<double>(key, fallback);
   if (range.holds(value)) return value;
-  fail_value(key, expected_of({.kind = OptionField::Kind::kNumber, .range = range}));
+  fail_value(key, expected_number(OptionField::Kind::kNumber, range));
 }
 
 std::string ConfigNode::read_choice(const std::string& key, const std::string& fallback,
