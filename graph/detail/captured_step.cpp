@@ -144,7 +144,6 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
 void CapturedStep::trust(const std::shared_ptr<StepProgram>& program, StepCode& step, const StepResult& recorded) {
   replayed_.inputs().take_place_in(program->table);
   recording_ = program;
-  written_outside_ = recording_->written_outside();
   check_ = std::make_unique<TraceCheck>(recording_);
   if (!recording_->reads.empty()) {
     reads_ = std::make_unique<ReadGuard>(*recording_, replayed_.inputs().micro_batches());
@@ -167,7 +166,9 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
                                              StepResult& output) {
   return [&, lent = StaticInputs::lend(micro_batches)]() mutable {
     StaticInputs& inputs = replayed_.inputs();
-    inputs.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) { check_->lend(storage, tensor); });
+    inputs.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) {
+      if (storage >= 0) check_->lend(storage, tensor);
+    });
     CheckingObserver checking(observer, *check_);
     output = step.run(lent, checking);
     const WeakStorages unused = inputs.unused(lent);
@@ -247,7 +248,7 @@ TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBat
     next_segment_ = split + 1;
     const bool known =
         replayed_.run_to_split(split, step, observer, [this](std::size_t segment) { run_checked_segment(segment); });
-    check_->bring_kept([this](int storage) { return memory_of(storage); });
+    check_->bring_kept(memory());
     return known;
   });
   check_->compare_reads_by([&](std::size_t read) {
@@ -271,26 +272,11 @@ TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBat
 void CapturedStep::run_checked_segment(std::size_t segment) {
   const OpSettingsGuard as_recorded(recording_->settings);  // host code may have changed one after the last op
   const auto& splits = recording_->splits;
-  bring_bound_tensors();
+  StepMemory& of_step = check_->memory();
+  of_step.bring_bound(memory());
   replayed_.segments().run(segment);
-  take_bound_tensors();
-  check_->fill_kept(segment < splits.size() ? splits[segment].op : recording_->ops.size(),
-                    [this](int storage) { return memory_of(storage); });
-}
-
-void CapturedStep::bring_bound_tensors() {
-  const at::NoGradGuard no_grad;
-  for (const StepMemory::Bound& bound : check_->bound()) {
-    bytes_of(memory_of(bound.storage)).copy_(bytes_of(bound.before ? bound.before : bound.memory));
-  }
-}
-
-void CapturedStep::take_bound_tensors() {
-  const at::NoGradGuard no_grad;
-  for (const StepMemory::Bound& bound : check_->bound()) {
-    if (!written_outside_[bound.storage]) continue;  // it may be memory that cannot be written
-    bytes_of(bound.memory).copy_(bytes_of(memory_of(bound.storage)));
-  }
+  of_step.take_bound(memory());
+  of_step.fill_kept(segment < splits.size() ? splits[segment].op : recording_->ops.size(), memory());
 }
 
 bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
@@ -301,18 +287,9 @@ bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batche
 
 StepResult CapturedStep::replay_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
   replayed_.inputs().fill(micro_batches);
-  bring_bound_tensors();
+  check_->memory().bring_bound(memory());
   const OpSettingsGuard as_recorded(recording_->settings);  // the eager run may have ended with others
   return replayed_.run(step, observer);
-}
-
-std::vector<std::string> CapturedStep::differences_outside() const {
-  for (const StepMemory::Bound& bound : check_->bound()) {
-    if (written_outside_[bound.storage] && !same_bits(bytes_of(memory_of(bound.storage)), bytes_of(bound.memory))) {
-      return {"a tensor that is not part of the model"};
-    }
-  }
-  return {};
 }
 
 OpHashes CapturedStep::run_by_op(const MicroBatches& micro_batches) {

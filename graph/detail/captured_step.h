@@ -70,8 +70,8 @@ class CapturedStep {
   bool run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
   // A replay of that step, on the tensors from outside that its host code has named as they were before it.
   StepResult replay_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
-  // Then: what the two have made of these, if that is not the same.
-  std::vector<std::string> differences_outside() const;
+  // Then: whether the two have made the same of these.
+  bool same_outside() const { return check_->memory().bound_are_same(memory()); }
   // The host code of the step that ran last, once more and without a step.
   bool still_same(StepCode& step, StepObserver& observer);
   // Runs the recorded ops without host code (run_by_op.h), on micro-batches as in replay().
@@ -102,9 +102,9 @@ class CapturedStep {
   TraceCheck::Outcome check_host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                       StepResult& output);
   void run_checked_segment(std::size_t segment);
-  void bring_bound_tensors();
-  void take_bound_tensors();
-  c10::Storage memory_of(int storage) const { return replayed_.segments().memory_of(storage); }
+  StepMemory::MemoryOf memory() const {
+    return [this](int storage) { return replayed_.segments().memory_of(storage); };
+  }
 
   ReplayedStep replayed_;
   std::shared_ptr<const StepProgram> recording_;
@@ -112,7 +112,6 @@ class CapturedStep {
   std::unique_ptr<ReadGuard> reads_;
   StorageWatch outside_;  // the tensors of which the trainer does not know
   WrittenMemory::Ranges written_;
-  std::vector<bool> written_outside_;  // by storage of the recording
   std::string failure_;
   std::size_t next_segment_ = 0;  // while the host code is checked
   int64_t version_ = 0;

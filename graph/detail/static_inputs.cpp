@@ -103,9 +103,7 @@ void StaticInputs::find_in(const ValueTable& table, const MicroBatches& lent) {
 }
 
 void StaticInputs::take_place_in(ValueTable& table) const {
-  std::size_t next = 0;
-  for_each_pair(micro_batches_, micro_batches_, [&](const at::Tensor& own, const at::Tensor& /*same*/) {
-    const int storage = storages_[next++];
+  for_each_lent(micro_batches_, [&](int storage, const at::Tensor& own) {
     if (storage >= 0) table.move_external(storage, own.storage());
   });
 }
@@ -116,9 +114,8 @@ bool any_alive(const WeakStorages& storages) {
 
 WeakStorages StaticInputs::unused(const MicroBatches& lent) const {
   WeakStorages unused;
-  std::size_t next = 0;
-  for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
-    if (storages_[next++] < 0 && tensor.has_storage()) unused.push_back(tensor.storage().getWeakStorageImpl());
+  for_each_lent(lent, [&](int storage, const at::Tensor& tensor) {
+    if (storage < 0 && tensor.has_storage()) unused.push_back(tensor.storage().getWeakStorageImpl());
   });
   return unused;
 }
@@ -126,10 +123,8 @@ WeakStorages StaticInputs::unused(const MicroBatches& lent) const {
 void StaticInputs::for_each_lent(const MicroBatches& lent,
                                  const std::function<void(int, const at::Tensor&)>& visit) const {
   std::size_t next = 0;
-  for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
-    const int storage = storages_[next++];
-    if (storage >= 0) visit(storage, tensor);
-  });
+  for_each_pair(micro_batches_, lent,
+                [&](const at::Tensor& /*own*/, const at::Tensor& tensor) { visit(storages_[next++], tensor); });
 }
 
 void StaticInputs::fill(const MicroBatches& micro_batches) {

@@ -32,7 +32,7 @@ class StaticInputs {
   void find_in(const ValueTable& table, const MicroBatches& lent);
   // From here on the recording reads the static inputs in the place of those that were lent when it was made.
   void take_place_in(ValueTable& table) const;
-  // visit(storage of the recording, lent tensor) for each that is in use.
+  // visit(storage of the recording, lent tensor) for each, in order; -1: it is not in use.
   void for_each_lent(const MicroBatches& lent, const std::function<void(int, const at::Tensor&)>& visit) const;
   // The memory of the lent tensors that are not in use: what is alive when they have been let go of is kept by
   // somebody.

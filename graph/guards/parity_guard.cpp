@@ -112,7 +112,7 @@ class Comparison {
       NamedTensors given = live_;
       for (auto& item : beside_state(output)) given.push_back(std::move(item));
       names = differences(given, expected_);
-      for (std::string& name : captured_.differences_outside()) names.push_back(std::move(name));
+      if (!captured_.same_outside()) names.emplace_back("a tensor that is not part of the model");
     }
     if (ranks_ != nullptr && !ranks_->repeated_exactly()) names.insert(names.begin(), kToRanks);
     return names;

@@ -186,6 +186,27 @@ std::vector<c10::Storage> StepMemory::all() const {
   return memory;
 }
 
+void StepMemory::bring_bound(const MemoryOf& memory_of) const {
+  const at::NoGradGuard no_grad;
+  for (const Bound& bound : bound_) {
+    bytes_of(memory_of(bound.storage)).copy_(bytes_of(bound.before ? bound.before : bound.memory));
+  }
+}
+
+void StepMemory::take_bound(const MemoryOf& memory_of) const {
+  const at::NoGradGuard no_grad;
+  for (const Bound& bound : bound_) {
+    if (!written_[bound.storage]) continue;  // it may be memory that cannot be written
+    bytes_of(bound.memory).copy_(bytes_of(memory_of(bound.storage)));
+  }
+}
+
+bool StepMemory::bound_are_same(const MemoryOf& memory_of) const {
+  return std::ranges::all_of(bound_, [&](const Bound& bound) {
+    return !written_[bound.storage] || same_bits(bytes_of(memory_of(bound.storage)), bytes_of(bound.memory));
+  });
+}
+
 void StepMemory::fill_kept(std::size_t op, const MemoryOf& memory_of) {
   for (std::size_t s = 0; s < seen_.size(); ++s) {
     const int producer = table_.storages()[s].producer;

@@ -47,16 +47,16 @@ class StepMemory {
   // By storage, to run the recorded ops on.
   std::vector<c10::Storage> all() const;
 
-  // The tensors from outside that are others from step to step: those of this step.
-  struct Bound {
-    int storage;
-    c10::Storage memory;
-    c10::Storage before;  // a copy, where the step itself writes to it meanwhile
-  };
-  const std::vector<Bound>& bound() const { return bound_; }
+  using MemoryOf = std::function<c10::Storage(int storage)>;
+
+  // The tensors from outside that are others from step to step: their values go into the memory that stands for them in
+  // a run, and what the step has written there comes back.
+  void bring_bound(const MemoryOf& memory_of) const;
+  void take_bound(const MemoryOf& memory_of) const;
+  // Whether a run has made of them what they hold now.
+  bool bound_are_same(const MemoryOf& memory_of) const;
 
   // Gives memory without any to which somebody refers copies of what the program makes in the ops before `op`.
-  using MemoryOf = std::function<c10::Storage(int storage)>;
   void fill_kept(std::size_t op, const MemoryOf& memory_of);
   // The other way: what those who refer to it have made of such memory since; that of `except` left out.
   void bring_kept(const MemoryOf& memory_of, const std::vector<at::Tensor>& except) const;
@@ -64,6 +64,11 @@ class StepMemory {
   void empty(const std::vector<at::Tensor>& tensors);
 
  private:
+  struct Bound {
+    int storage;
+    c10::Storage memory;
+    c10::Storage before;  // a copy, where the step itself writes to it meanwhile
+  };
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
   static Weak weak(c10::StorageImpl* memory);
   bool bind(int storage, const c10::Storage& memory);

@@ -36,12 +36,7 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
     for (std::size_t r = 0; r < op.results.size(); ++r) returned.push_back(argument_returned(called(op).schema(), r));
     const bool is_read = std::count(recording_->reads.begin(), recording_->reads.end(), i) > 0;
     std::vector<int> written;
-    for (const int value : op.written) written.push_back(table.values()[value].storage);
-    for (const std::size_t hidden : hidden_writes(op.handle)) {
-      for (const int value : op.arguments[hidden].values) {
-        if (value >= 0) written.push_back(table.values()[value].storage);
-      }
-    }
+    for_each_written(op, [&](int value) { written.push_back(table.values()[value].storage); });
     ops_.push_back({std::move(returned), std::move(written), !is_read && is_of_single_numbers(op, table),
                     called(op).hasTag(at::Tag::inplace_view), settings_asked_by(called(op))});
   }

@@ -76,8 +76,7 @@ class TraceCheck : private OpListener {
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
 
   // After kSame: the tensors from outside that are others from step to step, and what somebody keeps of the step.
-  const std::vector<StepMemory::Bound>& bound() const { return memory_.bound(); }
-  void fill_kept(std::size_t op, const StepMemory::MemoryOf& memory_of) { memory_.fill_kept(op, memory_of); }
+  StepMemory& memory() { return memory_; }
   void bring_kept(const StepMemory::MemoryOf& memory_of) const { memory_.bring_kept(memory_of, own_gradients_); }
 
  private:

@@ -12,19 +12,6 @@ using Slot = StepProgram::Slot;
 
 constexpr std::size_t kMaxReads = 64;
 
-// Calls visit(value) for every value that the op changes.
-template <class Visit>
-void for_each_written(const Op& op, Visit visit) {
-  for (const int value : op.written) {
-    if (value >= 0) visit(value);
-  }
-  for (const std::size_t argument : hidden_writes(op.handle)) {
-    for (const int value : op.arguments[argument].values) {
-      if (value >= 0) visit(value);
-    }
-  }
-}
-
 // What values depend on.
 struct Slice {
   std::vector<bool> ops, storages;

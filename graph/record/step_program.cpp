@@ -134,14 +134,10 @@ bool StepProgram::is_view(std::size_t index) const {
 
 template <class Visit>
 void StepProgram::for_each_write_outside(Visit visit) const {
-  const auto see = [&](int value) {
-    if (value >= 0 && table.storage_of(value).external) visit(table.values()[value]);
-  };
   for (const Op& op : ops) {
-    for (const int value : op.written) see(value);
-    for (const std::size_t argument : hidden_writes(op.handle)) {
-      for (const int value : op.arguments[argument].values) see(value);
-    }
+    for_each_written(op, [&](int value) {
+      if (table.storage_of(value).external) visit(table.values()[value]);
+    });
   }
 }
 

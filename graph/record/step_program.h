@@ -15,6 +15,7 @@
 #include <c10/core/Storage.h>
 #include "base/batch.h"
 #include "base/detail/memory_range.h"
+#include "base/detail/op_rules.h"
 #include "core/detail/step_executor.h"
 #include "graph/record/thread_settings.h"
 
@@ -203,6 +204,19 @@ template <class Visit>
 void for_each_value(const std::vector<StepProgram::Slot>& slots, Visit visit) {
   for (const StepProgram::Slot& slot : slots) {
     for (const int value : slot.values) {
+      if (value >= 0) visit(value);
+    }
+  }
+}
+
+// Calls visit(value) for every value that the op changes.
+template <class Visit>
+void for_each_written(const StepProgram::Op& op, Visit visit) {
+  for (const int value : op.written) {
+    if (value >= 0) visit(value);
+  }
+  for (const std::size_t argument : hidden_writes(op.handle)) {
+    for (const int value : op.arguments[argument].values) {
       if (value >= 0) visit(value);
     }
   }

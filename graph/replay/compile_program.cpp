@@ -122,6 +122,7 @@ class Builder {
   }
 
  private:
+  bool is_unused(std::size_t storage) const { return use_[storage].first > use_[storage].second; }
   bool outlives_run(std::size_t storage) const { return persistent_.count(static_cast<int>(storage)) != 0; }
 
   // Backwards from what must be readable, what lies outside the step, random ops, which move the generator, and ops
@@ -218,7 +219,7 @@ class Builder {
       if (is_rebound(s)) continue;
       if (outlives_run(s) || recorded.changes) {
         storage->set_data_ptr_noswap(allocator->allocate(recorded.bytes));
-      } else if (use_[s].first <= use_[s].second) {
+      } else if (!is_unused(s)) {
         blocks.push_back({recorded.bytes, use_[s].first, use_[s].second, 0});
         owners.push_back(s);
       }
@@ -236,6 +237,11 @@ class Builder {
   void make_tensors() {
     for (const ValueTable::Value& value : table_.values()) {
       const bool is_original = value.original.defined() && !table_.storages()[value.storage].changes;
+      const auto storage = static_cast<std::size_t>(value.storage);
+      if (!table_.storages()[storage].external && !outlives_run(storage) && is_unused(storage)) {
+        parts_.tensors.emplace_back();  // a program that is a small part of its recording
+        continue;
+      }
       parts_.tensors.push_back(is_original ? value.original : tensor_at(parts_.storages[value.storage], value));
     }
   }
@@ -291,7 +297,7 @@ class Builder {
     std::vector<std::size_t> position(ops_.size(), instructions.size());
     for (std::size_t i = 0; i < instructions.size(); ++i) position[instructions[i].source] = i;
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
-      if (!is_rebound(s) || outlives_run(s) || use_[s].first > use_[s].second) continue;
+      if (!is_rebound(s) || outlives_run(s) || is_unused(s)) continue;
       const std::size_t last = position[use_[s].second];
       if (last < instructions.size()) instructions[last].releases.push_back(static_cast<int>(s));
     }

@@ -188,7 +188,8 @@ void CpuProgram::move_tensors(const c10::StorageImpl* from, const c10::Storage& 
     if (storage.unsafeGetStorageImpl() == from) storage = to;
   }
   for (const at::Tensor& tensor : parts_.tensors) {
-    if (tensor.storage().unsafeGetStorageImpl() == from) tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(to);
+    if (tensor.defined() && tensor.storage().unsafeGetStorageImpl() == from)
+      tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(to);
   }
 }
 
