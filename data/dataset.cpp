@@ -12,6 +12,7 @@
 #include "data/detail/encoding_json.h"
 #include "io/file_io.h"
 #include "io/plain_text.h"
+#include "io/read_file.h"
 #include "io/safetensors.h"
 
 namespace duet {
@@ -96,13 +97,10 @@ namespace {
 
 constexpr uint64_t kMaxText = uint64_t{4} << 30;
 
-std::string read_text(const std::string& path) try {
-  std::string text = file_io::read_text(path, kMaxText);
+std::string read_text(const std::string& path) {
+  const std::string text = read_file("TextDataset", path, [&] { return file_io::read_text(path, kMaxText); });
   require_plain_text(text, "[TextDataset] file '" + path + "'");
   return text;
-} catch (const file_io::IoError& error) {
-  throw DataError(c10::str("[TextDataset] found no readable file '", path, "' (", error.what(),
-                           "), expected a text file; set 'path'"));
 }
 
 // In their order.

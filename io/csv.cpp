@@ -6,6 +6,7 @@
 #include "io/file_io.h"
 #include "io/file_memory.h"
 #include "io/plain_text.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -157,10 +158,9 @@ CsvTable parse_csv(std::string_view text, const std::string& path, char separato
   return table;
 }
 
-CsvTable read_csv(const std::string& path, char separator) try {
-  return parse_csv(file_io::read_text(path, kMaxCsvFile), path, separator);
-} catch (const file_io::IoError& error) {
-  throw DataError(std::string("[Csv] ") + error.what() + ", expected a readable file; correct the path");
+CsvTable read_csv(const std::string& path, char separator) {
+  const std::string text = read_file("Csv", path, [&] { return file_io::read_text(path, kMaxCsvFile); });
+  return parse_csv(text, path, separator);
 }
 
 }  // namespace duet

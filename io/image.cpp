@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/jpeg.h"
 #include "io/png.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -14,16 +14,13 @@ namespace {
 
 constexpr uint64_t kMaxImageFile = uint64_t{1} << 30;
 
-// Calls decode(bytes) and names the file in what it throws.
 template <class Decode>
-at::Tensor decode_file(const std::string& path, Decode decode) try {
-  const std::string bytes = file_io::read_text(path, kMaxImageFile);
-  require<DataError>(!bytes.empty(), "[image] found an empty file, expected a PNG or JPEG file; write it again");
-  return decode(bytes);
-} catch (const file_io::IoError& error) {
-  throw DataError(std::string("[image] ") + error.what() + ", expected a PNG or JPEG file; correct the path");
-} catch (const DataError& error) {
-  throw DataError(std::string(error.what()) + " (file '" + one_line(path) + "')");
+at::Tensor decode_file(const std::string& path, Decode decode) {
+  return read_file("image", path, [&] {
+    const std::string bytes = file_io::read_text(path, kMaxImageFile);
+    require<DataError>(!bytes.empty(), "[image] found an empty file, expected a PNG or JPEG file; write it again");
+    return decode(bytes);
+  });
 }
 
 bool is_jpeg(const std::string& bytes) { return bytes.starts_with("\xFF\xD8\xFF"); }

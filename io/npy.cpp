@@ -15,6 +15,7 @@
 #include "io/bounded_json.h"
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -127,12 +128,8 @@ at::Tensor read_npy_values(const file_io::FileReader& file) {
 
 }  // namespace
 
-at::Tensor read_npy(const std::string& path) try {
-  return read_npy_values(file_io::FileReader(path));
-} catch (const file_io::IoError& error) {
-  throw DataError(std::string("[Npy] ") + error.what() + ", expected a readable file; correct the path");
-} catch (const DataError& error) {
-  throw DataError(std::string(error.what()) + " (file '" + one_line(path) + "')");
+at::Tensor read_npy(const std::string& path) {
+  return read_file("Npy", path, [&] { return read_npy_values(file_io::FileReader(path)); });
 }
 
 }  // namespace duet

@@ -7,10 +7,10 @@
 #include <c10/util/StringUtil.h>
 #include <png.h>
 #include <zlib.h>
-#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/picture_size.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -18,7 +18,6 @@ namespace {
 
 constexpr int64_t kMaxSide = 1'000'000;  // libpng's own limit
 constexpr uint64_t kMaxPngPixels = uint64_t{1} << 28;
-constexpr uint64_t kMaxFile = uint64_t{1} << 30;
 
 // libpng's description of a picture; png_image_free allows any state of it.
 struct Picture : png_image {
@@ -82,11 +81,7 @@ std::string encode_png(const at::Tensor& pixels, const std::string& description)
 
 void write_png(const std::string& path, const at::Tensor& pixels, const std::string& description) {
   const std::string bytes = encode_png(pixels, description);
-  try {
-    file_io::replace_file(path, bytes);
-  } catch (const file_io::IoError& error) {
-    throw DataError(std::string("[write_png] ") + error.what() + "; make room or choose another folder");
-  }
+  write_file("write_png", [&] { file_io::replace_file(path, bytes); });
 }
 
 namespace {
@@ -218,14 +213,6 @@ std::string png_description(std::string_view bytes) {
     if (std::strcmp(texts[i].key, kDescription) == 0) return texts[i].text;
   }
   return {};
-}
-
-at::Tensor read_png(const std::string& path) try {
-  return decode_png(file_io::read_text(path, kMaxFile));
-} catch (const file_io::IoError& error) {
-  throw DataError(std::string("[read_png] ") + error.what() + ", expected a PNG file; correct the path");
-} catch (const DataError& error) {
-  throw DataError(std::string(error.what()) + " (file '" + one_line(path) + "')");
 }
 
 }  // namespace duet

@@ -8,13 +8,12 @@
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/text.h"
-#include "base/error.h"
 #include "io/file_io.h"
 #include "io/file_memory.h"
 #include "io/pickle.h"
 #include "io/plain_tensor.h"
 #include "io/pt_file.h"
+#include "io/read_file.h"
 #include "io/zip_archive.h"
 
 namespace duet {
@@ -305,13 +304,7 @@ PtFile read_archive(const std::string& path) {
 }  // namespace
 
 PtFile read_pt(const std::string& path) {
-  try {
-    return read_archive(path);
-  } catch (const MalformedFile& error) {
-    throw DataError(c10::str("[pt] '", path, "' cannot be used: ", one_line(error.what), "; ", error.way_out));
-  } catch (const file_io::IoError& error) {
-    throw DataError(c10::str("[pt] ", error.what(), "; check the path"));
-  }
+  return read_file("pt", path, [&] { return read_archive(path); });
 }
 
 }  // namespace duet

@@ -17,6 +17,7 @@
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
 #include "io/pt_file.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -95,11 +96,7 @@ void write_pt(const std::string& path, const StateDict& state) {
     archive.writeEndOfFile();
     if (failure) std::rethrow_exception(failure);
   };
-  try {
-    file_io::replace_file(path, bytes, fill);
-  } catch (const file_io::IoError& error) {
-    throw DataError(c10::str("[pt] ", error.what(), "; free space or name another place"));
-  }
+  write_file("pt", [&] { file_io::replace_file(path, bytes, fill); });
 }
 
 }  // namespace duet

@@ -16,6 +16,7 @@
 #include "io/file_io.h"
 #include "io/file_memory.h"
 #include "io/plain_tensor.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -96,7 +97,7 @@ SafetensorsImage encode_safetensors(const NamedTensors& tensors, const std::map<
 void write_safetensors(const std::string& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata) {
   const SafetensorsImage image = encode_safetensors(tensors, metadata);
-  try {
+  write_file("safetensors", [&] {
     file_io::replace_file(path, image.bytes, [&](file_io::FileWriter& file) {
       file.write(image.header.data(), image.header.size());
       for (const auto& [name, tensor] : image.payload) {
@@ -104,9 +105,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors,
         file.write(plain.const_data_ptr(), plain.nbytes());
       }
     });
-  } catch (const file_io::IoError& error) {
-    throw DataError(c10::str("[safetensors] ", error.what(), "; free space or name another place"));
-  }
+  });
 }
 
 namespace {
@@ -252,22 +251,11 @@ std::vector<SafetensorsEntry> read_header(const file_io::FileReader& file, uint6
   return entries;
 }
 
-// What `read` makes of the file; what is wrong with it as an error that names it.
-template <class Read>
-auto from_file(const std::string& path, const Read& read) {
-  try {
-    return read(file_io::FileReader(path));
-  } catch (const MalformedFile& error) {
-    throw DataError(c10::str("[safetensors] '", path, "' cannot be used: ", one_line(error.what), "; ", error.way_out));
-  } catch (const file_io::IoError& error) {
-    throw DataError(c10::str("[safetensors] ", error.what(), "; check the path"));
-  }
-}
-
 }  // namespace
 
 std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path) {
-  return from_file(path, [](const file_io::FileReader& file) {
+  return read_file("safetensors", path, [&] {
+    const file_io::FileReader file(path);
     uint64_t data_start = 0;
     std::vector<SafetensorsEntry> entries = read_header(file, data_start, {});
     for (SafetensorsEntry& entry : entries) {
@@ -279,7 +267,8 @@ std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path) {
 }
 
 NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen) {
-  return from_file(path, [&seen](const file_io::FileReader& file) {
+  return read_file("safetensors", path, [&] {
+    const file_io::FileReader file(path);
     uint64_t data_start = 0;
     const std::vector<SafetensorsEntry> entries = read_header(file, data_start, seen);
     NamedTensors tensors(entries.size());

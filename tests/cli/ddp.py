@@ -227,7 +227,7 @@ def mistakes_of_one_rank(program):
         (folder / "text.yaml").write_text(TEXT)
     (folders[0] / "text").write_text("abcd" * 100)
     how = {"config": "text.yaml", "folders": folders}
-    both(program, (3,), "found no readable file 'text'", [], [], **how)
+    both(program, (3,), "cannot open 'text'", [], [], **how)
     (folders[1] / "text").write_text("abcd" * 90)
     both(program, (3,), "data.train has ", [], [], **how)
     (folders[1] / "text").write_text("abcdefgh" * 50)

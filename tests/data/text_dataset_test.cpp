@@ -81,9 +81,10 @@ TEST_F(TextDatasetTest, NumbersAreThoseOfTheTrainingDataOrTheCheckpoint) {
 
 TEST_F(TextDatasetTest, RefusesWhatItCannotRead) {
   expect_error<DataError>([&] { TextDataset({.path = dir_ / "none"}); }, {dir_ / "none"});
-  expect_error<DataError>([&] { TextDataset({.path = dir_.path().string()}); }, {"no readable file"});
+  expect_error<DataError>([&] { TextDataset({.path = dir_.path().string()}); }, {"expected a readable file"});
   ASSERT_EQ(mkfifo((dir_ / "pipe").c_str(), 0600), 0);
-  expect_error<DataError>([&] { TextDataset({.path = dir_ / "pipe"}); }, {"no readable file", "not a regular file"});
+  expect_error<DataError>([&] { TextDataset({.path = dir_ / "pipe"}); },
+                          {"expected a readable file", "not a regular file"});
   const std::string huge = dir_.write("huge", "");
   std::filesystem::resize_file(huge, uint64_t{1} << 40);
   expect_error<DataError>([&] { TextDataset({.path = huge}); }, {"huge", "more than 4294967296 bytes"});

@@ -12,7 +12,7 @@
 #include "data/transform.h"
 #include "hooks/prediction_hooks.h"
 #include "io/file_io.h"
-#include "io/png.h"
+#include "io/image.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
@@ -100,8 +100,8 @@ TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
   ASSERT_EQ(heard.size(), 2U);
   EXPECT_EQ(heard[0].first, "val_0");
   EXPECT_EQ(heard[1].first, "val_2");
-  EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_0_700.png"), heard[0].second));
-  EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_2_700.png"), heard[1].second));
+  EXPECT_TRUE(at::equal(read_image(dir_ / "vis_data/val_0_700.png"), heard[0].second));
+  EXPECT_TRUE(at::equal(read_image(dir_ / "vis_data/val_2_700.png"), heard[1].second));
   EXPECT_EQ(files().size(), 2U);
 
   // Without a folder the listener still gets it; without either nobody paints.
@@ -156,7 +156,7 @@ TEST_F(VisualizationHookTest, DrawsPicturesAsTheirFilesAreAndNamesThemAfterThese
                                                "val_dogs-1_700.png"}));
   constexpr int64_t kFrame = 4;
   for (const std::string& name : files()) {
-    const at::Tensor panel = read_png(dir_ / ("vis_data/" + name)).narrow(0, kFrame, 6).narrow(1, kFrame, 8);
+    const at::Tensor panel = read_image(dir_ / ("vis_data/" + name)).narrow(0, kFrame, 6).narrow(1, kFrame, 8);
     EXPECT_TRUE(at::equal(panel, pixels)) << name;
   }
   run_.context.evaluation = {};

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "io/image.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
 
@@ -35,14 +36,12 @@ TEST(Png, HoldsADescription) {
   expect_error<DataError>([&] { png_description(bytes.substr(0, 40)); }, {"no usable PNG"});
 }
 
-TEST(Png, WritesAndReadsFiles) {
+TEST(Png, WritesFiles) {
   const TempDir dir;
   const at::Tensor pixels = noise(9, 4);
   write_png(dir / "a.png", pixels);
-  EXPECT_TRUE(read_png(dir / "a.png").equal(pixels));
+  EXPECT_TRUE(read_image(dir / "a.png").equal(pixels));
   expect_error<DataError>([&] { write_png(dir / "none/a.png", pixels); }, {"none/a.png", "No such file"});
-  expect_error<DataError>([&] { read_png(dir / "b.png"); }, {"b.png", "No such file"});
-  expect_error<DataError>([&] { read_png(dir.write("c.png", "hello")); }, {"c.png", "no usable PNG"});
 }
 
 // Either the damage is noticed or it did not touch the picture.
