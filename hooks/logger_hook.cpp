@@ -185,8 +185,7 @@ void LoggerHook::start_run(TrainContext& context) {
 void LoggerHook::before_train(TrainContext& context) {
   start_run(context);
   start_ = mark_ = steady_seconds();
-  line_steps_ = line_samples_ = 0;
-  line_seconds_ = 0;
+  line_ = {};
   if (!options_.model_summary || is_off(context)) return;
   const std::string summary = model_summary(context.task);
   emit(context, {.kind = "text", .step = context.progress.step, .values = {{"model", summary}}, .line = summary});
@@ -220,11 +219,11 @@ void LoggerHook::collect(TrainContext& context) {
     const double now = steady_seconds();
     seconds = now - std::exchange(mark_, now);
   }
-  ++line_steps_;
-  line_seconds_ += seconds;
-  if (context.step.micro_batches != nullptr) line_samples_ += context.step.micro_batches->samples();
-  epoch_ = shown_epoch(context);
-  iter_ = context.progress.step_in_epoch;
+  ++line_.steps;
+  line_.seconds += seconds;
+  if (context.step.micro_batches != nullptr) line_.samples += context.step.micro_batches->samples();
+  line_.epoch = shown_epoch(context);
+  line_.iter = context.progress.step_in_epoch;
 
   window_->start_step();
   window_->add("data_time", context.step.data_seconds);
@@ -244,17 +243,16 @@ void LoggerHook::log_step(TrainContext& context) {
   for (const auto& [name, ask] : context.log.gauges()) {
     if (name != "lr") put_gauge(name, ask());
   }
-  if (line_samples_ > 0 && line_seconds_ > 0) {
-    put_value(values, "samples_per_second", static_cast<double>(line_samples_) / line_seconds_);
+  if (line_.samples > 0 && line_.seconds > 0) {
+    put_value(values, "samples_per_second", static_cast<double>(line_.samples) / line_.seconds);
   }
-  put_value(values, "epoch", epoch_);
-  put_value(values, "iter", iter_);
-  record.line = train_line(context, epoch_, values);
+  put_value(values, "epoch", line_.epoch);
+  put_value(values, "iter", line_.iter);
+  record.line = train_line(context, line_.epoch, values);
 
   const LogValue* loss = find_value(values, "loss");
   last_loss_ = loss == nullptr ? "" : number_text(std::get<double>(*loss));
-  line_steps_ = line_samples_ = 0;
-  line_seconds_ = 0;
+  line_ = {};
   logged_step_ = context.progress.step;
   emit(context, std::move(record));
 }
@@ -302,7 +300,7 @@ void LoggerHook::log_failure(TrainContext& context) {
 
 // A hook that runs later than this one, or a loop of the user's own, may have ended the run.
 void LoggerHook::after_train(TrainContext& context) {
-  if (context.control.error.empty() && line_steps_ > 0) log_step(context);
+  if (context.control.error.empty() && line_.steps > 0) log_step(context);
   started_ = false;
   flush();
 }

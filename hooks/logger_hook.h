@@ -175,12 +175,12 @@ class LoggerHook : public Hook {
   double mark_ = 0;      // end of the step before, for runs without IterTimerHook
   double shown_at_ = 0;  // progress
   // Of the steps since the last line.
-  int64_t line_steps_ = 0;
-  int64_t line_samples_ = 0;
-  double line_seconds_ = 0;
-  // Of the last step: after the turn of an epoch the context has those of the next.
-  int64_t epoch_ = 0;
-  int64_t iter_ = 0;
+  struct Line {
+    int64_t steps = 0, samples = 0;
+    double seconds = 0;
+    int64_t epoch = 0, iter = 0;  // of the last step: after the turn of an epoch the context has those of the next
+  };
+  Line line_;
 
   int64_t logged_step_ = 0;  // the last that a line of this training tells of
   std::string last_loss_;

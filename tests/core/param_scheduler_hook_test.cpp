@@ -1,13 +1,10 @@
 #include "core/detail/param_scheduler_hook.h"
 #include <cmath>
-#include <fstream>
-#include <sstream>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "base/log.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
-#include "tests/support/temp_dir.h"
+#include "tests/support/log_lines.h"
 
 namespace duet {
 namespace {
@@ -112,23 +109,11 @@ TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
   expect_error<ConfigError>([&] { lost.before_train(unknown.context); }, {"Polynomial", "unknown length"});
 }
 
-// What `call` writes to the log.
-template <class Call>
-std::string logged(const Call& call) {
-  const TempDir folder;
-  set_log_file(folder / "log");
-  call();
-  set_log_file("");
-  std::stringstream text;
-  text << std::ifstream(folder / "log").rdbuf();
-  return text.str();
-}
-
 TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
   const auto log_of = [](bool validate) {
     FakeRun run;
     ParamSchedulerHook hook({ReduceOnPlateau{}});
-    return logged([&] {
+    return testing::stderr_of([&] {
       hook.before_train(run.context);
       run.step(hook);
       if (validate) run.validation(hook, {{"loss", 1}});

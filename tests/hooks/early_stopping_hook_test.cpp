@@ -4,6 +4,7 @@
 #include "core/hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/modes.h"
 
@@ -82,9 +83,9 @@ TEST(EarlyStoppingHook, NamesTheMetricsThereAreIfTheMonitorIsMisspelt) {
   EarlyStoppingHookOptions lenient = watching("top_acuracy", 1);
   lenient.strict = false;
   EarlyStoppingHook patient(lenient);
-  ::testing::internal::CaptureStderr();
-  for (int i = 0; i < 3; ++i) run.validation(patient, {{"accuracy", 0.5}});
-  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string log = testing::stderr_of([&] {
+    for (int i = 0; i < 3; ++i) run.validation(patient, {{"accuracy", 0.5}});
+  });
   EXPECT_THAT(log, HasSubstr("'top_acuracy'"));
   EXPECT_EQ(log.find("top_acuracy"), log.rfind("top_acuracy")) << "warned more than once";
   EXPECT_EQ(run.context.control.stop_reason, "");
