@@ -84,7 +84,7 @@ void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
           },
           py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
       .def(
-          "set_mode", [](const Run& run, const std::string& mode) { run.get().set_mode(parse_mode(mode)); },
+          "set_mode", [](const Run& run, const std::string& mode) { run.get().trainer.set_mode(parse_mode(mode)); },
           py::arg("mode"), "How the steps to come are run: 'eager' or 'graph'.");
 }
 

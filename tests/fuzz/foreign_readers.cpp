@@ -101,7 +101,7 @@ std::string read_log(const std::string& path) {
   const LoggedRun log = read_logged_run(path);
   std::string text = c10::str(log.lines, " ", log.unreadable_lines, " ", log.earlier_runs, " ", log.mode, log.run_id,
                               log.began, log.last_time, log.seconds, " ", log.planned_steps, " ", log.step, " ",
-                              log.epoch, " ", static_cast<int>(log.end), log.end_reason);
+                              log.epoch, " ", log.end ? static_cast<int>(*log.end) : -1, log.end_reason);
   for (const Curve& curve : log.curves) {
     text += c10::str("\n", curve.kind, "/", curve.name);
     for (const CurvePoint& point : curve.points) text += c10::str(" ", point.step, ":", point.value);

@@ -13,6 +13,7 @@
 #include "hooks/prediction_hooks.h"
 #include "io/file_io.h"
 #include "io/image.h"
+#include "io/png.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
