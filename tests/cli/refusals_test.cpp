@@ -131,7 +131,7 @@ TEST_F(Refusals, OfConfigsThatDoNotFitTheirData) {
       {{"evaluator=null", gpt(", context: 8")}, {kConfig, {"model.vocab_size is 0"}}},
       {{"data.train={type: FashionMnist, root: data/nowhere}"}, {kData, {"no folder 'data/nowhere'", "or set 'root'"}}},
       {{"data.train.images=data/missing"}, {kData, {"'data/missing': found nothing there"}}},
-      {{"data.train.images=data/cut.gz"}, {kData, {"'data/cut.gz': found damaged data"}}},
+      {{"data.train.images=data/cut.gz"}, {kData, {"'data/cut.gz' cannot be used: found damaged data"}}},
       {{"data.train.labels=data/few"}, {kData, {"64 images in 'data/images' and 3 labels in 'data/few'"}}},
       {{"data.val.labels=data/label_10"}, {kData, {"labels 'data/label_10': found label 10 at index 5"}}},
       {{"data.test={type: Text, path: data/nowhere}"}, {kData, {"data.test.path is 'data/nowhere'"}}},
