@@ -64,7 +64,7 @@ class Communicator {
   virtual void report(int64_t step, const char* phase) = 0;
   // The same within the step that was reported last.
   virtual void report(const char* /*phase*/) {}
-  // Whether nothing waits longer than the timeout of a running training, or as long as that of a start.
+  // True: waits end after DistributedOptions::timeout; false: after start_timeout.
   virtual void set_running(bool /*running*/) {}
   // Until it is called with `false` again the longer one holds: somebody may be at work that the others do not see.
   virtual void set_patient(bool /*patient*/) {}

@@ -102,8 +102,8 @@ struct LoggerHookOptions {
 };
 
 // Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what
-// StepResult, TrainContext::log and the clock have: the loss, the task's values, grad_norm, scalars and gauges
-// of whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
+// StepResult, TrainContext::log and the clock have: the loss, the task's values, grad_norm, the values and
+// gauges of RunLog. Between lines nothing is read from the device. Sinks write on a thread of their own; when
 // after_run returns, or the hook goes, or the program ends by exit(), all is written.
 //
 // JSON lines have a "kind": "train" (lr, data_time, time, loss, the task's values, grad_norm, gauges, epoch, iter,

@@ -374,7 +374,7 @@ TEST_P(OneRank, HasOtherSumsOfAMetric) {
       trainer->validate(*share_of(task.batch(8, 7).items(), 4, ranks.get()));
       return NamedTensors();
     });
-    expect_error_on_all(results, 2, "on rank 0 recall: Double [5]");
+    expect_error_on_all(results, 2, "on rank 0 sums of recall: Double [5]");
   }
 }
 
