@@ -1,5 +1,6 @@
 #include "hooks/epoch_hooks.h"
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 #include <ATen/core/grad_mode.h>
@@ -46,13 +47,14 @@ const OptionFields& EmptyCacheHookOptions::fields() {
 }
 
 EmptyCacheHook::EmptyCacheHook(const EmptyCacheHookOptions& options, std::function<void()> empty_cache)
-    : CallbackHook("empty_cache"), empty_cache_(std::move(empty_cache)) {
+    : CallbackHook("empty_cache") {
   check_options(options);
-  const auto free_at = [this](std::initializer_list<HookPoint> points) {
+  const auto free = std::make_shared<std::function<void()>>(std::move(empty_cache));  // null: of the model's device
+  const auto free_at = [this, free](std::initializer_list<HookPoint> points) {
     for (const HookPoint point : points) {
-      on(point, [this](TrainContext& context) {
-        if (!empty_cache_) empty_cache_ = cache_of(context.task);
-        empty_cache_();
+      on(point, [free](TrainContext& context) {
+        if (!*free) *free = cache_of(context.task);
+        (*free)();
       });
     }
   };

@@ -24,9 +24,6 @@ class EmptyCacheHook : public CallbackHook {
  public:
   // `empty_cache` takes the place of the allocator's. Throws ConfigError for options out of range.
   explicit EmptyCacheHook(const EmptyCacheHookOptions& options = {}, std::function<void()> empty_cache = nullptr);
-
- private:
-  std::function<void()> empty_cache_;  // null until the device is known
 };
 
 // Makes the buffers of the model (BatchNorm's running statistics) the same on every rank: floating-point ones become

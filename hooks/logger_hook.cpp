@@ -364,7 +364,7 @@ void LoggerHook::show_progress(TrainContext& context) {
 StateDict LoggerHook::state_dict() const {
   StateDict state;
   state.put("window", window_->state_dict());
-  if (!run_id_.empty()) state.set("run_id", StateValue(run_id_));
+  state.set("run_id", StateValue(run_id_));  // empty, too: a load that is taken back puts it back
   return state;
 }
 

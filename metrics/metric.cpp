@@ -29,8 +29,9 @@ const at::Tensor& metric_output(const std::string& who, const NamedTensors& outp
 void check_class_numbers(const std::string& who, const std::string& target, double count, int64_t classes,
                          const std::string& rest) {
   if (count == 0) return;
-  throw DataError(c10::str("[", who, "] found ", count, " class numbers in '", target, "' that do not exist, expected ",
-                           "0 to ", classes > 0 ? std::to_string(classes - 1) : "classes - 1", rest));
+  throw DataError(c10::str("[", who, "] found ", static_cast<int64_t>(count), " class numbers in '", target,
+                           "' that do not exist, expected ", "0 to ",
+                           classes > 0 ? std::to_string(classes - 1) : "classes - 1", rest));
 }
 
 std::vector<at::Tensor> Metric::sums(at::Device /*device*/) {

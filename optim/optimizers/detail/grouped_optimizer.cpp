@@ -68,7 +68,11 @@ GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOpt
   const at::NoGradGuard no_grad;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     for (const auto& [name, value] : groups[group].parameters) add(name, value, group);
-    for (const auto& [name, value] : groups[group].numbers) check_number(group, name, value);
+    try {
+      for (const auto& [name, value] : groups[group].numbers) check_number(group, name, value);
+    } catch (const ConfigError& error) {
+      throw ConfigError(c10::str(error.what(), " (group '", groups[group].name, "')"));
+    }
   }
   const at::TensorOptions on_device = at::TensorOptions().device(parameters_.front().value.device());
   counters_.push_back(at::full({}, 0, on_device.dtype(at::kFloat)));
