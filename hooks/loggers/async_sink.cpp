@@ -42,6 +42,7 @@ class AsyncSink::Place {
   explicit Place(std::unique_ptr<LogSink> sink) : sink_(std::move(sink)) {}
 
   void put(const LogRecord& record);
+  // What waits; where the sink fails, after 1, 2, 4, ... 64 calls.
   void write(Lock& lock);
   void flush(Lock& lock);
   // No more records will come.
@@ -54,6 +55,7 @@ class AsyncSink::Place {
   // Whether `call` went through; else why_ says why not.
   template <class Call>
   bool goes_through(Lock& lock, const Call& call);
+  void try_waiting(Lock& lock);
   LogRecord take();
   void lose(const LogRecord& record);
   std::string told_lost();
@@ -64,6 +66,7 @@ class AsyncSink::Place {
   uint64_t bytes_ = 0;  // of these
   int64_t calls_ = 0;
   bool fails_ = false;
+  int64_t pause_ = 1, until_next_try_ = 0;  // in calls of write(): a try costs time, where a disk stays full
   std::string why_;
   int64_t lost_ = 0, first_lost_ = 0, last_lost_ = 0;  // how many records, and the steps they are of
 };
@@ -106,8 +109,13 @@ bool AsyncSink::Place::goes_through(Lock& lock, const Call& call) {
   return !error;
 }
 
-// Those that fail before one that can be written are lost; where none of several can be, the place is full.
 void AsyncSink::Place::write(Lock& lock) {
+  if (!fails_ || --until_next_try_ <= 0) try_waiting(lock);
+}
+
+// Those that fail before one that can be written are lost; where none of several can be, the place is full.
+void AsyncSink::Place::try_waiting(Lock& lock) {
+  constexpr int64_t kLongestPause = 64;
   constexpr std::size_t kTries = 8;
   std::vector<LogRecord> failed;
   while (!waiting_.empty() && failed.size() < kTries) {
@@ -119,6 +127,8 @@ void AsyncSink::Place::write(Lock& lock) {
     for (const LogRecord& unwritten : failed) lose(unwritten);
     failed.clear();
   }
+  pause_ = fails_ ? std::min(2 * pause_, kLongestPause) : 1;
+  until_next_try_ = pause_;
   tell(!failed.empty());
   std::erase_if(failed, [](const LogRecord& record) { return record.kind == "progress"; });
   for (const LogRecord& record : failed) bytes_ += bytes_of(record);
@@ -139,7 +149,7 @@ void AsyncSink::Place::tell(bool fails) {
 }
 
 void AsyncSink::Place::flush(Lock& lock) {
-  write(lock);
+  try_waiting(lock);
   if (fails_ || goes_through(lock, [this] { sink_->flush(); })) return;
   log_error("[LoggerHook] lines may be missing in one place: " + std::exchange(why_, {}));
 }

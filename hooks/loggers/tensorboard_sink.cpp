@@ -13,6 +13,7 @@
 #include "hooks/loggers/sinks.h"
 #include "io/file_io.h"
 #include "io/png.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -166,7 +167,7 @@ class TensorBoardSink : public LogSink {
 
  private:
   void open() {
-    file_ = std::make_unique<file_io::FileWriter>(next_path(folder_), 0);
+    write_file(kSink, [this] { file_ = std::make_unique<file_io::FileWriter>(next_path(folder_), 0); });
     append(ProtobufWriter()
                .float64(kEventWallTime, static_cast<double>(std::time(nullptr)))
                .text(kEventFileVersion, "brain.Event:2"));
@@ -187,7 +188,7 @@ class TensorBoardSink : public LogSink {
   void append(const ProtobufWriter& event) {
     const std::string length = little_endian(event.data().size(), 8);
     const std::string record = length + masked_sum(length) + event.data() + masked_sum(event.data());
-    file_->write(record.data(), record.size());
+    write_file(kSink, [&] { file_->write(record.data(), record.size()); });
   }
 
   std::string folder_;

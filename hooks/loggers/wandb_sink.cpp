@@ -14,6 +14,7 @@
 #include "hooks/loggers/encoding.h"
 #include "hooks/loggers/sinks.h"
 #include "io/file_io.h"
+#include "io/read_file.h"
 
 namespace duet {
 
@@ -44,7 +45,7 @@ class WandbFile {
   enum Place : uint8_t { kWhole = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
 
   void write(const std::string& bytes) {
-    file_.write(bytes.data(), bytes.size());
+    write_file(kWandb, [&] { file_.write(bytes.data(), bytes.size()); });
     size_ += bytes.size();
   }
 

@@ -152,6 +152,7 @@ TEST(AsyncSink, WaitsForWhatIsSlow) {
 struct Disk {
   bool is_full = false;
   std::set<int64_t> refused;  // steps that it never takes
+  int tries = 0;
   std::vector<int64_t> steps;
 };
 
@@ -159,6 +160,7 @@ class DiskSink : public LogSink {
  public:
   explicit DiskSink(Disk& disk) : disk_(disk) {}
   void write(const LogRecord& record) override {
+    ++disk_.tries;
     if (disk_.is_full) throw std::runtime_error("no space left");
     if (disk_.refused.contains(record.step)) throw std::runtime_error("not that one");
     disk_.steps.push_back(record.step);
@@ -213,6 +215,20 @@ TEST_F(FailingDisk, LosesWhatCanNeverBeWrittenAndNoOther) {
   EXPECT_EQ(disk.steps.size(), 17U);
   EXPECT_EQ(others->size(), 20U);
   EXPECT_NE(text.find("lost records: 3 (steps 3 to 5): not that one"), std::string::npos) << text;
+}
+
+TEST_F(FailingDisk, IsSeldomTriedWhereItStaysFull) {
+  struct InLogOrder : DiskSink {  // written before put() returns
+    using DiskSink::DiskSink;
+    bool keeps_log_order() const override { return true; }
+  };
+  disk.is_full = true;
+  stderr_of([&] {
+    AsyncSink in_order(one(std::make_unique<InLogOrder>(disk)));
+    for (int64_t step = 1; step <= 6400; ++step) in_order.put(record(step));
+  });
+  EXPECT_LT(disk.tries, 1000);
+  EXPECT_GT(disk.tries, 50);
 }
 
 TEST_F(FailingDisk, SaysAtTheEndWhatIsLost) {
