@@ -40,7 +40,11 @@ void check_window(const LogWindowOptions& window) {
   const Pattern mean_pattern("[LoggerHook] mean_pattern", window.mean_pattern);
   std::set<std::string> names;
   for (const LogStatistic& statistic : window.custom_cfg) {
-    check_options(statistic);
+    try {
+      check_options(statistic);
+    } catch (const ConfigError& error) {
+      throw ConfigError(std::string(error.what()) + " (custom_cfg of '" + statistic.data_src + "')");
+    }
     const std::string& name = statistic.log_name.empty() ? statistic.data_src : statistic.log_name;
     if (!names.insert(name).second) {
       throw ConfigError("[LoggerHook] custom_cfg logs two numbers as '" + name +
