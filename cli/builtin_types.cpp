@@ -5,6 +5,7 @@
 #include "cli/zoo/classifiers.h"
 #include "cli/zoo/encoder_decoder.h"
 #include "cli/zoo/gpt.h"
+#include "core/exported_task.h"
 #include "core/script_task.h"
 #include "core/task.h"
 #include "data/dataset.h"
@@ -95,6 +96,10 @@ std::unique_ptr<Task> torchscript(ConfigNode& node, ModelContext&) {
   return make_script_task(read_all_options<ScriptTaskOptions>(node));
 }
 
+std::unique_ptr<Task> exported(ConfigNode& node, ModelContext&) {
+  return make_exported_task(read_all_options<ExportedTaskOptions>(node));
+}
+
 template <class M, Described Options>
 void add_metric(const char* name) {
   register_metric(
@@ -125,6 +130,7 @@ void add_builtin_types() {
   add_classifier("EncoderDecoder", make_encoder_decoder, background);
   register_model("Gpt", gpt, AnyOptions(GptOptions()));
   register_model("torchscript", torchscript, AnyOptions(ScriptTaskOptions()));
+  register_model("exported", exported, AnyOptions(ExportedTaskOptions()));
   add_builtin_data();
   add_metric<MeanSquaredError, RegressionOptions>("MeanSquaredError");
   add_metric<MeanAbsoluteError, RegressionOptions>("MeanAbsoluteError");

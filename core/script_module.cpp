@@ -1,10 +1,15 @@
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 #include <torch/nn/module.h>
+#include "core/detail/file_task.h"
 #include "core/detail/script_forward.h"
 #include "core/script_task.h"
+#include "io/file_io.h"
+#include "io/plain_tensor.h"
+#include "io/read_file.h"
 #include "optim/groups/detail/described_layer.h"
 
 namespace duet {
@@ -38,23 +43,50 @@ class ScriptTree : public torch::nn::Module, public DescribedLayer {
   ModuleInfo info_;
 };
 
-}  // namespace
+class ScriptModel : public FileModel {
+ public:
+  ScriptModel(const torch::jit::Module& module, const std::string& path, const std::string& who)
+      : path_(path), tree_(std::make_shared<ScriptTree>(module)), forward_(module, who, path) {}
 
-struct ScriptModule::Parts {
-  explicit Parts(const std::string& path) : Parts(load_script(path, "ScriptModule"), path) {}
-  Parts(const torch::jit::Module& module, const std::string& path)
-      : tree(std::make_shared<ScriptTree>(module)), forward(module, "ScriptModule", path) {}
+  const std::shared_ptr<torch::nn::Module>& module() const override { return tree_; }
+  NamedTensors outputs(const std::vector<at::Tensor>& inputs) const override {
+    return {{"", forward_({inputs.begin(), inputs.end()})}};
+  }
+  std::string write(const std::string& stem, const StateDict& weights) const override {
+    write_script_model(stem + ".pt", path_, weights);
+    return stem + ".pt";
+  }
 
-  std::shared_ptr<torch::nn::Module> tree;
-  ScriptForward forward;
+ private:
+  std::string path_;
+  std::shared_ptr<torch::nn::Module> tree_;
+  ScriptForward forward_;
 };
 
-ScriptModule::ScriptModule(const std::string& path) : parts_(std::make_shared<const Parts>(path)) {}
+}  // namespace
 
-const std::shared_ptr<torch::nn::Module>& ScriptModule::module() const { return parts_->tree; }
+std::unique_ptr<FileModel> make_script_model(const std::string& path, const std::string& who) {
+  return std::make_unique<ScriptModel>(load_script(path, who), path, who);
+}
+
+void write_script_model(const std::string& path, const std::string& source, const StateDict& weights) {
+  const torch::jit::Module module = load_script(source, "ScriptTask");
+  const auto take = [&](const auto& list) {
+    for (const auto& item : list) take_numbers("script", item.name, item.value, weights);
+  };
+  take(module.named_parameters());
+  take(module.named_buffers());
+  std::ostringstream bytes;
+  module.save(bytes);
+  write_file("script", [&] { file_io::replace_file(path, bytes.str()); });
+}
+
+ScriptModule::ScriptModule(const std::string& path) : model_(make_script_model(path, "ScriptModule")) {}
+
+const std::shared_ptr<torch::nn::Module>& ScriptModule::module() const { return model_->module(); }
 
 at::Tensor ScriptModule::run(const std::vector<at::Tensor>& inputs) const {
-  return parts_->forward({inputs.begin(), inputs.end()});
+  return model_->outputs(inputs).front().second;
 }
 
 }  // namespace duet

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 #include "../base/options.h"
+#include "../base/state_dict.h"
 #include "losses.h"
 #include "task.h"
 
@@ -12,6 +13,8 @@ class Module;
 }
 
 namespace duet {
+
+class FileModel;
 
 struct ScriptTaskOptions {
   std::string path{};                 // file written by torch.jit.save; loading it runs code from that file
@@ -27,6 +30,10 @@ struct ScriptTaskOptions {
 // A scripted or traced TorchScript module as a task, in either mode. Throws ConfigError that names the file if it is
 // missing, is no TorchScript archive, or has no forward method.
 std::unique_ptr<Task> make_script_task(const ScriptTaskOptions& options);
+
+// Writes the file at `source` with other weights, by the names of its parameters and buffers, as torch.jit.load takes it.
+// Throws DataError; `path` is then as it was.
+void write_script_model(const std::string& path, const std::string& source, const StateDict& weights);
 
 // A scripted or traced TorchScript module as a part of a model of your own, such as a backbone under a new head:
 //
@@ -56,8 +63,7 @@ class ScriptModule {
  private:
   at::Tensor run(const std::vector<at::Tensor>& inputs) const;
 
-  struct Parts;
-  std::shared_ptr<const Parts> parts_;
+  std::shared_ptr<const FileModel> model_;
 };
 
 }  // namespace duet

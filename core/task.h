@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 #include "../base/batch.h"
+#include "../base/state_dict.h"
 #include "../optim/groups/param_group.h"
 
 namespace duet {
@@ -55,6 +56,10 @@ class Task : public ModelInfo {
   virtual NamedTensors validation_step(const Batch& batch);
   // Model outputs for one batch, by name. Throws ConfigError unless the task defines it.
   virtual NamedTensors predict(const Batch& batch);
+
+  // Writes the file that the model came from with these weights in it, as "<stem>.pt2" or whatever its kind is called,
+  // and returns that path; empty for a model that came from no such file. Throws what writing throws.
+  virtual std::string write_model(const std::string& /*stem*/, const StateDict& /*weights*/) const { return {}; }
 
   // Names every host value that training_step depends on and that may change between steps. A step is
   // captured once per key, so that a changed value is never replayed from an older capture.

@@ -333,9 +333,10 @@ void CheckpointHook::publish(const TrainContext& context) const {
     const StateDict weights = load_published(options_.published_keys, checkpoint);
     if (weights.tensors().empty()) continue;
     std::filesystem::create_directories(folder);
-    const std::string path = concat_text(folder, "/", name, "-", weights_hash(weights).substr(0, 8), ".safetensors");
-    write_weights(path, weights);
-    log_info("published '" + path + "'");
+    const std::string stem = concat_text(folder, "/", name, "-", weights_hash(weights).substr(0, 8));
+    write_weights(stem + ".safetensors", weights);
+    const std::string model = context.task.write_model(stem, weights);
+    log_info("published '" + stem + ".safetensors'" + (model.empty() ? "" : " and '" + model + "'"));
   }
 }
 

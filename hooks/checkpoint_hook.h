@@ -50,7 +50,8 @@ struct CheckpointHookOptions {
 // next evaluation begins anew. Of several metrics each has its best checkpoint and a file that names it,
 // "best_<metric>"; "best" is that of the first.
 // published_keys: "<work_dir>/published/last-<8 digits of its hash>.safetensors", "best-..." or "best_<metric>-...". A
-// single key's tensors have their names without it, as in the model's own file.
+// single key's tensors have their names without it, as in the model's own file; of a model that came from a file of
+// TorchScript or torch.export that file with these weights is written beside them.
 class CheckpointHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

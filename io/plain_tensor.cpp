@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
@@ -45,6 +46,18 @@ at::Tensor plain_tensor(const char* format, const std::string& name, const at::T
   return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
 }
 
+void take_numbers(const char* format, const std::string& name, const at::Tensor& tensor, const StateDict& state) {
+  const auto found = state.tensors().find(name);
+  if (found == state.tensors().end()) return;
+  const at::Tensor& taken = found->second;
+  if (taken.sizes() != tensor.sizes() || taken.scalar_type() != tensor.scalar_type()) {
+    throw DataError(c10::str("[", format, "] '", name, "' is ", taken.scalar_type(), " ", taken.sizes(), ", but ",
+                             tensor.scalar_type(), " ", tensor.sizes(),
+                             " in the file that the model came from; name the file of this model"));
+  }
+  tensor.detach().copy_(taken.detach());
+}
+
 std::optional<uint64_t> bytes_of_shape(at::IntArrayRef sizes, at::ScalarType type) {
   const auto size_of_item = static_cast<int64_t>(c10::elementSize(type));
   int64_t extent = size_of_item;
@@ -52,6 +65,42 @@ std::optional<uint64_t> bytes_of_shape(at::IntArrayRef sizes, at::ScalarType typ
     if (size < 0 || __builtin_mul_overflow(extent, std::max<int64_t>(size, 1), &extent)) return std::nullopt;
   }
   return static_cast<uint64_t>(size_of_item * c10::multiply_integers(sizes));
+}
+
+namespace {
+
+// Whether a view lies within `elements`, and could be copied at all.
+bool fits(int64_t offset, const ViewShape& shape, const at::Tensor& storage) {
+  const auto has = [](const std::vector<int64_t>& list, auto is) { return std::any_of(list.begin(), list.end(), is); };
+  const auto is_negative = [](int64_t number) { return number < 0; };
+  if (offset < 0 || shape.sizes.size() != shape.strides.size() || has(shape.sizes, is_negative) ||
+      has(shape.strides, is_negative)) {
+    return false;
+  }
+  if (has(shape.sizes, [](int64_t size) { return size == 0; })) return true;
+  int64_t last = offset, count = 1, bytes = 0;
+  for (size_t i = 0; i < shape.sizes.size(); ++i) {
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(shape.sizes[i] - 1, shape.strides[i], &reach) ||
+        __builtin_add_overflow(last, reach, &last) || __builtin_mul_overflow(count, shape.sizes[i], &count)) {
+      return false;
+    }
+  }
+  return last < storage.numel() && !__builtin_mul_overflow(count, static_cast<int64_t>(storage.element_size()), &bytes);
+}
+
+}  // namespace
+
+at::Tensor view_of_storage(const at::Tensor& storage, int64_t offset, const ViewShape& shape, const std::string& name) {
+  expect_file(fits(offset, shape, storage), "tensor '", name, "' ", shape.sizes, " does not fit into its storage of ",
+              storage.numel(), " elements");
+  const bool is_empty = std::find(shape.sizes.begin(), shape.sizes.end(), 0) != shape.sizes.end();
+  if (!is_empty) return at::as_strided(storage, shape.sizes, shape.strides, offset);
+  try {
+    return at::empty(shape.sizes, storage.options());
+  } catch (const c10::Error&) {
+    throw MalformedFile{c10::str("tensor '", name, "' has the impossible shape ", shape.sizes)};
+  }
 }
 
 at::Tensor tensor_from_file(at::IntArrayRef sizes, at::ScalarType type, const std::string& what,

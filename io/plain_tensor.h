@@ -4,7 +4,9 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 #include <ATen/core/Tensor.h>
+#include "base/state_dict.h"
 
 namespace duet {
 
@@ -32,9 +34,20 @@ void check_plain(const char* format, const std::string& name, const at::Tensor& 
 // check_plain() does.
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor);
 
+// Copies the tensor of that name in `state`, if there is one, into `tensor`. Throws DataError "[format] ..." unless shape
+// and type are the same.
+void take_numbers(const char* format, const std::string& name, const at::Tensor& tensor, const StateDict& state);
+
 // Bytes of the values of that shape; nothing if no memory could hold them. An extent of 0 counts as 1 there, as it does
 // in LibTorch's strides.
 std::optional<uint64_t> bytes_of_shape(at::IntArrayRef sizes, at::ScalarType type);
+
+struct ViewShape {
+  std::vector<int64_t> sizes, strides;  // in elements
+};
+// A view of the 1-d tensor `storage` as a file describes it; of an empty one a new tensor. Throws MalformedFile naming
+// `name` unless it lies within the storage and could be copied.
+at::Tensor view_of_storage(const at::Tensor& storage, int64_t offset, const ViewShape& shape, const std::string& name);
 
 // A CPU tensor into whose memory `read` puts the bytes of a file. Throws MalformedFile naming `what` if there is no
 // memory for it.

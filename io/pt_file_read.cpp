@@ -5,8 +5,6 @@
 #include <unordered_map>
 #include <utility>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/as_strided.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include "io/file_io.h"
 #include "io/file_memory.h"
@@ -93,35 +91,9 @@ std::vector<int64_t> counts(const Tree& tree, Id tuple, const std::string& name)
   return numbers;
 }
 
-// Whether a view with these sizes and strides lies within `elements`, and could be copied at all.
-bool fits(int64_t offset, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
-          const at::Tensor& storage) {
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;
-  int64_t last = offset, count = 1, bytes = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    int64_t reach = 0;
-    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last) ||
-        __builtin_mul_overflow(count, sizes[i], &count)) {
-      return false;
-    }
-  }
-  return last < storage.numel() && !__builtin_mul_overflow(count, static_cast<int64_t>(storage.element_size()), &bytes);
-}
-
 at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string& name, Storages& storages) {
-  const at::Tensor storage = storages.get(tree, tree[value.items[0]]);
-  const int64_t offset = tree[value.items[1]].integer;
-  const std::vector<int64_t> sizes = counts(tree, value.items[2], name), strides = counts(tree, value.items[3], name);
-  if (offset < 0 || sizes.size() != strides.size() || !fits(offset, sizes, strides, storage)) {
-    refuse(c10::str("tensor '", name, "' ", sizes, " does not fit into its storage of ", storage.numel(), " elements"));
-  }
-  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-  if (!is_empty) return at::as_strided(storage, sizes, strides, offset);
-  try {
-    return at::empty(sizes, storage.options());
-  } catch (const c10::Error&) {
-    refuse(c10::str("tensor '", name, "' has the impossible shape ", sizes));
-  }
+  return view_of_storage(storages.get(tree, tree[value.items[0]]), tree[value.items[1]].integer,
+                         {counts(tree, value.items[2], name), counts(tree, value.items[3], name)}, name);
 }
 
 class Flattener {
@@ -250,16 +222,6 @@ std::string find_folder(const Reader& archive) {
   return folder;
 }
 
-std::string read_entry(const Reader& archive, const std::string& name, uint64_t max_bytes) {
-  const Entry* entry = archive.find(name);
-  if (entry == nullptr) return {};
-  if (entry->bytes > max_bytes)
-    refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected at most ", max_bytes));
-  std::string text(entry->bytes, '\0');
-  archive.read(*entry, text.data());
-  return text;
-}
-
 // Formats that look alike at first sight get a way out of their own.
 void check_format(const std::string& path) {
   const file_io::FileReader file(path);
@@ -287,11 +249,11 @@ PtFile read_archive(const std::string& path) {
         "use it as the model (model: {type: torchscript, path: ...}), or save its weights in Python: "
         "torch.save(torch.jit.load(path).state_dict(), 'weights.pt')"};
   }
-  if (read_entry(archive, folder + "/byteorder", 16) == "big") {
+  if (archive.text_of(folder + "/byteorder", 16) == "big") {
     throw MalformedFile{"it was written on a big-endian machine",
                         "load it in Python and save it again on a little-endian one"};
   }
-  const std::string program = read_entry(archive, folder + "/data.pkl", kMaxPickle);
+  const std::string program = archive.text_of(folder + "/data.pkl", kMaxPickle);
   Flattener::Budgets budgets{FileBudget(program.size(), kPickleTimes), FileBudget(archive.size(), kTensorTimes),
                              std::min(kMaxVisits, kFreeVisits + program.size())};
   const Tree tree = pickle::parse(program, budgets.pickle);

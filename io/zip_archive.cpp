@@ -177,4 +177,14 @@ void Reader::read(const Entry& entry, void* data) const {
   });
 }
 
+std::string Reader::text_of(const std::string& name, uint64_t max_bytes) const {
+  const Entry* entry = find(name);
+  if (entry == nullptr) return {};
+  expect_file(entry->bytes <= max_bytes, "entry '", name, "' has ", entry->bytes, " bytes, expected at most ",
+              max_bytes);
+  std::string text(entry->bytes, '\0');
+  read(*entry, text.data());
+  return text;
+}
+
 }  // namespace duet::zip_archive

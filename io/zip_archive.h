@@ -32,6 +32,8 @@ class Reader {
   const Entry* find(const std::string& name) const;
   // Reads the entry.bytes bytes of an entry and verifies its CRC.
   void read(const Entry& entry, void* data) const;
+  // All of an entry; empty if there is none. Throws if it has more bytes than that.
+  std::string text_of(const std::string& name, uint64_t max_bytes) const;
   // Reads an entry, packed ones unpacked, and verifies size and CRC, without keeping it.
   void verify(const Entry& entry) const {
     read_blocks(entry, [](const unsigned char*, size_t) {});

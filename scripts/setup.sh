@@ -159,7 +159,7 @@ prepare_tests() {
 
 # A browser, sanitizers for clang, and what builds the site. What cannot be installed here is skipped by the tests.
 prepare_slow_tests() {
-  install_for_tests libclang-rt-19-dev chromium
+  install_for_tests libclang-rt-19-dev llvm-19 chromium
   [[ -n $torch ]] || install_docs
 }
 

@@ -83,6 +83,12 @@ std::string join(const std::vector<std::string>& words) {
   return text.empty() ? "nothing" : text;
 }
 
+std::string join_first(std::vector<std::string> words, std::size_t most) {
+  const std::size_t more = words.size() > most ? words.size() - most : 0;
+  words.resize(words.size() - more);
+  return join(words) + (more > 0 ? c10::str(" and ", more, " more") : "");
+}
+
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string guess = nearest(word, candidates);
   return guess.empty() ? "" : c10::str("; did you mean '", one_line(guess), "'?");

@@ -24,6 +24,9 @@ std::vector<std::string> nearest_names(std::string_view word, std::vector<std::s
 // "a, b, c"; "nothing" for an empty list.
 std::string join(const std::vector<std::string>& words);
 
+// "a, b, c, d and 3 more".
+std::string join_first(std::vector<std::string> words, std::size_t most = 4);
+
 // "; did you mean 'b'?"; empty if none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 

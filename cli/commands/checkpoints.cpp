@@ -7,11 +7,15 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
+#include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_file.h"
 #include "cli/commands/commands.h"
 #include "cli/report.h"
+#include "cli/runs/saved_config.h"
 #include "cli/runs/text_columns.h"
+#include "core/exported_task.h"
+#include "core/script_task.h"
 
 namespace duet {
 
@@ -95,9 +99,37 @@ int inspect_command(const Arguments& arguments) {
   return 0;
 }
 
+namespace {
+
+// The file that the model of a checkpoint came from, by the config that its run has saved.
+std::string model_file_of(const std::string& checkpoint) {
+  const std::filesystem::path step = std::filesystem::absolute(CheckpointStore::find(checkpoint)).lexically_normal();
+  const std::string folder = step.parent_path().parent_path();  // of work_dir/checkpoints/step-N
+  const std::string path = read_saved_config(folder + "/config.yaml").text("model.path");
+  if (!path.empty()) return path;
+  throw ConfigError("[duet] '" + folder +
+                    "/config.yaml' names no file in model.path, expected the one that the model came from; name it with "
+                    "--model");
+}
+
+// The model's own file where that is asked for, otherwise the weights alone.
+void export_to(const Arguments& arguments, const StateDict& weights) {
+  const bool is_exported = arguments.file.ends_with(".pt2");
+  if (is_exported) {
+    const std::string source = arguments.model.empty() ? model_file_of(arguments.checkpoint) : arguments.model;
+    write_exported_model(arguments.file, source, weights);
+  } else if (!arguments.model.empty()) {
+    write_script_model(arguments.file, arguments.model, weights);
+  } else {
+    write_weights(arguments.file, weights);
+  }
+}
+
+}  // namespace
+
 int export_command(const Arguments& arguments) {
   const StateDict weights = read_weights({.path = arguments.checkpoint, .which = arguments.weights});
-  write_weights(arguments.file, weights);
+  export_to(arguments, weights);
   const FurtherNames tied = aliases_of(weights);
   write_json(arguments.json, to_json(arguments, weights, tied));
   std::cout << "wrote " << count_text(weights, tied) << " ("

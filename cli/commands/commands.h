@@ -34,6 +34,7 @@ struct Arguments {
   bool bisect = false;     // compare: name the first step and tensor that differ
   std::string file;        // export: *.safetensors, *.pt
   std::string weights = "model";  // export: or the name of an average
+  std::string model;              // export: the file that the model came from
   std::vector<std::string> runs;  // report, diff: folders of runs
   std::string folder;             // list: the folder above the runs
   GenerateOptions generate;

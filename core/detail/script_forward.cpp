@@ -30,13 +30,9 @@ using torch::jit::Graph;
 // Traced in training mode, a dropout stays one for ever: eval() does not reach it, and metrics are those of a network
 // with holes.
 void warn_of_random_ops(const Graph& graph, const std::string& who, const std::string& path) {
-  std::vector<std::string> ops = always_random(graph);
+  const std::vector<std::string> ops = always_random(graph);
   if (ops.empty()) return;
-  constexpr std::size_t kShown = 4;
-  const std::size_t more = ops.size() > kShown ? ops.size() - kShown : 0;
-  ops.resize(ops.size() - more);
-  log_warning("[" + who + "] '" + path + "' draws random numbers in evaluation too: " + join(ops) +
-              (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+  log_warning("[" + who + "] '" + path + "' draws random numbers in evaluation too: " + join_first(ops) +
               "; call eval() before torch.jit.trace, or keep train() and eval() apart with torch.jit.script");
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 namespace duet {
+
+class FileModel;
 
 // A scripted or traced module with a forward(). Throws ConfigError in the name of `who` if the file is none.
 torch::jit::Module load_script(const std::string& path, const std::string& who);
@@ -28,5 +31,8 @@ class ScriptForward {
   std::string who_, path_;
   torch::jit::Code code_;
 };
+
+// The file's module as a model. Throws as load_script does.
+std::unique_ptr<FileModel> make_script_model(const std::string& path, const std::string& who);
 
 }  // namespace duet

@@ -11,4 +11,16 @@ void set_user_place(FindUserPlace find);
 // Nothing where C++ calls.
 std::optional<std::string> user_place();
 
+// While it lives, this thread runs what the user wrote at `place`. Keeps a reference to the text.
+class UserPlace {
+ public:
+  explicit UserPlace(const std::string& place);
+  ~UserPlace();
+  UserPlace(const UserPlace&) = delete;
+  UserPlace& operator=(const UserPlace&) = delete;
+
+ private:
+  const std::string* before_;
+};
+
 }  // namespace duet

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -45,6 +47,17 @@ ModuleInfo info_of(const std::string& path, const torch::nn::Module& module) {
 }
 
 }  // namespace
+
+ModuleKind kind_of(const std::string& type, const at::Tensor& weight) {
+  static constexpr std::array kNorms = {"BatchNorm", "InstanceNorm", "GroupNorm", "LayerNorm"};
+  const auto holds = [&](const char* part) { return type.find(part) != std::string::npos; };
+  if (std::any_of(kNorms.begin(), kNorms.end(), holds)) return ModuleKind::kNorm;
+  if (holds("DeformConv2d")) return ModuleKind::kDeformableConv2d;
+  if (!holds("Conv2d")) return ModuleKind::kOther;
+  // A weight is [out_channels, in_channels / groups, height, width]. The numbers themselves are gone from a file.
+  const bool depthwise = weight.defined() && weight.dim() == 4 && weight.size(1) == 1;
+  return depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d;
+}
 
 std::vector<ModuleInfo> modules_of(const torch::nn::Module& module) {
   std::vector<ModuleInfo> modules = {info_of("", module)};

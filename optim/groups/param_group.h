@@ -39,7 +39,7 @@ enum class ModuleKind {
 
 struct ModuleInfo {
   std::string path;  // as in the parameters' names; empty: the whole model
-  std::string type;  // class name without namespaces: "BatchNorm2dImpl"; of a TorchScript module "BatchNorm2d"
+  std::string type;  // class name without namespaces: "BatchNorm2dImpl"; of a layer that Python made "BatchNorm2d"
   ModuleKind kind = ModuleKind::kOther;
 };
 
@@ -63,7 +63,7 @@ class ModelInfo {
 
 // The module and all below it. A C++ layer counts as a norm or convolution if it is one or derives from one.
 std::vector<ModuleInfo> modules_of(const torch::nn::Module& module);
-// TorchScript keeps class names but no base classes: a layer counts as a norm if its name holds BatchNorm,
+// Files of Python's models keep class names but no base classes: a layer counts as a norm if its name holds BatchNorm,
 // InstanceNorm, GroupNorm or LayerNorm, and as a convolution if it holds Conv2d.
 std::vector<ModuleInfo> modules_of(const torch::jit::Module& module);
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <string_view>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,15 +12,11 @@ namespace duet {
 // Not where a sanitizer takes all address space, or ends a process that is refused memory. AddressSanitizer may be that
 // of the library alone, to which the same tests are linked.
 inline bool memory_can_be_limited() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return false;
-#else
-  return std::getenv("ASAN_OPTIONS") == nullptr;
-#endif
+  return std::string_view(DUET_SANITIZE).empty() && std::getenv("ASAN_OPTIONS") == nullptr;
 }
 
 // For as long as it lives, this process may take `bytes` of address space more than it has; beyond, memory is refused.
-// Under AddressSanitizer, which takes its own, nothing is limited.
+// Under a sanitizer of everything, which takes its own, nothing is limited.
 class MemoryLimit {
  public:
   explicit MemoryLimit(uint64_t bytes) {
@@ -28,9 +25,7 @@ class MemoryLimit {
     getrlimit(RLIMIT_AS, &before_);
     rlimit limit = before_;
     limit.rlim_cur = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + bytes;
-#ifndef __SANITIZE_ADDRESS__
-    setrlimit(RLIMIT_AS, &limit);
-#endif
+    if (std::string_view(DUET_SANITIZE).empty()) setrlimit(RLIMIT_AS, &limit);
   }
   ~MemoryLimit() { setrlimit(RLIMIT_AS, &before_); }
   MemoryLimit(const MemoryLimit&) = delete;

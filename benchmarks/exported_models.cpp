@@ -1,0 +1,131 @@
+// Trains models that python/export_models.py exported, and compares each with what PyTorch's own loop gave:
+//
+//   exported_models FOLDER [--only TEXT]
+//
+// A line per model: whether its step was captured or why not, and whether every loss and every tensor at the end has
+// PyTorch's bits, in both modes. Ends with 1 if one has not.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+#include <ATen/Parallel.h>
+#include <nlohmann/json.hpp>
+#include "base/device.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/weights_file.h"
+#include "core/exported_task.h"
+#include "core/trainer.h"
+#include "graph/graph_trainer.h"
+#include "make_trainer.h"
+#include "optim/optimizers/optimizer_options.h"
+
+namespace {
+
+using namespace duet;
+using Json = nlohmann::json;
+
+// A model, its batches, and what PyTorch made of it.
+struct Reference {
+  std::string path;
+  Json run;
+  std::vector<Batch> batches;
+  std::vector<float> losses;
+  StateDict weights;
+};
+
+Reference read_reference(const std::filesystem::path& folder) {
+  Reference reference{.path = folder / "model.pt2", .run = Json::parse(std::ifstream(folder / "run.json"))};
+  const StateDict data = read_weights({.path = folder / "data.pt"});
+  std::vector<std::string> items = reference.run["inputs"];
+  if (std::find(items.begin(), items.end(), "target") == items.end()) items.push_back("target");
+  for (int64_t step = 0; step < reference.run["steps"].get<int64_t>(); ++step) {
+    Batch batch;
+    for (const std::string& item : items) {
+      const auto found = data.tensors().find(std::to_string(step) + "." + item);
+      if (found != data.tensors().end()) batch.set(item, found->second);
+    }
+    reference.batches.push_back(std::move(batch));
+    reference.losses.push_back(std::strtof(reference.run["losses"][step].get<std::string>().c_str(), nullptr));
+  }
+  reference.weights = read_weights({.path = folder / "weights.pt"});
+  return reference;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor left = a.detach().contiguous(), right = b.detach().contiguous();
+  return left.sizes() == right.sizes() && left.scalar_type() == right.scalar_type() &&
+         (left.nbytes() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0);
+}
+
+// "every bit", or what differs first.
+std::string difference(const Reference& reference, Mode mode, std::string& capture) {
+  auto task = make_exported_task({.path = reference.path,
+                                  .inputs = reference.run["inputs"],
+                                  .loss = {.loss = reference.run["loss"]}});
+  NamedTensors model = task->named_parameters();
+  for (const auto& buffer : task->named_buffers()) model.push_back(buffer);
+  const TrainerOptions options{.optimizer = AdamW{.lr = reference.run["lr"]}};
+  const auto trainer = make_trainer(mode, std::move(task), options);
+  seed_all(reference.run["seed"].get<uint64_t>());
+  std::optional<std::string> differs;
+  for (std::size_t step = 0; step < reference.batches.size(); ++step) {
+    const float loss = trainer->step(reference.batches[step]).loss.item<float>();
+    if (!differs && std::memcmp(&loss, &reference.losses[step], sizeof loss) != 0) {
+      differs = "loss of step " + std::to_string(step) + ": " + std::to_string(loss) + ", PyTorch " +
+                std::to_string(reference.losses[step]);
+    }
+  }
+  if (auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
+    capture = "captured";
+    for (const auto& report : graph->report()) {
+      if (!report.reason.empty()) capture = "eager: " + report.reason;
+    }
+  }
+  for (const auto& [name, tensor] : model) {
+    const auto found = reference.weights.tensors().find(name);
+    if (found == reference.weights.tensors().end()) continue;
+    if (!differs && !same_bits(tensor, found->second)) differs = name;
+  }
+  trainer->finish();
+  return differs.value_or("every bit");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 2) {
+    std::cerr << "usage: exported_models FOLDER [--only TEXT]\n";
+    return 2;
+  }
+  const std::string only = count == 4 ? arguments[3] : "";
+  at::set_num_threads(1);
+  int failures = 0;
+  std::cout << "| model | eager | graph | step |\n|---|---|---|---|\n";
+  std::vector<std::filesystem::path> folders(std::filesystem::directory_iterator(arguments[1]), {});
+  std::sort(folders.begin(), folders.end());
+  for (const auto& folder : folders) {
+    const std::string name = folder.filename();
+    if (!std::filesystem::exists(folder / "run.json") || name.find(only) == std::string::npos) continue;
+    std::string eager, graph, capture;
+    try {
+      const Reference reference = read_reference(folder);
+      eager = difference(reference, Mode::kEager, capture);
+      graph = difference(reference, Mode::kGraph, capture);
+    } catch (const Error& error) {
+      (eager.empty() ? eager : graph) = error.what();
+    }
+    failures += eager != "every bit" || graph != "every bit" ? 1 : 0;
+    std::cout << "| " << name << " | " << eager << " | " << graph << " | " << capture << " |" << std::endl;
+  }
+  std::cout << failures << " differ\n";
+  return failures > 0 ? 1 : 0;
+}

@@ -1,0 +1,94 @@
+#include "core/detail/file_task.h"
+#include <algorithm>
+#include <utility>
+#include "base/error.h"
+
+namespace duet {
+
+namespace {
+
+class FileTask : public ModuleTask<torch::nn::Module> {
+ public:
+  FileTask(std::unique_ptr<FileModel> model, FileTaskOptions options)
+      : ModuleTask(model->module(), nullptr, nullptr), model_(std::move(model)), options_(std::move(options)) {}
+
+  double weight(const Batch& batch) const override {
+    if (returns_loss() || !batch.has(options_.target)) return Task::weight(batch);
+    return loss_weight(options_.loss, batch[options_.target], {.ignored = options_.ignore_index});
+  }
+
+  StepOutput training_step(const Batch& batch) override {
+    if (module().is_training()) model_->check_trainable();
+    const NamedTensors outputs = model_->outputs(inputs_of(batch));
+    if (returns_loss()) {
+      const auto named = std::ranges::find(outputs, "loss", [](const auto& output) { return output.first; });
+      return {named == outputs.end() ? outputs.front().second : named->second, {}};
+    }
+    const at::Tensor& prediction = outputs.front().second;
+    return {loss(prediction, batch), {}, {{"prediction", prediction}}};
+  }
+
+  std::string write_model(const std::string& stem, const StateDict& weights) const override {
+    return model_->write(stem, weights);
+  }
+
+  NamedTensors predict(const Batch& batch) override {
+    return {{"prediction", model_->outputs(inputs_of(batch)).front().second}};
+  }
+
+ private:
+  bool returns_loss() const { return options_.loss.loss == "none"; }
+
+  // By name if the batch has all that forward() names, otherwise by order.
+  std::vector<std::string> names_in(const Batch& batch) const {
+    if (!options_.inputs.empty()) return options_.inputs;
+    std::vector<std::string> names = model_->input_names();
+    if (!names.empty() && std::ranges::all_of(names, [&](const std::string& name) { return batch.has(name); })) return names;
+    names.clear();
+    for (const auto& item : batch.items()) {
+      if (item.first != options_.target) names.push_back(item.first);
+    }
+    return names;
+  }
+
+  std::vector<at::Tensor> inputs_of(const Batch& batch) const {
+    std::vector<at::Tensor> inputs;
+    const std::vector<std::string> names = names_in(batch);
+    for (const std::string& name : names) inputs.push_back(item(batch, name));
+    const bool has_target = std::ranges::find(names, options_.target) != names.end();
+    if (returns_loss() && batch.has(options_.target) && !has_target) inputs.push_back(batch[options_.target]);
+    return inputs;
+  }
+
+  const at::Tensor& item(const Batch& batch, const std::string& name) const {
+    try {
+      return batch[name];
+    } catch (const DataError& error) {
+      throw DataError(error.what() + std::string(" (model.inputs and model.target of '") + options_.path + "')");
+    }
+  }
+
+  at::Tensor loss(const at::Tensor& output, const Batch& batch) const {
+    const at::Tensor& target = item(batch, options_.target);
+    const bool is_tokens = output.dim() == 3 && !target.is_floating_point() &&
+                           target.sizes() == output.sizes().slice(0, 2);  // [N, T, C]: language models
+    try {
+      return is_tokens ? loss_of(options_.loss, output.flatten(0, 1), target.flatten(), options_.ignore_index)
+                       : loss_of(options_.loss, output, target, options_.ignore_index);
+    } catch (const ConfigError& error) {
+      throw ConfigError(error.what() + std::string(" (model.loss, model.inputs and model.target of '") + options_.path +
+                        "')");
+    }
+  }
+
+  std::unique_ptr<FileModel> model_;
+  FileTaskOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_file_task(std::unique_ptr<FileModel> model, FileTaskOptions options) {
+  return std::make_unique<FileTask>(std::move(model), std::move(options));
+}
+
+}  // namespace duet

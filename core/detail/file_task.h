@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+#include <torch/nn/module.h>
+#include "core/losses.h"
+#include "core/task.h"
+
+namespace duet {
+
+// A model out of a file.
+class FileModel {
+ public:
+  virtual ~FileModel() = default;
+  // Its submodules, parameters and buffers by their names in the file.
+  virtual const std::shared_ptr<torch::nn::Module>& module() const = 0;
+  // What forward() gives for these tensors, by name. Not empty; the first is the prediction.
+  virtual NamedTensors outputs(const std::vector<at::Tensor>& inputs) const = 0;
+  // Names of what forward() takes; empty: only the order is known.
+  virtual std::vector<std::string> input_names() const { return {}; }
+  // The file with these weights in it: see Task::write_model.
+  virtual std::string write(const std::string& stem, const StateDict& weights) const = 0;
+  // Before each training step.
+  virtual void check_trainable() const {}
+};
+
+// What a config says of such a model.
+struct FileTaskOptions {
+  std::string path;
+  std::vector<std::string> inputs;
+  std::string target;
+  LossOptions loss;
+  int64_t ignore_index;
+};
+
+std::unique_ptr<Task> make_file_task(std::unique_ptr<FileModel> model, FileTaskOptions options);
+
+// Describes the options that all of them have.
+template <class Options, class Add>
+void add_file_task_options(const Add& add, const char* path) {
+  add("path", &Options::path, path).needed();
+  add("inputs", &Options::inputs, "batch tensors passed to forward(), in order; empty: all but target");
+  add("target", &Options::target, "batch tensor that the loss compares with");
+  add("ignore_index", &Options::ignore_index, "class in the target that does not count");
+  add_loss_options(add, [](auto member) { return [member](Options& o) -> auto& { return o.loss.*member; }; },
+                   {"cross_entropy", "focal", "dice", "mse", "l1", "huber", "bce", "none"});
+}
+
+}  // namespace duet

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace duet::exported {
+
+// A Python expression over integers, as torch.export writes sizes ("2*s0", "Mul(Integer(2), Symbol('s0', integer=True))")
+// and guards ("L['x'].size()[0] % 2 == 0"): + - * / // % **, comparisons, and, or, not, min, max and math's functions.
+class Expression {
+ public:
+  using Values = std::map<std::string, double>;
+
+  // Nothing for text that is no such expression.
+  static std::optional<Expression> parse(const std::string& text);
+
+  // Names of variables in it: "s0"; of a size "L['x'].size()[0]".
+  const std::vector<std::string>& variables() const { return variables_; }
+  // Of a condition 1 or 0. Nothing if a variable has no value, or at a division by 0.
+  std::optional<double> value(const Values& values) const;
+
+ private:
+  // A function of others, a variable, or a number.
+  struct Term {
+    double (*fold)(double, double) = nullptr;
+    double (*function)(double) = nullptr;
+    std::vector<Term> of{};
+    std::string variable{};
+    double number = 0;
+  };
+  class Parser;
+  static std::optional<double> value(const Term& term, const Values& values);
+
+  Term term_;
+  std::vector<std::string> variables_;
+};
+
+}  // namespace duet::exported

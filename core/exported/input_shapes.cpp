@@ -1,0 +1,128 @@
+#include "core/exported/input_shapes.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
+#include "base/error.h"
+
+namespace duet::exported {
+
+namespace {
+
+constexpr const char* kWayOut = "; export again with dynamic_shapes that allow it";
+
+std::string size_name(const std::string& python, std::size_t dimension) {
+  return c10::str(python, ".size()[", dimension, "]");
+}
+
+// The symbol that the expression is, if it is nothing else.
+std::optional<std::string> symbol_of(const Expression& expression) {
+  if (expression.variables().size() != 1) return std::nullopt;
+  const std::string& name = expression.variables().front();
+  for (const double probe : {2.0, 7.0}) {
+    if (expression.value({{name, probe}}) != probe) return std::nullopt;
+  }
+  return name;
+}
+
+// The number for which a linear expression of one symbol has this value.
+std::optional<double> solved(const Expression& expression, double value) {
+  const std::string& name = expression.variables().front();
+  const auto at = [&](double x) { return expression.value({{name, x}}); };
+  const auto zero = at(0), one = at(1);
+  if (!zero || !one || *zero == *one) return std::nullopt;
+  const double x = (value - *zero) / (*one - *zero);
+  return x == std::floor(x) && at(x) == value ? std::optional(x) : std::nullopt;
+}
+
+bool is_outside(const Range& range, double size) {
+  // As Python has it: a lower bound of 2 says that the code was specialised for 0 and 1, which may work nevertheless.
+  constexpr int64_t kSpecialised = 2;
+  return (range.min && *range.min > kSpecialised && size < static_cast<double>(*range.min)) ||
+         (range.max && size > static_cast<double>(*range.max));
+}
+
+std::string text_of(const Range& range) {
+  const std::string least = c10::str(range.min.value_or(0));
+  return range.max ? least + " to " + c10::str(*range.max) : "at least " + least;
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw StepError(what + kWayOut); }
+
+}  // namespace
+
+InputShapes::InputShapes(const Program& program) {
+  std::set<std::string> known;
+  for (const UserInput& input : program.inputs) {
+    if (!input.is_tensor) continue;
+    Input added{input.name, input.python, {}};
+    for (const std::string& text : input.sizes) {
+      std::optional<Expression> expression = Expression::parse(text);
+      const std::optional<std::string> symbol = expression ? symbol_of(*expression) : std::nullopt;
+      known.insert(size_name(input.python, added.sizes.size()));
+      added.sizes.push_back({symbol.value_or(text), std::move(expression)});
+    }
+    inputs_.push_back(std::move(added));
+  }
+  for (const Range& range : program.ranges) {
+    if (auto expression = Expression::parse(range.expression)) ranges_.push_back({range, std::move(*expression)});
+  }
+  for (const std::string& guard : program.guards) {
+    auto expression = Expression::parse(guard);
+    const bool is_known = expression && std::ranges::all_of(expression->variables(), [&](const std::string& name) {
+                            return known.count(name) > 0;
+                          });
+    if (is_known) {
+      guards_.emplace_back(guard, std::move(*expression));
+    } else {
+      unchecked_.push_back(guard);
+    }
+  }
+}
+
+void InputShapes::check_size(const Input& input, std::size_t dimension, int64_t size, Values& values) const {
+  const auto& [text, expression] = input.sizes[dimension];
+  if (!expression || expression->variables().size() > 1) return;
+  const auto place = [&] { return c10::str("dimension ", dimension, " of the input '", input.name, "' is ", size); };
+  if (const std::optional<double> expected = expression->value(values)) {
+    if (*expected == static_cast<double>(size)) return;
+    refuse(c10::str(place(), ", expected ", *expected,
+                    expression->variables().empty() ? " as it was exported" : ", as in another input"));
+  }
+  const std::optional<double> solution = solved(*expression, static_cast<double>(size));
+  if (!solution) refuse(c10::str(place(), ", expected a size of the form ", text));
+  values[expression->variables().front()] = *solution;
+  for (const Bounds& bounds : ranges_) {
+    if (bounds.range.expression != text || !is_outside(bounds.range, static_cast<double>(size))) continue;
+    refuse(c10::str(place(), ", expected ", text_of(bounds.range)));
+  }
+}
+
+void InputShapes::check(const std::vector<at::Tensor>& tensors) const {
+  Values values;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const Input& input = inputs_[i];
+    if (tensors[i].dim() != static_cast<int64_t>(input.sizes.size())) {
+      refuse(c10::str("the input '", input.name, "' has the shape ", tensors[i].sizes(), ", expected ",
+                      input.sizes.size(), " dimensions"));
+    }
+    for (std::size_t k = 0; k < input.sizes.size(); ++k) {
+      const int64_t size = tensors[i].size(static_cast<int64_t>(k));
+      values[size_name(input.python, k)] = static_cast<double>(size);
+      check_size(input, k, size, values);
+    }
+  }
+  for (const auto& [range, expression] : ranges_) {
+    const std::optional<double> size = expression.value(values);
+    if (size && is_outside(range, *size))
+      refuse(c10::str("the size ", range.expression, " is ", *size, ", expected ", text_of(range)));
+  }
+  for (const auto& [text, guard] : guards_) {
+    if (guard.value(values) == 0.0) refuse("the shapes of the inputs do not meet the export's condition " + text);
+  }
+}
+
+}  // namespace duet::exported

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+#include <ATen/core/ivalue.h>
+#include "core/exported/program.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace duet::exported {
+
+// Runs a graph op by op, as Python runs the module of an ExportedProgram.
+class Interpreter {
+ public:
+  // `modules`: the program's, whose training flags decide. `device`: where the program's tensors are; ops that make
+  // tensors make them there, whatever device the graph was exported on.
+  Interpreter(const std::vector<const torch::nn::Module*>& modules, at::Device device)
+      : modules_(modules), device_(device) {}
+
+  // The graph's outputs. Throws what an op throws.
+  std::vector<c10::IValue> run(const Graph& graph, std::vector<c10::IValue> inputs);
+  // After that: the node of the op. Null before any.
+  const Node* last_node() const { return last_node_; }
+
+ private:
+  using Values = std::vector<c10::IValue>;
+  c10::IValue value_of(const Argument& argument, const Values& values) const;
+  void run_node(const Node& node, Values& values);
+  std::vector<c10::IValue> call(const Node& node, torch::jit::Stack arguments);
+
+  const std::vector<const torch::nn::Module*>& modules_;
+  at::Device device_;
+  const Node* last_node_ = nullptr;
+};
+
+}  // namespace duet::exported

@@ -1,0 +1,82 @@
+#include "core/exported/layers.h"
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include "io/file_io.h"
+
+namespace duet::exported {
+
+namespace {
+
+// Tensors of the same memory and shape are one: tied weights, which a file has under each of their names.
+class TiedTensors {
+ public:
+  at::Tensor unique(const at::Tensor& tensor) {
+    if (tensor.numel() == 0) return tensor;
+    const auto key = std::make_tuple(tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec());
+    return known_.emplace(key, tensor).first->second;
+  }
+
+ private:
+  std::map<std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>>, at::Tensor> known_;
+};
+
+// "layers.0" and "weight" of "layers.0.weight".
+std::pair<std::string, std::string> split_last(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string::npos ? std::pair(std::string(), name)
+                                  : std::pair(name.substr(0, dot), name.substr(dot + 1));
+}
+
+}  // namespace
+
+ModuleInfo Layer::info() const {
+  const auto parameters = named_parameters(/*recurse=*/false);
+  return {"", type_, kind_of(type_, parameters.contains("weight") ? parameters["weight"] : at::Tensor())};
+}
+
+void Layer::to(torch::Device device, bool non_blocking) {
+  torch::nn::Module::to(device, non_blocking);
+  // As Module::to() does it, so that whoever has the tensor has it there.
+  for (at::Tensor& tensor : constants) tensor.set_data(tensor.to(device, non_blocking));
+}
+
+std::shared_ptr<Layer> Layer::find(const std::string& path) {
+  if (path.empty()) return std::static_pointer_cast<Layer>(shared_from_this());
+  const auto [parent, name] = split_last(path);
+  const std::shared_ptr<Layer> above = find(parent);
+  if (above == nullptr) return nullptr;
+  for (const auto& child : above->named_children()) {
+    if (child.key() == name) return std::static_pointer_cast<Layer>(child.value());
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Layer> Layer::at(const std::string& path, const std::string& type) {
+  if (auto known = find(path)) return known;
+  const auto [parent, name] = split_last(path);
+  return this->at(parent, "")->register_module(name, std::make_shared<Layer>(type));
+}
+
+std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& tensors) {
+  const auto root = std::make_shared<Layer>(program.modules.front().type);
+  TiedTensors tied;
+  for (const ModelTensor& item : program.tensors) {
+    if (item.kind == ModelTensor::Kind::kConstant) continue;
+    const auto found = tensors.find(item.name);
+    expect_file(found != tensors.end(), "the tensor '", item.name, "' is missing");
+    const at::Tensor tensor = tied.unique(found->second);
+    const auto [path, name] = split_last(item.name);
+    const auto type = std::ranges::find(program.modules, path, &Module::path);
+    const auto layer = root->at(path, type == program.modules.end() ? "" : type->type);
+    if (item.kind == ModelTensor::Kind::kParameter) {
+      layer->register_parameter(name, tensor, tensor.requires_grad());
+    } else {
+      layer->register_buffer(name, tensor);
+    }
+  }
+  for (const Module& module : program.modules) root->at(module.path, module.type);
+  return root;
+}
+
+}  // namespace duet::exported

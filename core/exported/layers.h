@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include "core/exported/program.h"
+#include "optim/groups/detail/described_layer.h"
+
+namespace duet::exported {
+
+// A module of the model that was exported: its parameters, buffers and submodules, under Python's names.
+class Layer : public torch::nn::Module, public DescribedLayer {
+ public:
+  explicit Layer(std::string type) : type_(std::move(type)) {}
+
+  ModuleInfo info() const override;
+  using torch::nn::Module::to;
+  void to(torch::Device device, bool non_blocking) override;
+
+  // The layer at a dotted path below this one; null if there is none.
+  std::shared_ptr<Layer> find(const std::string& path);
+  // The same, made with all above it where it is missing.
+  std::shared_ptr<Layer> at(const std::string& path, const std::string& type);
+
+  // Tensors of graphs that are neither parameters nor buffers.
+  std::vector<at::Tensor> constants;
+
+ private:
+  std::string type_;
+};
+
+using TensorsByName = std::map<std::string, at::Tensor>;
+
+// The tree of a program's modules with its parameters and buffers, tied ones shared. Throws MalformedFile if one is
+// missing.
+std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& tensors);
+
+}  // namespace duet::exported

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include "core/exported/program.h"
+
+namespace duet::exported {
+
+// Null if there is none of this name ("_operator.add", "torch.ops.aten.sym_size.int").
+SymbolicOp symbolic_op(const std::string& target);
+
+// Null if there is none of this name ("torch.ops.higher_order.cond").
+HigherOrderOp higher_order_op(const std::string& target);
+
+// A Python number as the 0-dim tensor that ops make of it, whose dtype gives way to those of other tensors.
+at::Tensor wrapped_number(const c10::IValue& number);
+
+// Sets what a node does in evaluation mode.
+void set_evaluation(Graph& graph, const std::vector<ModelTensor>& tensors);
+// The ops that training mode turns on and evaluation mode off, and those that draw random numbers in both: each as
+// "aten.dropout in layers.0 (net.py:8 in forward)".
+struct ModeOps {
+  std::vector<std::string> switched, always_random;
+};
+ModeOps mode_ops(const Program& program);
+// Whether there are ops with a training flag, and all of them have it off.
+bool is_in_evaluation_mode(const Program& program);
+
+}  // namespace duet::exported

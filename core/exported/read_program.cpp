@@ -1,0 +1,146 @@
+#include "core/exported/read_program.h"
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "core/exported/graph_reader.h"
+#include "core/exported/ops.h"
+#include "core/exported/tree_names.h"
+#include "io/bounded_json.h"
+#include "io/file_io.h"
+
+namespace duet::exported {
+
+namespace {
+
+constexpr int64_t kSchemaMajor = 8;
+
+// "8" or the expression of each dimension.
+std::vector<std::string> sizes_of(const Json& graph, const std::string& tensor) {
+  const auto meta = graph.at("tensor_values").find(tensor);
+  expect_file(meta != graph.at("tensor_values").end(), "its graph does not say the shape of the input '", tensor, "'");
+  std::vector<std::string> sizes;
+  for (const Json& size : meta->at("sizes")) {
+    const auto [kind, value] = tagged(size);
+    sizes.push_back(kind == "as_int" ? std::to_string(value->get<int64_t>()) : value->at("expr_str").get<std::string>());
+  }
+  return sizes;
+}
+
+c10::IValue constant_of(const Json& json) {
+  const auto [kind, value] = tagged(json);
+  if (value->is_boolean() && kind != "as_none") return value->get<bool>();
+  if (value->is_number_integer()) return value->get<int64_t>();
+  if (value->is_number_float()) return value->get<double>();
+  return value->is_string() ? c10::IValue(value->get<std::string>()) : c10::IValue();
+}
+
+// What the graph takes: the model's tensors, and what forward() gets.
+class InputReader {
+ public:
+  InputReader(const Json& graph, GraphReader& reader, Program& program)
+      : graph_(graph), reader_(reader), program_(program) {}
+
+  void add(const Json& spec) {
+    using Kind = ModelTensor::Kind;
+    const auto [kind, found] = tagged(spec);
+    const Json& value = *found;
+    if (kind == "parameter") return add_tensor(Kind::kParameter, value, "parameter_name");
+    if (kind == "buffer") return add_tensor(Kind::kBuffer, value, "buffer_name");
+    if (kind == "tensor_constant") return add_tensor(Kind::kConstant, value, "tensor_constant_name");
+    if (kind == "constant_input") return add_constant(value.at("name"), constant_of(value.at("value")));
+    if (kind != "user_input") {
+      throw ConfigError("takes an input of the kind " + one_line(kind) + ", which only Python has; export without it");
+    }
+    const auto [argument, name] = tagged(value.at("arg"));
+    if (argument == "as_tensor") return add_user_tensor(name->at("name").get<std::string>());
+    if (argument == "as_none" || argument == "as_int" || argument == "as_float" || argument == "as_bool" ||
+        argument == "as_string") {
+      return add_constant("", constant_of(value.at("arg")));
+    }
+    throw ConfigError("takes an input of the kind " + one_line(argument) +
+                      ", expected tensors; give a dynamic number as a 0-dim tensor");
+  }
+
+ private:
+  void add_tensor(ModelTensor::Kind kind, const Json& value, const char* key) {
+    const std::string argument = value.at("arg").at("name").get<std::string>();
+    program_.tensors.push_back({kind, value.at(key).get<std::string>(), reader_.slot(argument)});
+  }
+  void add_user_tensor(const std::string& name) {
+    program_.inputs.push_back(
+        {.name = name, .python = {}, .slot = reader_.slot(name), .sizes = sizes_of(graph_, name)});
+  }
+  void add_constant(const std::string& name, c10::IValue value) {
+    program_.inputs.push_back(
+        {.name = name, .python = {}, .slot = reader_.slot(name), .is_tensor = false, .constant = std::move(value)});
+  }
+
+  const Json& graph_;
+  GraphReader& reader_;
+  Program& program_;
+};
+
+std::optional<int64_t> bound_of(const Json& json) {
+  return json.is_number_integer() ? std::optional(json.get<int64_t>()) : std::nullopt;
+}
+
+// The names by which Python's caller and its guards know inputs and outputs.
+void name_values(const Json& call_graph, Program& program) {
+  for (const Json& entry : call_graph) {
+    if (entry.at("fqn") != "" || entry.at("signature").is_null()) continue;
+    const Json& signature = entry.at("signature");
+    const std::vector<InputName> inputs = input_names(signature);
+    if (inputs.size() == program.inputs.size()) {
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        program.inputs[i].name = inputs[i].name;
+        program.inputs[i].python = inputs[i].python;
+      }
+    }
+    program.outputs = output_names(signature);
+  }
+}
+
+Program read(const Json& json) {
+  const Json& module = json.at("graph_module");
+  const int64_t major = json.at("schema_version").at("major").get<int64_t>();
+  expect_file(major == kSchemaMajor, "its schema has version ", major, ", expected ", kSchemaMajor);
+  Program program;
+  program.torch_version = json.value("torch_version", "");
+  const Json& verifiers = json.at("verifiers");
+  program.is_decomposed = std::none_of(verifiers.begin(), verifiers.end(), [](const Json& v) { return v == "TRAINING"; });
+  ModuleList modules;
+  GraphReader reader(modules);
+  program.graph = reader.read(module.at("graph"));
+  InputReader inputs(module.at("graph"), reader, program);
+  for (const Json& spec : module.at("signature").at("input_specs")) inputs.add(spec);
+  program.graph.slots = std::max(program.graph.slots, reader.slot_count());
+  for (const Json& entry : module.at("module_call_graph")) {
+    const std::string path = entry.at("fqn").get<std::string>();
+    modules.of(path.substr(0, path.find('@')), "");
+  }
+  name_values(module.at("module_call_graph"), program);
+  for (const auto& [expression, range] : json.at("range_constraints").items()) {
+    program.ranges.push_back({expression, bound_of(range.at("min_val")), bound_of(range.at("max_val"))});
+  }
+  if (json.contains("guards_code")) program.guards = json["guards_code"].get<std::vector<std::string>>();
+  program.modules = std::move(modules.list);
+  set_evaluation(program.graph, program.tensors);
+  return program;
+}
+
+}  // namespace
+
+Program read_program(const std::string& text) {
+  const Json json = parse_json<Json>(text, "its program");
+  try {
+    return read(json);
+  } catch (const nlohmann::json::exception& error) {
+    throw MalformedFile{c10::str("its program is not what torch.export.save writes: ", one_line(error.what()))};
+  }
+}
+
+}  // namespace duet::exported

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+#include <nlohmann/json_fwd.hpp>
+
+// PyTorch flattens nested arguments and results; the names of their leaves, in that order.
+
+namespace duet::exported {
+
+struct InputName {
+  std::string name;    // "x", "batch.image"
+  std::string python;  // "L['batch']['image']"
+};
+
+// `signature`: the ModuleCallSignature of schema.py. Empty where it does not say.
+std::vector<InputName> input_names(const nlohmann::ordered_json& signature);
+// "logits", "aux.0"; "" for the only one.
+std::vector<std::string> output_names(const nlohmann::ordered_json& signature);
+
+}  // namespace duet::exported
