@@ -188,8 +188,8 @@ def words_in_order(generator):
     return words[:, :-1].contiguous(), words[:, 1:].contiguous()
 
 
-def own(make_model, make_batch):
-    return lambda: (make_model(), cross_entropy, make_batch)
+def own(make_model, make_batch, loss=cross_entropy):
+    return lambda: (make_model(), loss, make_batch)
 
 
 def pixel_classes(generator):
