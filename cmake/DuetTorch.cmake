@@ -3,7 +3,8 @@
 #
 # In:  DUET_TORCH (cache or environment): the folder that holds include/ and lib/; otherwise CMAKE_PREFIX_PATH is
 #      searched, then the project's .venv.
-# Out: target duet::torch; variables DUET_TORCH_DIR, DUET_TORCH_VERSION, DUET_TORCH_CUDA (ON if this LibTorch has
+# Out: target duet::torch; variables DUET_TORCH_DIR, DUET_TORCH_VERSION, DUET_TORCH_PROGRAMS (the folder of the Python that
+#      this LibTorch's wheel is installed for, or empty), DUET_TORCH_CUDA (ON if this LibTorch has
 #      CUDA, and NVIDIA's libraries and headers were found), DUET_CUDA_INCLUDES (what sources that include CUDA's
 #      headers need).
 
@@ -26,9 +27,17 @@ if(NOT DUET_TORCH_DIR)
     "-DDUET_TORCH=/path/to/libtorch, or put that path into CMAKE_PREFIX_PATH.")
 endif()
 get_filename_component(DUET_TORCH_DIR "${DUET_TORCH_DIR}" ABSOLUTE)
+get_filename_component(DUET_TORCH_PROGRAMS "${DUET_TORCH_DIR}/../../../../bin" ABSOLUTE)
+if(NOT EXISTS "${DUET_TORCH_PROGRAMS}/python3")
+  set(DUET_TORCH_PROGRAMS)
+endif()
 
 file(STRINGS "${DUET_TORCH_DIR}/include/torch/headeronly/version.h" _version REGEX "TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
 string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" DUET_TORCH_VERSION "${_version}")
+if(DUET_TORCH_VERSION VERSION_LESS 2.11 OR DUET_TORCH_VERSION VERSION_GREATER_EQUAL 2.16)
+  message(FATAL_ERROR "LibTorch ${DUET_TORCH_VERSION} at ${DUET_TORCH_DIR} is not supported, expected 2.11 to 2.15. Install "
+    "one of these (pip install torch==2.15.*), or name the folder of another in -DDUET_TORCH=/path/to/libtorch.")
+endif()
 
 function(_duet_torch_library name)
   add_library(duet_torch::${name} SHARED IMPORTED GLOBAL)

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
+#include "base/detail/torch_versions.h"
 
 namespace duet {
 
@@ -37,7 +38,7 @@ const char* special_kind(const at::Tensor& tensor) {
   if (tensor.is_nested()) return "a nested tensor";
   if (tensor.is_quantized()) return "a quantized tensor";
   if (tensor.is_meta()) return "a tensor without memory (device meta)";
-  if (tensor.has_names()) return "a tensor with named dimensions";
+  if (has_names(tensor)) return "a tensor with named dimensions";
   if (tensor._is_zerotensor()) return "a tensor of zeros without memory (as the gradient of sgn)";
   return tensor.has_storage() ? nullptr : "a tensor without memory";
 }

@@ -83,7 +83,7 @@ void OpTap::self_check() {
   require<GraphError>(
       works,
       "[OpTap] this LibTorch does not route calls through DispatchKey::Fake; duet's graph mode supports "
-      "LibTorch 2.11, use that version or mode eager");
+      "LibTorch 2.11 to 2.15, use that version or mode eager");
 }
 
 }  // namespace duet

@@ -21,8 +21,8 @@ class OpListener {
 // While it lives, the leaf ATen calls of this thread (and of autograd's threads that work for it) go to `listener`, one
 // after the other. Calls that the listener makes are not heard.
 //
-// It sits on DispatchKey::Fake, which LibTorch 2.11 leaves free: below autograd, autocast and composite ops, above the
-// backends.
+// It sits on DispatchKey::Fake, for which LibTorch 2.11 to 2.15 have no kernel: below autograd, autocast and composite
+// ops, above the backends.
 class OpTap {
  public:
   // Throws GraphError inside another tap of this thread.

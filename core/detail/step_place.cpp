@@ -101,7 +101,7 @@ bool is_about_index(const OpError& error) {
 
 // "cast: {target: int64}" for the tensor whose dtype the message names. Labels tend to come last.
 std::string cast_of(const std::string& message, const Batch& batch) {
-  const bool wants_labels = holds(message, "scalar type Long");
+  const bool wants_labels = holds(message, "scalar type Long") || holds(message, "dtype to be Long");
   const at::ScalarType wanted = wants_labels ? at::kLong : at::kFloat;
   std::string name = "<tensor>";
   for (const auto& [known, tensor] : batch.items()) {
@@ -133,7 +133,10 @@ std::string what_failed(const OpError& error, const Batch* batch) {
   const std::string op =
       error.op.empty() ? "" : error.op + " failed" + (error.backward ? " in the backward pass: " : ": ");
   const std::string tensors = batch == nullptr ? "" : ". Batch: " + tensors_of(*batch);
-  return op + without_stop(error.message) + tensors + ". " + way_out(error, batch == nullptr ? Batch() : *batch);
+  // LibTorch 2.15 begins some of its messages with the op.
+  const bool again = !error.op.empty() && error.message.starts_with(error.op + ": ");
+  const std::string message = again ? error.message.substr(error.op.size() + 2) : error.message;
+  return op + without_stop(message) + tensors + ". " + way_out(error, batch == nullptr ? Batch() : *batch);
 }
 
 template <class E>

@@ -20,8 +20,9 @@ struct GradientReducer::Entry {
   std::string name;
   at::Tensor parameter;
   std::size_t bucket = 0;
-  at::Tensor view{};                                     // its place in the bucket; undefined: it does not train
-  std::shared_ptr<torch::autograd::Node> accumulator{};  // holds the hook below
+  at::Tensor view{};  // its place in the bucket; undefined: it does not train
+  // Holds the hook below. The kind of pointer depends on LibTorch's version.
+  decltype(torch::autograd::impl::grad_accumulator(parameter)) accumulator{};
   std::uintptr_t hook = 0;
   bool ready = false;
   int64_t touches = 0;  // additions to it in this backward

@@ -12,6 +12,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include "base/detail/step_lock.h"
+#include "base/detail/torch_versions.h"
 #include "base/error.h"
 #include "graph/cuda/capture_backend.h"
 
@@ -201,7 +202,7 @@ class CudaBackend : public CaptureBackend {
     generators_ = {at::globalContext().defaultGenerator(stream().device())};
     for (const at::Generator& generator : generators) {
       if (generator.device() != stream().device()) continue;
-      graphs_.back()->register_generator_state(generator);
+      register_generator(*graphs_.back(), generator);
       generators_.push_back(generator);
     }
     uses_before_ = shared_->pool.uses();
@@ -271,6 +272,7 @@ class CudaBackend : public CaptureBackend {
     });
     if (has_ended(*graphs_.back())) return;
     end_on_device();
+    graphs_.back()->reset();  // from LibTorch 2.15 on it gives back its use of the pool
     shared_->pool.leave(uses_before_);
   }
 

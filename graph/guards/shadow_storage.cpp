@@ -85,7 +85,7 @@ void check_that_shadows_work() {
   static const bool work = probe() || probe();  // where memory runs out LibTorch's text is cut short
   require<GraphError>(work,
                       "[TraceCheck] this LibTorch does not refuse access to storages without data; duet's graph mode "
-                      "supports LibTorch 2.11, use that version or mode eager");
+                      "supports LibTorch 2.11 to 2.15, use that version or mode eager");
 }
 
 bool is_shadow_access(const std::exception& error) {

@@ -14,7 +14,7 @@ namespace cow = c10::impl::cow;
 bool is_plain_memory(c10::StorageImpl& storage) { return !cow::is_cow_data_ptr(storage._mutable_data_ptr_no_checks()); }
 
 void make_plain(c10::StorageImpl& storage) {
-  if (!is_plain_memory(storage) && !is_locked(storage)) cow::materialize_cow_storage(storage);
+  if (!is_plain_memory(storage) && !is_locked(storage)) storage.mutable_data();
 }
 
 // The clone goes at once.

@@ -6,12 +6,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include "base/detail/torch_versions.h"
 
 namespace duet {
 
@@ -19,12 +21,12 @@ namespace {
 
 at::Context& context() { return at::globalContext(); }
 
-// Gradients, forward gradients, inference, its threads, replay of views.
+// Gradients, forward gradients, inference, its threads, replay of views, layout of gradients.
 int64_t modes_of_autograd() {
   const c10::AutogradState& state = c10::AutogradState::get_tls_state();
   return int64_t{state.get_grad_mode()} + 2 * int64_t{state.get_fw_grad_mode()} +
          4 * int64_t{state.get_inference_mode()} + 8 * int64_t{state.get_multithreading_enabled()} +
-         16 * int64_t{state.get_view_replay_enabled()};
+         16 * int64_t{state.get_view_replay_enabled()} + 32 * enforces_layout_of_gradients(state);
 }
 
 // How many there are, and whether they are forbidden.
@@ -114,11 +116,13 @@ constexpr std::array kAroundSteps = {
     Setting{"anomaly mode",
             [] { return int64_t{AnomalyMode::is_enabled()} + 2 * int64_t{AnomalyMode::should_check_nan()}; }},
     Setting{"hooks on saved tensors", hooks_on_saved_tensors},
+    Setting{"hooks on new nodes", [] { return hooks_on_new_nodes(); }},
     Setting{"__torch_function__", [] { return int64_t{at::impl::PythonTorchFunctionTLS::get_disabled_state()}; }},
     Setting{"function modes", [] { return at::impl::PythonTorchFunctionTLS::stack_len(); }},
     Setting{"autocast on the CPU", [] { return autocast(c10::kCPU); }},
     Setting{"autocast's cache", [] { return int64_t{at::autocast::is_autocast_cache_enabled()}; }},
     Setting{"warnings of nondeterminism", [] { return int64_t{context().deterministicAlgorithmsWarnOnly()}; }},
+    Setting{"kernels compiled ahead of time", [] { return kernels_compiled_ahead(context()); }},
     Setting{"flash attention", [] { return int64_t{context().userEnabledFlashSDP()}; }},
     Setting{"attention by products", [] { return int64_t{context().userEnabledMathSDP()}; }},
     Setting{"reduced precision in attention", [] { return int64_t{context().allowFP16BF16ReductionMathSDP()}; }},
@@ -128,6 +132,7 @@ constexpr std::array kAroundSteps = {
 constexpr std::array kOfGpus = {
     Setting{"autocast on CUDA", [] { return autocast(c10::kCUDA); }},
     Setting{"cuDNN", [] { return int64_t{context().userEnabledCuDNN()}; }},
+    Setting{"newer kernels", [] { return newer_gpu_kernels(context()); }},
     Setting{"cuDNN's benchmark", [] { return int64_t{context().benchmarkCuDNN()}; }},
     Setting{"deterministic cuDNN", [] { return int64_t{context().deterministicCuDNN()}; }},
     Setting{"memory-efficient attention", [] { return int64_t{context().userEnabledMemEfficientSDP()}; }},

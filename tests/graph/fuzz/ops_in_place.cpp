@@ -46,7 +46,10 @@ void add_in_place_cases(OpTable& add) {
   add.plain("set_mask_", "bb>b", [](X x) { return x[0].clone().logical_or_(x[1]); });
   add.plain("masked_fill_", "mb>m", [](X x) { return own(x[0]).masked_fill_(x[1], 0.25); });
   add.plain("index_put_", "mk>m", [](X x) { return own(x[0]).index_put_({x[1]}, x[0].sin()); });
-  add.plain("index_put_mask", "mb>m", [](X x) { return own(x[0]).index_put_({x[1]}, torch::tensor(0.25F)); });
+  add.plain("index_put_mask", "mb>m", [](X x) {
+    Tensor y = own(x[0]);
+    return at::index_put_(y, {x[1]}, torch::tensor(0.25F));
+  });
   add.plain("index_put_accumulate", "mk>m",
             [](X x) { return bounded(own(x[0]).index_put_({x[1]}, x[0].cos(), /*accumulate=*/true)); });
   add.plain("index_add_", "mk>m", [](X x) { return bounded(own(x[0]).index_add_(0, x[1], x[0].sin(), 0.5)); });

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+
+// What differs between the versions of LibTorch that duet builds with: their headers are asked what they have.
+
+namespace at::impl {
+struct NodeCreationHooks;  // from LibTorch 2.15 on in ATen/NodeCreationHooks.h
+}
+
+namespace duet {
+
+// LibTorch 2.15 has no named tensors.
+template <class Tensor>
+bool has_names(const Tensor& tensor) {
+  if constexpr (requires { tensor.has_names(); }) {
+    return tensor.has_names();
+  } else {
+    return false;
+  }
+}
+
+// The graph of LibTorch 2.15 finds a generator when it is drawn from.
+template <class Graph, class Generator>
+void register_generator(Graph& graph, const Generator& generator) {
+  if constexpr (requires { graph.register_generator_state(generator); }) graph.register_generator_state(generator);
+}
+
+// Settings of LibTorch 2.15; 0 where it has none.
+template <class State>
+int64_t enforces_layout_of_gradients(const State& state) {
+  if constexpr (requires { state.get_grad_layout_enforcement_enabled(); }) {
+    return int64_t{state.get_grad_layout_enforcement_enabled()};
+  } else {
+    return 0;
+  }
+}
+
+template <class Hooks = at::impl::NodeCreationHooks>
+int64_t hooks_on_new_nodes() {
+  if constexpr (requires { Hooks::get_tls_state(); }) {
+    return static_cast<int64_t>(Hooks::get_tls_state().stack.size());
+  } else {
+    return 0;
+  }
+}
+
+template <class Context>
+int64_t kernels_compiled_ahead(const Context& context) {
+  if constexpr (requires { context.maskUnconditionalNativeAot(); }) {
+    return int64_t{context.allowNativeAot()} + 2 * int64_t{context.maskUnconditionalNativeAot()};
+  } else {
+    return 0;
+  }
+}
+
+template <class Context>
+int64_t newer_gpu_kernels(const Context& context) {
+  if constexpr (requires { context.cudnnDepthwiseKernel(); }) {
+    return int64_t{context.userEnabledFA4SDP()} + 2 * int64_t{context.preferCublasltGroupedGemm()} +
+           4 * static_cast<int64_t>(context.cudnnDepthwiseKernel());
+  } else {
+    return 0;
+  }
+}
+
+}  // namespace duet
