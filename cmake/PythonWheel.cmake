@@ -6,7 +6,7 @@ execute_process(
     "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
   OUTPUT_VARIABLE wheel_torch OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(NOT wheel_torch)
-  message(FATAL_ERROR "[duet] ${Python3_EXECUTABLE} has no torch; install it first: pip install torch==2.11.0")
+  message(FATAL_ERROR "[duet] ${Python3_EXECUTABLE} has no torch; install it first: pip install torch==2.15.*")
 endif()
 set(DUET_TORCH "${wheel_torch}" CACHE PATH "LibTorch folder (holds include/ and lib/)" FORCE)
 

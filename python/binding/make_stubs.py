@@ -25,6 +25,7 @@ built_for_torch: str
 
 def plain(text):
     text = text.replace("duet._duet.", "").replace("duet::python::", "")
+    text = text.replace(" | typing.SupportsIndex", "")  # of the pybind11 of newer torches
     text = re.sub(r"\(?self: \w+", lambda found: found[0].split("self")[0] + "self", text)
     text = re.sub(r"<[^>]*object at 0x[0-9a-f]+>", "...", text)
     return re.sub(r"\b(arg\d+)\b", r"\1", text)

@@ -8,7 +8,7 @@ import torch
 
 from ._torch_version import built_for_torch as _built_for_torch
 
-if torch.__version__.split("+")[0] != _built_for_torch:
+if torch.__version__.split(".")[:2] != _built_for_torch.split(".")[:2]:
     raise ImportError(
         f"[duet] this duet was built for torch {_built_for_torch}, and torch {torch.__version__} is installed; "
         "install duet again (pip install --force-reinstall --no-deps), which builds it for the torch that is there"

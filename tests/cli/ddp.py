@@ -76,8 +76,7 @@ class RankProgram(Program):
     def __init__(self, path, folder):
         super().__init__(path, folder)
         self.environment = plain_environment()
-        beside = pathlib.Path(__file__).resolve().parents[2] / ".venv/bin/torchrun"
-        self.torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
+        self.torchrun = shutil.which("torchrun")
         self.mpirun = shutil.which("mpirun")
         self.write("run.yaml", CONFIG)
 

@@ -11,7 +11,7 @@ from tree import LIBRARY, PROGRAMS, ROOT, sources
 
 
 def main():
-    programs = sorted(ROOT.glob(".venv/lib/python3*/site-packages/clang_format/data/bin/clang-format"))
+    programs = sorted(ROOT.glob(".venv*/lib/python3*/site-packages/clang_format/data/bin/clang-format"))
     if not programs:
         print("there is no clang-format in .venv; scripts/test puts it there unless DUET_TORCH names another LibTorch")
         return 77

@@ -25,7 +25,7 @@ def test_names_the_batch(mode):
     with pytest.raises(duet.StepError) as caught:
         trained(mode).step(WRONG_WIDTH)
     text = str(caught.value)
-    assert text.startswith(
+    assert text.replace("addmm: ", "", 1).startswith(  # from torch 2.15 on
         "[Task] train step 5: mat1 and mat2 shapes cannot be multiplied (12x5 and 8x16). "
         "Batch: x float32 [12, 5], y int64 [12]. "
     ), text
@@ -46,15 +46,15 @@ def test_graph_step_says_the_same(mode):
     step = duet.graph_step(module, toy.loss, toy.sgd(module), mode=mode)
     for batch in toy.batches(4):
         step(batch)
-    with pytest.raises(duet.StepError, match=r"\[Task\] step 4: mat1 and mat2 shapes"):
+    with pytest.raises(duet.StepError, match=r"\[Task\] step 4: (addmm: )?mat1 and mat2 shapes"):
         step(WRONG_WIDTH)
 
 
 def test_validation_and_prediction_say_which_batch(mode):
     trainer = make(mode, toy.loss_of, forward=toy.forward)
-    with pytest.raises(duet.StepError, match=r"validation batch 3: mat1 and mat2 shapes"):
+    with pytest.raises(duet.StepError, match=r"validation batch 3: (addmm: )?mat1 and mat2 shapes"):
         trainer.validate([*toy.batches(3), WRONG_WIDTH])
-    with pytest.raises(duet.StepError, match=r"prediction batch 0: mat1 and mat2 shapes"):
+    with pytest.raises(duet.StepError, match=r"prediction batch 0: (addmm: )?mat1 and mat2 shapes"):
         trainer.predict(WRONG_WIDTH)
 
 
