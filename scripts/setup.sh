@@ -4,6 +4,7 @@
 #
 # DUET_TORCH=DIR, or CMAKE_PREFIX_PATH with a LibTorch in it: use that one instead of the pinned wheel in .venv.
 # DUET_CUDA=1|0: install NVIDIA's libraries or not, whatever this machine has.
+# DUET_TORCH_VERSION=2.13: the newest release of that version, from 2.11 to 2.15, in a folder and build trees of its own.
 # CXX=COMPILER: use that one. clang++-19 takes half the time of g++ 12, and both give the same bits.
 # DUET_JOBS=N: compile N files, run N tests at once.
 set -euo pipefail
@@ -78,7 +79,11 @@ install_for_tests() {
 
 # Sets `torch` to the LibTorch that the user named, or to nothing.
 find_own_torch() {
-  torch=""
+  torch="" venv="$root/.venv"
+  if [[ -n ${DUET_TORCH_VERSION:-} ]]; then
+    install_version
+    return
+  fi
   if [[ -n ${DUET_TORCH:-} ]]; then
     [[ -e $DUET_TORCH/include/ATen/ATen.h ]] ||
       fail 2 "DUET_TORCH=$DUET_TORCH holds no include/ATen/ATen.h; name the folder that has include/ and lib/"
@@ -105,6 +110,22 @@ find_python() {
   done
   fail 2 "LibTorch's pinned wheels need a Python of 3.11 to 3.14 with its venv module;" \
     "install one, or name a LibTorch of your own in DUET_TORCH"
+}
+
+# A wheel as its publisher resolves it: no pinned list.
+install_version() {
+  [[ $DUET_TORCH_VERSION =~ ^2\.1[1-5]$ ]] || fail 2 "LibTorch $DUET_TORCH_VERSION is not supported, expected 2.11 to 2.15"
+  venv="$root/.venv-torch-$DUET_TORCH_VERSION"
+  if [[ ! -e $venv/.duet-stamp ]]; then
+    find_python
+    say "installing torch $DUET_TORCH_VERSION (about 5.5 GB) into ${venv#"$root"/}"
+    "$python" -m venv "$venv" >&2 || fail 1 "$python -m venv $venv failed"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --only-binary=:all: \
+      "torch==$DUET_TORCH_VERSION.*" >&2 || fail 1 "installing torch failed; the next call starts it again"
+    touch "$venv/.duet-stamp"
+  fi
+  torch="$(echo "$venv"/lib/python3*/site-packages/torch)"
+  export DUET_BUILD_SUFFIX="-torch-$DUET_TORCH_VERSION"  # see CMakePresets.json
 }
 
 # What libtorch_cpu.so needs: a fourth of what the wheel asks for.
@@ -142,18 +163,18 @@ prepare() {
   find_own_torch
   [[ -z $torch ]] || return 0
   if [[ ${1:-} == all || -e $root/.venv/.duet-stamp ]] || has_gpu_driver; then
-    install_venv "$root/.venv" "$root/requirements.txt" "torch 2.11.0 (4.6 GB)"
+    install_venv "$root/.venv" "$root/requirements.txt" "torch 2.15.0 (5.5 GB)"
   else
     cpu_requirements >"$root/build/requirements-cpu.txt"
-    install_venv "$root/.venv" "$root/build/requirements-cpu.txt" "the CPU half of torch 2.11.0 (1.2 GB)" -cpu
+    install_venv "$root/.venv" "$root/build/requirements-cpu.txt" "the CPU half of torch 2.15.0 (1.2 GB)" -cpu
   fi
 }
 
 # The foreign readers of duet's files. With a LibTorch of the user's own there is no .venv to put them into: the tests
 # on them are then skipped.
 prepare_tests() {
-  if [[ -z $torch ]]; then
-    install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests use of other programs (105 MB)" -tests
+  if [[ -z $torch || -n ${DUET_TORCH_VERSION:-} ]]; then
+    install_venv "$venv" "$root/tests/requirements.txt" "what the tests use of other programs (105 MB)" -tests
   fi
 }
 
@@ -182,28 +203,28 @@ jobs() {
 # configure PRESET [CMAKE-ARGS...]: once, and again when the LibTorch, the presets or the arguments change. Ninja sees to
 # the rest.
 configure() {
-  local preset=$1 folder="$root/build/$1" stamp full=""
+  local preset=$1 folder="$root/build/$1${DUET_BUILD_SUFFIX:-}" stamp full=""
   shift
   [[ -n ${CXX:-} ]] || ! command -v clang++-19 >/dev/null || local -x CXX=clang++-19
   [[ -e $root/.venv/.duet-stamp ]] && full=" with CUDA"
   stamp="$torch$full ${CXX:-} $(sha256sum <"$root/CMakePresets.json")${*:+ $*}"
   [[ -e $folder/build.ninja && -e $folder/.duet-stamp && $(<"$folder/.duet-stamp") == "$stamp" ]] && return
-  say "configuring build/$preset${torch:+ with the LibTorch in $torch}"
+  say "configuring ${folder#"$root"/}${torch:+ with the LibTorch in $torch}"
   mkdir -p "$folder"
   rm -f "$folder/.duet-stamp"
   (cd "$root" && cmake --fresh --preset "$preset" "-DDUET_TORCH=$torch" "$@") >"$folder/configure.log" 2>&1 || {
     tail -n 20 "$folder/configure.log" >&2
-    fail 1 "configuring failed; the whole output is in build/$preset/configure.log"
+    fail 1 "configuring failed; the whole output is in ${folder#"$root"/}/configure.log"
   }
   printf '%s\n' "$stamp" >"$folder/.duet-stamp"
 }
 
 # build PRESET TARGET...: says so if there is something to compile, and shows its progress on a terminal.
 build() {
-  local preset=$1 folder="$root/build/$1" quiet=(--quiet)
+  local preset=$1 folder="$root/build/$1${DUET_BUILD_SUFFIX:-}" quiet=(--quiet)
   shift
   [[ $(ninja -C "$folder" -n "$@" 2>&1) == *"no work to do"* ]] && return
-  say "building $* in build/$preset, $(jobs) files at once"
+  say "building $* in ${folder#"$root"/}, $(jobs) files at once"
   [[ -t 2 ]] && quiet=()
   ninja -C "$folder" ${quiet[@]+"${quiet[@]}"} -j "$(jobs)" "$@" >&2 || fail 1 "building $* failed"
 }
