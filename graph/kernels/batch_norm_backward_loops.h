@@ -1,5 +1,6 @@
 #pragma once
 
+#include <torch/headeronly/version.h>
 #include "graph/kernels/image_kernels.h"
 
 // Batch norm in training, backward, with the vector operations of avx2_simd.h, which is included before: ATen has no
@@ -10,6 +11,16 @@ namespace duet {
 namespace {
 
 constexpr int kPlanesAtOnce = 4;  // whose sums stay in registers
+
+// What ATen's sources leave to its compiler, another one from LibTorch 2.13 on: whether the products of a plane's last
+// pixels are fused, and which of two NaN stays where there are such pixels.
+constexpr bool kNewerCompiler = TORCH_VERSION_MINOR >= 13;
+
+inline Floats add_last(Floats sums, Floats last) { return kNewerCompiler ? add(last, sums) : add(sums, last); }
+
+inline Floats add_last_product(Floats sums, Floats first, Floats second) {
+  return kNewerCompiler ? multiply_add(second, first, sums) : add(multiply(first, second), sums);
+}
 
 struct GradSums {
   double grad = 0, product = 0;  // of grad; of grad and x without its mean
@@ -43,8 +54,10 @@ void add_planes(GradSums& sums, const BatchNormBackward& work, int64_t image, in
   for (int p = 0; p < kPlanes; ++p) {
     const Floats g = load(grad + p * step + i, rest);
     const Floats without_mean = subtract(load(x + p * step + i, rest), mean);
-    const float grad_sum = sum_of_lanes(select(rest, add(grads[p], g), grads[p]));
-    const float product_sum = sum_of_lanes(select(rest, add(multiply(without_mean, g), products[p]), products[p]));
+    const Floats sum = select(rest, add_last(grads[p], g), grads[p]);
+    const bool swapped = kNewerCompiler && i < batch.pixels;
+    const float grad_sum = sum_of_lanes(swapped ? _mm256_permute2f128_ps(sum, sum, 0x01) : sum);
+    const float product_sum = sum_of_lanes(select(rest, add_last_product(products[p], without_mean, g), products[p]));
     sums.grad = add(sums.grad, double{grad_sum});
     sums.product = add(sums.product, double{product_sum});
   }
