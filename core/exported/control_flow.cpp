@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include "base/error.h"
 #include "core/exported/interpreter.h"
 #include "core/exported/ops.h"
@@ -46,13 +48,48 @@ const Graph& graph_at(const Node& node, std::size_t i) {
   return *graphs[i];
 }
 
-// cond(condition, when_true, when_false, operands)
-Values cond(Interpreter& interpreter, const Node& node, Stack arguments) {
-  TORCH_CHECK(!arguments.empty(), "the condition is missing");
-  return interpreter.run(graph_at(node, truth(arguments.front()) ? 0 : 1), operands(arguments, 1));
+// Gives its first argument; the gradient of the other is zeros.
+class WithZeroGradient : public torch::autograd::Function<WithZeroGradient> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& output,
+                            const at::Tensor& other) {
+    context->saved_data["other"] = other;
+    return output.view_as(output);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients.front(), at::zeros_like(context->saved_data["other"].toTensor())};
+  }
+};
+
+// What a graph's nodes and outputs never read of its inputs, and asks for gradients.
+std::vector<at::Tensor> unread(const Graph& graph, const Values& inputs) {
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < inputs.size() && i < graph.inputs.size(); ++i) {
+    const bool is_read = graph.read.count(graph.inputs[i].index) > 0;
+    if (!is_read && inputs[i].isTensor() && inputs[i].toTensor().requires_grad()) tensors.push_back(inputs[i].toTensor());
+  }
+  return tensors;
 }
 
-// while_loop(condition, body, carried, additional)
+// cond(condition, when_true, when_false, operands). As in PyTorch, what only the other branch reads has a gradient of
+// zeros, with which an optimizer goes on, and not none.
+Values cond(Interpreter& interpreter, const Node& node, Stack arguments) {
+  TORCH_CHECK(!arguments.empty(), "the condition is missing");
+  const Graph& graph = graph_at(node, truth(arguments.front()) ? 0 : 1);
+  const Values inputs = operands(arguments, 1);
+  Values results = interpreter.run(graph, inputs);
+  const std::vector<at::Tensor> others = unread(graph, inputs);
+  if (others.empty() || !c10::GradMode::is_enabled()) return results;
+  for (IValue& result : results) {
+    if (!result.isTensor() || !result.toTensor().is_floating_point()) continue;
+    for (const at::Tensor& other : others) result = WithZeroGradient::apply(result.toTensor(), other);
+    break;
+  }
+  return results;
+}
+
+// while_loop(condition, body, carried, additional): gradients are those of the steps one after the other.
 Values while_loop(Interpreter& interpreter, const Node& node, Stack arguments) {
   TORCH_CHECK(arguments.size() == 2 && arguments[0].isList(), "expected carried and additional inputs");
   Values carried = operands({arguments[0]}, 0);

@@ -331,20 +331,21 @@ void GraphReader::check_order(const Graph& graph) {
 
 // As Python's code for a graph forgets values, so that a step holds no more memory than eager code would.
 void GraphReader::find_last_reads(Graph& graph) {
-  std::set<std::size_t> read;
   std::vector<std::size_t> slots;
   for (const Argument& output : graph.outputs) add_slots(output, slots);
-  read.insert(slots.begin(), slots.end());
+  graph.read.insert(slots.begin(), slots.end());
+  std::set<std::size_t> known = graph.read;  // to later nodes
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     slots.clear();
     for (const Argument& argument : node->arguments) add_slots(argument, slots);
+    graph.read.insert(slots.begin(), slots.end());
     for (const Result& result : node->results) {
       for (const auto& slot : result.slots) {
         if (slot) slots.push_back(*slot);
       }
     }
     for (const std::size_t slot : slots) {
-      if (read.insert(slot).second) node->last_read.push_back(slot);
+      if (known.insert(slot).second) node->last_read.push_back(slot);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -68,6 +69,7 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Argument> outputs;
   std::size_t slots = 0;
+  std::set<std::size_t> read;  // slots that a node or an output reads
 
   // The graphs that a node runs.
   static std::vector<std::shared_ptr<const Graph>> of(const Node& node);
