@@ -40,9 +40,9 @@
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 
 // core: the run
+#include "core/exported_task.h"    // a file of torch.export as a Task
 #include "core/hook.h"             // Hook: the points of a run; HookList: their order; CallbackHook
 #include "core/losses.h"           // losses by name: cross entropy, focal, dice, mse, l1, huber, bce
-#include "core/exported_task.h"    // a file of torch.export as a Task
 #include "core/script_task.h"      // a TorchScript file as a Task
 #include "core/task.h"             // Task: what you write; make_task from a module and a loss function
 #include "core/train_context.h"    // TrainContext: what a hook sees; RunLog; MicroBatches, StepResult

@@ -68,9 +68,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 // "every bit", or what differs first.
 std::string difference(const Reference& reference, Mode mode, std::string& capture) {
-  auto task = make_exported_task({.path = reference.path,
-                                  .inputs = reference.run["inputs"],
-                                  .loss = {.loss = reference.run["loss"]}});
+  auto task = make_exported_task(
+      {.path = reference.path, .inputs = reference.run["inputs"], .loss = {.loss = reference.run["loss"]}});
   NamedTensors model = task->named_parameters();
   for (const auto& buffer : task->named_buffers()) model.push_back(buffer);
   const TrainerOptions options{.optimizer = AdamW{.lr = reference.run["lr"]}};

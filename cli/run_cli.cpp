@@ -208,8 +208,8 @@ void add_tools(Program& program) {
       .word("CHECKPOINT", to.checkpoint, "checkpoint, or a file of weights")
       .word("FILE", to.file, "*.safetensors or *.pt; *.pt2: the exported model with these weights")
       .option("--weights", to.weights, "model (default), or the name of an average: ema", "model|ema")
-      .option("--model", to.model, "file that the model came from, of torch.export or (to *.pt) TorchScript; of a run the config's",
-              "FILE")
+      .option("--model", to.model,
+              "file that the model came from, of torch.export or (to *.pt) TorchScript; of a run the config's", "FILE")
       .json("write what was exported to this file");
   Command(program, "doctor", "Show versions, device and threads, and what is missing", doctor_command)
       .json("write it to this file");

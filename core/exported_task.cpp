@@ -46,6 +46,6 @@ const std::vector<std::string>& ExportedModule::input_names() const { return mod
 
 NamedTensors ExportedModule::outputs(const std::vector<at::Tensor>& inputs) const { return model_->outputs(inputs); }
 
-std::vector<std::string> ExportedModule::training_ops() const { return model_->mode_ops().switched; }
+std::vector<std::string> ExportedModule::training_ops() const { return model_->training_ops(); }
 
 }  // namespace duet

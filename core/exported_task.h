@@ -52,8 +52,8 @@ class ExportedModule {
 
   // Names of the tensors that forward() takes ("x", "batch.image").
   const std::vector<std::string>& input_names() const;
-  // All tensors that it returns, by their names ("logits", "aux.0"; "" for the only one). Throws StepError with the line
-  // of Python that fails, or the input whose shape was not exported.
+  // All tensors that it returns, by their names ("logits", "aux.0"; "" for the only one). Throws StepError with the
+  // line of Python that fails, or the input whose shape was not exported.
   NamedTensors outputs(const std::vector<at::Tensor>& inputs) const;
   // The first of them.
   template <class... Tensors>

@@ -31,8 +31,8 @@ struct ScriptTaskOptions {
 // missing, is no TorchScript archive, or has no forward method.
 std::unique_ptr<Task> make_script_task(const ScriptTaskOptions& options);
 
-// Writes the file at `source` with other weights, by the names of its parameters and buffers, as torch.jit.load takes it.
-// Throws DataError; `path` is then as it was.
+// Writes the file at `source` with other weights, by the names of its parameters and buffers, as torch.jit.load takes
+// it. Throws DataError; `path` is then as it was.
 void write_script_model(const std::string& path, const std::string& source, const StateDict& weights);
 
 // A scripted or traced TorchScript module as a part of a model of your own, such as a backbone under a new head:

@@ -57,6 +57,9 @@ class Task : public ModelInfo {
   // Model outputs for one batch, by name. Throws ConfigError unless the task defines it.
   virtual NamedTensors predict(const Batch& batch);
 
+  // The ops that training mode turns on and evaluation mode off, for people to read; empty where nobody knows.
+  virtual std::vector<std::string> training_ops() const { return {}; }
+
   // Writes the file that the model came from with these weights in it, as "<stem>.pt2" or whatever its kind is called,
   // and returns that path; empty for a model that came from no such file. Throws what writing throws.
   virtual std::string write_model(const std::string& /*stem*/, const StateDict& /*weights*/) const { return {}; }

@@ -34,8 +34,8 @@ void check_plain(const char* format, const std::string& name, const at::Tensor& 
 // check_plain() does.
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor);
 
-// Copies the tensor of that name in `state`, if there is one, into `tensor`. Throws DataError "[format] ..." unless shape
-// and type are the same.
+// Copies the tensor of that name in `state`, if there is one, into `tensor`. Throws DataError "[format] ..." unless
+// shape and type are the same.
 void take_numbers(const char* format, const std::string& name, const at::Tensor& tensor, const StateDict& state);
 
 // Bytes of the values of that shape; nothing if no memory could hold them. An extent of 0 counts as 1 there, as it does

@@ -42,8 +42,7 @@ std::string find_model(const Reader& zip, const std::string& root) {
   const std::string folder = root + "models/", end = ".json";
   std::vector<std::string> names;
   for (const Entry& entry : zip.entries()) {
-    if (entry.name.starts_with(folder) && entry.name.ends_with(end) &&
-        entry.name.size() > folder.size() + end.size()) {
+    if (entry.name.starts_with(folder) && entry.name.ends_with(end) && entry.name.size() > folder.size() + end.size()) {
       names.push_back(entry.name.substr(folder.size(), entry.name.size() - folder.size() - end.size()));
     }
   }
@@ -97,12 +96,24 @@ Payload payload_of(const std::string& name, const Json& item) try {
 }  // namespace
 
 at::ScalarType pt2_dtype(int64_t number) {
-  static const std::map<int64_t, at::ScalarType> types = {
-      {1, at::kByte},         {2, at::kChar},           {3, at::kShort},          {4, at::kInt},
-      {5, at::kLong},         {6, at::kHalf},           {7, at::kFloat},          {8, at::kDouble},
-      {9, at::kComplexHalf},  {10, at::kComplexFloat},  {11, at::kComplexDouble}, {12, at::kBool},
-      {13, at::kBFloat16},    {28, at::kUInt16},        {29, at::kFloat8_e4m3fn}, {30, at::kFloat8_e5m2},
-      {31, at::kFloat8_e4m3fnuz}, {32, at::kFloat8_e5m2fnuz}};
+  static const std::map<int64_t, at::ScalarType> types = {{1, at::kByte},
+                                                          {2, at::kChar},
+                                                          {3, at::kShort},
+                                                          {4, at::kInt},
+                                                          {5, at::kLong},
+                                                          {6, at::kHalf},
+                                                          {7, at::kFloat},
+                                                          {8, at::kDouble},
+                                                          {9, at::kComplexHalf},
+                                                          {10, at::kComplexFloat},
+                                                          {11, at::kComplexDouble},
+                                                          {12, at::kBool},
+                                                          {13, at::kBFloat16},
+                                                          {28, at::kUInt16},
+                                                          {29, at::kFloat8_e4m3fn},
+                                                          {30, at::kFloat8_e5m2},
+                                                          {31, at::kFloat8_e4m3fnuz},
+                                                          {32, at::kFloat8_e5m2fnuz}};
   const auto found = types.find(number);
   expect_file(found != types.end(), "it holds numbers of a type that duet does not know (", number, ")");
   return found->second;

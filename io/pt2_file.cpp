@@ -52,7 +52,8 @@ void write_pt2(const std::string& path, const std::string& source, const StateDi
     for (const auto& [name, tensor] : archive.weights()) take_numbers("pt2", name, tensor, state);
     for (const auto& [name, tensor] : archive.constants()) take_numbers("pt2", name, tensor, state);
     write_file("pt2", [&] {
-      file_io::replace_file(path, archive.zip().size(), [&](file_io::FileWriter& file) { write_entries(archive, file); });
+      file_io::replace_file(path, archive.zip().size(),
+                            [&](file_io::FileWriter& file) { write_entries(archive, file); });
     });
   });
 }

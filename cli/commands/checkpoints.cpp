@@ -107,9 +107,10 @@ std::string model_file_of(const std::string& checkpoint) {
   const std::string folder = step.parent_path().parent_path();  // of work_dir/checkpoints/step-N
   const std::string path = read_saved_config(folder + "/config.yaml").text("model.path");
   if (!path.empty()) return path;
-  throw ConfigError("[duet] '" + folder +
-                    "/config.yaml' names no file in model.path, expected the one that the model came from; name it with "
-                    "--model");
+  throw ConfigError(
+      "[duet] '" + folder +
+      "/config.yaml' names no file in model.path, expected the one that the model came from; name it with "
+      "--model");
 }
 
 // The model's own file where that is asked for, otherwise the weights alone.

@@ -263,10 +263,12 @@ int explain_command(const Arguments& arguments) {
   json["schedule"] = schedule_json(explained);
   json["schedule_problems"] = schedule_problems(explained);
   json["graph"] = graph_json(config, json);
+  json["training_ops"] = explained.run.trainer->task().training_ops();
   print_groups(json["param_groups"], explained);
   print_schedules(explained);
   for (const Json& problem : json["schedule_problems"]) log_warning(problem.get<std::string>());
   print_hooks(json);
+  for (const Json& op : json["training_ops"]) std::cout << "off in evaluation: " << op.get<std::string>() << "\n";
   std::cout << "mode: " << config.mode << " (graph: fallback " << word_of(config.graph, "fallback") << ")\n";
   std::optional<StepExplanation> step;
   if (config.mode == "graph") {

@@ -28,6 +28,8 @@ class FileTask : public ModuleTask<torch::nn::Module> {
     return {loss(prediction, batch), {}, {{"prediction", prediction}}};
   }
 
+  std::vector<std::string> training_ops() const override { return model_->training_ops(); }
+
   std::string write_model(const std::string& stem, const StateDict& weights) const override {
     return model_->write(stem, weights);
   }
@@ -43,7 +45,8 @@ class FileTask : public ModuleTask<torch::nn::Module> {
   std::vector<std::string> names_in(const Batch& batch) const {
     if (!options_.inputs.empty()) return options_.inputs;
     std::vector<std::string> names = model_->input_names();
-    if (!names.empty() && std::ranges::all_of(names, [&](const std::string& name) { return batch.has(name); })) return names;
+    if (!names.empty() && std::ranges::all_of(names, [&](const std::string& name) { return batch.has(name); }))
+      return names;
     names.clear();
     for (const auto& item : batch.items()) {
       if (item.first != options_.target) names.push_back(item.first);

@@ -20,6 +20,7 @@ class FileModel {
   virtual NamedTensors outputs(const std::vector<at::Tensor>& inputs) const = 0;
   // Names of what forward() takes; empty: only the order is known.
   virtual std::vector<std::string> input_names() const { return {}; }
+  virtual std::vector<std::string> training_ops() const { return {}; }
   // The file with these weights in it: see Task::write_model.
   virtual std::string write(const std::string& stem, const StateDict& weights) const = 0;
   // Before each training step.

@@ -67,7 +67,8 @@ std::vector<at::Tensor> unread(const Graph& graph, const Values& inputs) {
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < inputs.size() && i < graph.inputs.size(); ++i) {
     const bool is_read = graph.read.count(graph.inputs[i].index) > 0;
-    if (!is_read && inputs[i].isTensor() && inputs[i].toTensor().requires_grad()) tensors.push_back(inputs[i].toTensor());
+    if (!is_read && inputs[i].isTensor() && inputs[i].toTensor().requires_grad())
+      tensors.push_back(inputs[i].toTensor());
   }
   return tensors;
 }

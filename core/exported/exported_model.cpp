@@ -163,7 +163,8 @@ NamedTensors ExportedModel::outputs(const std::vector<at::Tensor>& inputs) const
   NamedTensors outputs;
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (results[i].isTensor())
-      outputs.emplace_back(i < program_.outputs.size() ? program_.outputs[i] : std::to_string(i), results[i].toTensor());
+      outputs.emplace_back(i < program_.outputs.size() ? program_.outputs[i] : std::to_string(i),
+                           results[i].toTensor());
   }
   if (outputs.empty()) throw ConfigError("[" + who_ + "] forward() of '" + path_ + "' returns no tensor");
   return outputs;

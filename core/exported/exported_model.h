@@ -25,6 +25,7 @@ class ExportedModel : public FileModel {
   const std::vector<std::string>& names() const { return names_; }
   exported::ModeOps mode_ops() const { return exported::mode_ops(program_); }
   // Warns, once, of a model that was exported in evaluation mode.
+  std::vector<std::string> training_ops() const override { return mode_ops().switched; }
   void check_trainable() const override;
   std::string write(const std::string& stem, const StateDict& weights) const override;
   // The program of the file at `path` runs in the place of this one while the model is in evaluation mode, with its

@@ -66,23 +66,22 @@ Fold fold_of(const std::string& name) {
 }
 
 Function function_of(const std::string& name) {
-  static const std::map<std::string, Function> known = {
-      {"-", [](double x) { return -x; }},
-      {"not", [](double x) { return static_cast<double>(x == 0); }},
-      {"abs", [](double x) { return std::abs(x); }},
-      {"math.sqrt", [](double x) { return std::sqrt(x); }},
-      {"math.trunc", truncated},
-      {"TruncToInt", truncated},
-      {"int", truncated},
-      {"math.floor", floored},
-      {"FloorToInt", floored},
-      {"math.ceil", ceiled},
-      {"CeilToInt", ceiled},
-      {"float", itself},
-      {"torch.sym_float", itself},
-      {"ToFloat", itself},
-      {"Identity", itself},
-      {"Integer", itself}};
+  static const std::map<std::string, Function> known = {{"-", [](double x) { return -x; }},
+                                                        {"not", [](double x) { return static_cast<double>(x == 0); }},
+                                                        {"abs", [](double x) { return std::abs(x); }},
+                                                        {"math.sqrt", [](double x) { return std::sqrt(x); }},
+                                                        {"math.trunc", truncated},
+                                                        {"TruncToInt", truncated},
+                                                        {"int", truncated},
+                                                        {"math.floor", floored},
+                                                        {"FloorToInt", floored},
+                                                        {"math.ceil", ceiled},
+                                                        {"CeilToInt", ceiled},
+                                                        {"float", itself},
+                                                        {"torch.sym_float", itself},
+                                                        {"ToFloat", itself},
+                                                        {"Identity", itself},
+                                                        {"Integer", itself}};
   const auto found = known.find(name);
   return found == known.end() ? nullptr : found->second;
 }
@@ -130,7 +129,8 @@ class Expression::Parser {
   }
 
   Term call(const std::string& name, std::vector<Term> of) {
-    Term term{.fold = of.size() > 1 ? fold_of(name) : nullptr, .function = of.size() == 1 ? function_of(name) : nullptr};
+    Term term{.fold = of.size() > 1 ? fold_of(name) : nullptr,
+              .function = of.size() == 1 ? function_of(name) : nullptr};
     if (term.fold == nullptr && term.function == nullptr) return fail();
     term.of = std::move(of);
     return term;
@@ -190,7 +190,8 @@ class Expression::Parser {
     const std::string_view rest = text_.substr(at_);
     const std::size_t call = rest.find("].size()[");
     const std::size_t end = call == std::string_view::npos ? call : rest.find(']', call + 9);
-    if (end == std::string_view::npos || rest.substr(0, call).find_first_of(" ().") != std::string_view::npos) return fail();
+    if (end == std::string_view::npos || rest.substr(0, call).find_first_of(" ().") != std::string_view::npos)
+      return fail();
     at_ += end + 1;
     return variable(std::string(rest.substr(0, end + 1)));
   }

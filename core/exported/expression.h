@@ -8,8 +8,9 @@
 
 namespace duet::exported {
 
-// A Python expression over integers, as torch.export writes sizes ("2*s0", "Mul(Integer(2), Symbol('s0', integer=True))")
-// and guards ("L['x'].size()[0] % 2 == 0"): + - * / // % **, comparisons, and, or, not, min, max and math's functions.
+// A Python expression over integers, as torch.export writes sizes ("2*s0", "Mul(Integer(2), Symbol('s0',
+// integer=True))") and guards ("L['x'].size()[0] % 2 == 0"): + - * / // % **, comparisons, and, or, not, min, max and
+// math's functions.
 class Expression {
  public:
   using Values = std::map<std::string, double>;

@@ -122,11 +122,21 @@ Argument fitting(Argument given, const c10::Argument& wanted, const std::string&
   return given;
 }
 
+// Operators that do more than compute: they map files, talk to other processes, or belong to duet itself.
+bool is_forbidden(const std::string& space, const std::string& name) {
+  static const std::set<std::string> kSpaces = {"duet", "c10d", "_c10d_functional", "profiler"};
+  return kSpaces.count(space) > 0 || name == "from_file";
+}
+
 c10::OperatorHandle find_op(const std::string& target, const std::string& place) {
   const std::string name = target.substr(std::string_view("torch.ops.").size());
   const std::size_t space = name.find('.'), overload = name.rfind('.');
   if (space != std::string::npos && overload > space) {
     const std::string variant = name.substr(overload + 1);
+    if (is_forbidden(name.substr(0, space), name.substr(space + 1, overload - space - 1))) {
+      throw ConfigError("calls the op " + one_line(target) + (place.empty() ? "" : " at " + place) +
+                        ", which does more than compute; export a model without it");
+    }
     const auto op = c10::Dispatcher::singleton().findSchema(
         {name.substr(0, space) + "::" + name.substr(space + 1, overload - space - 1),
          variant == "default" ? "" : variant});

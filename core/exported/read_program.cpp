@@ -25,7 +25,8 @@ std::vector<std::string> sizes_of(const Json& graph, const std::string& tensor) 
   std::vector<std::string> sizes;
   for (const Json& size : meta->at("sizes")) {
     const auto [kind, value] = tagged(size);
-    sizes.push_back(kind == "as_int" ? std::to_string(value->get<int64_t>()) : value->at("expr_str").get<std::string>());
+    sizes.push_back(kind == "as_int" ? std::to_string(value->get<int64_t>())
+                                     : value->at("expr_str").get<std::string>());
   }
   return sizes;
 }
@@ -111,7 +112,8 @@ Program read(const Json& json) {
   Program program;
   program.torch_version = json.value("torch_version", "");
   const Json& verifiers = json.at("verifiers");
-  program.is_decomposed = std::none_of(verifiers.begin(), verifiers.end(), [](const Json& v) { return v == "TRAINING"; });
+  program.is_decomposed =
+      std::none_of(verifiers.begin(), verifiers.end(), [](const Json& v) { return v == "TRAINING"; });
   ModuleList modules;
   GraphReader reader(modules);
   program.graph = reader.read(module.at("graph"));

@@ -70,7 +70,8 @@ std::vector<InputName> input_names(const Json& signature) {
   for (Path& path : leaves_of(signature.at("in_spec"), "the tree of its inputs")) {
     if (path.size() < 2) return {};
     const std::size_t place = path[1].is_place ? std::stoul(path[1].key) : 0;
-    if (path[1].is_place && names.is_array() && place < names.size()) path[1] = {names[place].get<std::string>(), false};
+    if (path[1].is_place && names.is_array() && place < names.size())
+      path[1] = {names[place].get<std::string>(), false};
     std::string python = "L";
     for (std::size_t i = 1; i < path.size(); ++i) {
       python += path[i].is_place ? "[" + path[i].key + "]" : "['" + path[i].key + "']";
@@ -82,7 +83,8 @@ std::vector<InputName> input_names(const Json& signature) {
 
 std::vector<std::string> output_names(const Json& signature) {
   std::vector<std::string> names;
-  for (const Path& path : leaves_of(signature.at("out_spec"), "the tree of its outputs")) names.push_back(dotted(path, 0));
+  for (const Path& path : leaves_of(signature.at("out_spec"), "the tree of its outputs"))
+    names.push_back(dotted(path, 0));
   return names;
 }
 

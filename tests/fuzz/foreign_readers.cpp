@@ -15,12 +15,15 @@
 #include "cli/config/config.h"
 #include "cli/runs/logged_run.h"
 #include "cli/runs/saved_config.h"
+#include "core/exported/input_shapes.h"
+#include "core/exported/read_program.h"
 #include "io/bounded_json.h"
 #include "io/csv.h"
 #include "io/file_io.h"
 #include "io/idx.h"
 #include "io/image.h"
 #include "io/npy.h"
+#include "io/pt2_file.h"
 #include "io/pt_file.h"
 #include "io/safetensors.h"
 #include "io/zip_archive.h"
@@ -55,6 +58,20 @@ std::string read_tensors(const std::string& path) {
   std::string text;
   for (const auto& [name, tensor] : read_safetensors(path)) text += name + "=" + shown(tensor) + ";";
   return text;
+}
+
+// The archive, and the program in it.
+std::string read_exported(const std::string& path) try {
+  const Pt2File file = read_pt2(path);
+  std::string text;
+  for (const NamedTensors* tensors : {&file.weights, &file.constants}) {
+    for (const auto& [name, tensor] : *tensors) text += name + "=" + shown(tensor.detach()) + ";";
+  }
+  const exported::Program program = exported::read_program(file.program);
+  const exported::InputShapes shapes(program);
+  return c10::str(text, program.graph.nodes.size(), join(program.outputs), join(shapes.unchecked()));
+} catch (const MalformedFile& error) {
+  throw DataError(error.what);
 }
 
 std::string read_table(const std::string& path) {
@@ -158,25 +175,44 @@ std::string around_gzip(std::string_view bytes) {
   return bytes.starts_with('g') ? packed(bytes.substr(1), 31) : std::string(bytes);
 }
 
-// The bytes as the pickle of an archive with one storage, every CRC right.
-std::string around_pickle(std::string_view bytes) {
+using Entries = std::vector<std::pair<std::string, std::string_view>>;
+
+// A ZIP archive of entries that are stored as they are, every CRC right.
+std::string archive_of(const Entries& entries) {
   const auto field = [](uint64_t value, size_t count) {
     return std::string(reinterpret_cast<const char*>(&value), count);
   };
   std::string file, directory;
-  const auto add = [&](const std::string& name, std::string_view content) {
+  for (const auto& [name, content] : entries) {
     const auto crc = ::crc32_z(0, reinterpret_cast<const unsigned char*>(content.data()), content.size());
     const std::string common = std::string(8, '\0') + field(crc, 4) + field(content.size(), 4) +
                                field(content.size(), 4) + field(name.size(), 2) + field(0, 2);
     directory += "PK\1\2" + field(20, 2) + field(20, 2) + common + std::string(10, '\0') + field(file.size(), 4) + name;
     file += "PK\3\4" + field(20, 2) + common + name;
     file += content;
-  };
-  add("a/data.pkl", bytes);
-  add("a/data/0", std::string(64, '\1'));
-  const uint64_t begin = file.size();
-  return file + directory + "PK\5\6" + field(0, 4) + field(2, 2) + field(2, 2) + field(directory.size(), 4) +
+  }
+  const uint64_t begin = file.size(), count = entries.size();
+  return file + directory + "PK\5\6" + field(0, 4) + field(count, 2) + field(count, 2) + field(directory.size(), 4) +
          field(begin, 4) + field(0, 2);
+}
+
+const std::string kStorage(64, '\1');
+
+// The bytes as the pickle of an archive with one storage.
+std::string around_pickle(std::string_view bytes) {
+  return archive_of({{"a/data.pkl", bytes}, {"a/data/0", kStorage}});
+}
+
+// The bytes as the program of an exported model without tensors; after a 'w', with which no program begins, as the list
+// of its tensors.
+std::string around_program(std::string_view bytes) {
+  const bool is_list = bytes.starts_with('w');
+  const std::string_view none = R"({"config":{}})";
+  return archive_of({{"a/archive_format", "pt2"},
+                     {"a/models/model.json", is_list ? "{}" : bytes},
+                     {"a/data/weights/model_weights_config.json", is_list ? bytes.substr(1) : none},
+                     {"a/data/constants/model_constants_config.json", none},
+                     {"a/data/weights/weight_0", kStorage}});
 }
 
 // The bytes as a header, before 256 bytes of data.
@@ -197,6 +233,8 @@ const std::vector<ForeignReader>& foreign_readers() {
   static const std::vector<ForeignReader> readers = {
       {"pt", read_pt_file, as_it_is},
       {"pickle", read_pt_file, around_pickle},
+      {"pt2", read_exported, as_it_is},
+      {"pt2_program", read_exported, around_program},
       {"zip", read_archive, as_it_is},
       {"safetensors", read_tensors, as_it_is},
       {"safetensors_header", read_tensors, around_header},

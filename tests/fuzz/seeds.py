@@ -87,6 +87,17 @@ def of_archives():
     return files, pickles
 
 
+def of_exported():
+    """Files of torch.export, and their programs and lists of tensors (after a 'w')."""
+    files = [path.read_bytes() for path in sorted((TESTS / "io" / "pt2_files").iterdir())]
+    parts = []
+    for file in files:
+        archive = zipfile.ZipFile(io.BytesIO(file))
+        parts += [archive.read(name) for name in archive.namelist() if name.endswith("model.json")]
+        parts += [b"w" + archive.read(name) for name in archive.namelist() if name.endswith("config.json")]
+    return files, parts
+
+
 def of_checkpoints():
     """Bodies of manifests, and values."""
     folders = [path.parent for path in sorted((TESTS / "checkpoint" / "released").rglob("manifest.json"))]
@@ -98,6 +109,7 @@ def whole():
     """Kind -> files that are read."""
     configs = [path.read_bytes() for path in sorted((TESTS.parent / "examples").rglob("*.yaml"))]
     archives, pickles = of_archives()
+    exported, programs = of_exported()
     bodies, values = of_checkpoints()
     header = b'{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},' \
              b'"b":{"dtype":"BOOL","shape":[],"data_offsets":[24,25]}}'
@@ -107,7 +119,7 @@ def whole():
         "log": logs(),
         "json": [b'{"a": [1, 2.5e3, -0, true, null, "x\\u00e9\\n"], "b": {}}'] + values, "values": values, "manifest": bodies,
         "npy": [npy("<f4", "False", "(3, 4)"), npy("|u1", "True", "(2, 2, 2)"), npy(">i8", "False", "(6,)"), npy("|b1", "False", "()")],
-        "pickle": pickles, "pt": archives, "zip": archives,
+        "pickle": pickles, "pt": archives, "pt2": exported, "pt2_program": programs, "zip": archives,
         "safetensors": [hostile.safetensors(header, bytes(25))], "safetensors_header": [header],
         "yaml": configs, "saved_config": configs,
     }
