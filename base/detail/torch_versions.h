@@ -5,12 +5,12 @@
 // What differs between the versions of LibTorch that duet builds with: their headers are asked what they have.
 
 namespace at::impl {
-struct NodeCreationHooks;  // from LibTorch 2.15 on in ATen/NodeCreationHooks.h
+struct NodeCreationHooks;  // where there is one: in ATen/NodeCreationHooks.h
 }
 
 namespace duet {
 
-// LibTorch 2.15 has no named tensors.
+// The newest have no named tensors.
 template <class Tensor>
 bool has_names(const Tensor& tensor) {
   if constexpr (requires { tensor.has_names(); }) {
@@ -20,13 +20,13 @@ bool has_names(const Tensor& tensor) {
   }
 }
 
-// The graph of LibTorch 2.15 finds a generator when it is drawn from.
+// The graph of the newest finds a generator when it is drawn from.
 template <class Graph, class Generator>
 void register_generator(Graph& graph, const Generator& generator) {
   if constexpr (requires { graph.register_generator_state(generator); }) graph.register_generator_state(generator);
 }
 
-// Settings of LibTorch 2.15; 0 where it has none.
+// Settings that came after LibTorch 2.11; 0 where it has none.
 template <class State>
 int64_t enforces_layout_of_gradients(const State& state) {
   if constexpr (requires { state.get_grad_layout_enforcement_enabled(); }) {
@@ -47,7 +47,7 @@ int64_t hooks_on_new_nodes() {
 
 template <class Context>
 int64_t kernels_compiled_ahead(const Context& context) {
-  if constexpr (requires { context.maskUnconditionalNativeAot(); }) {
+  if constexpr (requires { context.allowNativeAot() + context.maskUnconditionalNativeAot(); }) {
     return int64_t{context.allowNativeAot()} + 2 * int64_t{context.maskUnconditionalNativeAot()};
   } else {
     return 0;
@@ -56,12 +56,13 @@ int64_t kernels_compiled_ahead(const Context& context) {
 
 template <class Context>
 int64_t newer_gpu_kernels(const Context& context) {
-  if constexpr (requires { context.cudnnDepthwiseKernel(); }) {
-    return int64_t{context.userEnabledFA4SDP()} + 2 * int64_t{context.preferCublasltGroupedGemm()} +
-           4 * static_cast<int64_t>(context.cudnnDepthwiseKernel());
-  } else {
-    return 0;
-  }
+  int64_t kernels = 0;
+  if constexpr (requires { context.userEnabledFA4SDP(); }) kernels += int64_t{context.userEnabledFA4SDP()};
+  if constexpr (requires { context.preferCublasltGroupedGemm(); })
+    kernels += 2 * int64_t{context.preferCublasltGroupedGemm()};
+  if constexpr (requires { context.cudnnDepthwiseKernel(); })
+    kernels += 4 * static_cast<int64_t>(context.cudnnDepthwiseKernel());
+  return kernels;
 }
 
 }  // namespace duet
