@@ -108,6 +108,8 @@ class Expression::Parser {
   static constexpr std::array<std::array<std::string_view, 6>, 5> kLevels = {
       {{"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">"}, {"+", "-"}, {"*", "//", "/", "%"}}};
 
+  static constexpr std::size_t kComparisons = 2;
+
   void skip_spaces() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
   }
@@ -138,6 +140,7 @@ class Expression::Parser {
 
   Term binary(std::size_t level) {
     if (level == kLevels.size()) return unary();
+    if (level == kComparisons && take("not")) return negation();
     Term left = binary(level + 1);
     while (!failed_) {
       const auto& words = kLevels[level];
@@ -150,12 +153,17 @@ class Expression::Parser {
     return left;
   }
 
+  Term negation() {
+    if (++depth_ > kMaxDepth) return fail();
+    Term term = call("not", {binary(kComparisons)});
+    --depth_;
+    return term;
+  }
+
   Term unary() {
     if (++depth_ > kMaxDepth) return fail();
     Term term;
-    if (take("not")) {
-      term = call("not", {unary()});
-    } else if (take("-")) {
+    if (take("-")) {
       term = call("-", {unary()});
     } else {
       term = primary();

@@ -8,7 +8,7 @@ For each NAME of MODELS in FOLDER/NAME:
     run.json     names of the inputs in forward's order, loss, optimizer, seed, the losses as hexadecimal floats
     data.pt      {"STEP.ITEM": tensor}, the batches, of two sizes
     weights.pt   {name: tensor}, parameters and buffers after the last step of AdamW
-    output.pt    {"output": tensor}, what the trained module gives for the first batch after eval()
+    output.pt    {"output": tensor}, what eval.pt2 with these weights gives for the first batch
 Besides FOLDER/decomposed.pt2, and FOLDER/python_op.pt2 with an op that only Python has.
 
 Needs nothing but torch. One thread, since sums depend on how they are split.
@@ -160,9 +160,10 @@ def write(folder, name):
     names = [*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()]
     weights = {key: have[key].detach().clone() for key in names}
     torch.save(weights, folder / "weights.pt")
-    model.load_state_dict({key: tensor for key, tensor in weights.items() if key in model.state_dict()})
+    module = load(folder / "eval.pt2").module()  # the model itself would take a fused path of its own
+    module.load_state_dict(weights, strict=False)
     with torch.no_grad():
-        output = model.eval()(*arguments_of(batches[0], loss))
+        output = module(*arguments_of(batches[0], loss))
     torch.save({"output": output["logits"] if loss == "none" else output}, folder / "output.pt")
     run = {"inputs": [key for key in batches[0] if key != "target"], "loss": loss, "seed": SEED, "lr": LEARNING_RATE,
            "steps": STEPS, "losses": [value.hex() for value in losses]}
