@@ -46,9 +46,11 @@ class ScriptTree : public torch::nn::Module, public DescribedLayer {
 class ScriptModel : public FileModel {
  public:
   ScriptModel(const torch::jit::Module& module, const std::string& path, const std::string& who)
-      : path_(path), tree_(std::make_shared<ScriptTree>(module)), forward_(module, who, path) {}
+      : path_(path), script_(module), tree_(std::make_shared<ScriptTree>(module)), forward_(module, who, path) {}
 
   const std::shared_ptr<torch::nn::Module>& module() const override { return tree_; }
+  NamedTensors parameters() const override { return items_of(script_.named_parameters()); }
+  NamedTensors buffers() const override { return items_of(script_.named_buffers()); }
   NamedTensors outputs(const std::vector<at::Tensor>& inputs) const override {
     return {{"", forward_({inputs.begin(), inputs.end()})}};
   }
@@ -58,7 +60,15 @@ class ScriptModel : public FileModel {
   }
 
  private:
+  template <class List>
+  static NamedTensors items_of(const List& list) {
+    NamedTensors items;
+    for (const auto& item : list) items.emplace_back(item.name, item.value);
+    return items;
+  }
+
   std::string path_;
+  torch::jit::Module script_;
   std::shared_ptr<torch::nn::Module> tree_;
   ScriptForward forward_;
 };

@@ -1,5 +1,6 @@
 #include "core/detail/file_task.h"
 #include <algorithm>
+#include <map>
 #include <utility>
 #include "base/error.h"
 
@@ -11,6 +12,12 @@ class FileTask : public ModuleTask<torch::nn::Module> {
  public:
   FileTask(std::unique_ptr<FileModel> model, FileTaskOptions options)
       : ModuleTask(model->module(), nullptr, nullptr), model_(std::move(model)), options_(std::move(options)) {}
+
+  NamedTensors named_parameters() const override { return deduplicated(model_->parameters()); }
+  NamedTensors named_buffers() const override { return deduplicated(model_->buffers()); }
+  std::map<std::string, std::string> tied_names() const override {
+    return aliases_of(model_->parameters(), model_->buffers());
+  }
 
   double weight(const Batch& batch) const override {
     if (returns_loss() || !batch.has(options_.target)) return Task::weight(batch);

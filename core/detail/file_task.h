@@ -16,6 +16,9 @@ class FileModel {
   virtual ~FileModel() = default;
   // Its submodules, parameters and buffers by their names in the file.
   virtual const std::shared_ptr<torch::nn::Module>& module() const = 0;
+  // Under all of their names, as they are now: code of the file may put others in their place.
+  virtual NamedTensors parameters() const { return all_items_of(module()->named_parameters()); }
+  virtual NamedTensors buffers() const { return all_items_of(module()->named_buffers()); }
   // What forward() gives for these tensors, by name. Not empty; the first is the prediction.
   virtual NamedTensors outputs(const std::vector<at::Tensor>& inputs) const = 0;
   // Names of what forward() takes; empty: only the order is known.

@@ -37,7 +37,7 @@ def read(name, offset):
 def test(path):
     model = Net()
     model.load_state_dict(torch.export.load(path).state_dict)
-    images = read("t10k-images-idx3", 16).view(-1, 1, 28, 28)[:2000] / 255
+    images = (read("t10k-images-idx3", 16).view(-1, 1, 28, 28)[:2000] / 255 - 0.2860) / 0.3530  # as the training has them
     with torch.no_grad():
         found = model.eval()(images).argmax(1)
     print(f"accuracy {(found == read('t10k-labels-idx1', 8)[:2000]).float().mean():.4f}")

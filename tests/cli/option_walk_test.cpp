@@ -1,4 +1,5 @@
 #include <array>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
@@ -111,6 +112,11 @@ void write_modules() {
     module.register_parameter("weight", mixed({4, 3}, name[0]).requires_grad_(true), false);
     module.define("def forward(self, input):\n  return torch.relu(torch.matmul(input, self.weight))\n");
     module.save(scratch() / (std::string(name) + ".pt"));
+  }
+  for (const std::string name : {"net.pt2", "other_net.pt2"}) {
+    const auto tests = std::filesystem::path(__FILE__).parent_path().parent_path();
+    std::filesystem::copy_file(tests / "io/pt2_files" / name, scratch() / name,
+                               std::filesystem::copy_options::overwrite_existing);
   }
 }
 
