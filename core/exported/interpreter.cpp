@@ -59,8 +59,8 @@ void Interpreter::run_node(const Node& node, Values& values) {
   }
   std::vector<c10::IValue> results;
   const bool evaluates = !modules_[node.module]->is_training();
-  if (evaluates && node.left_out_in_evaluation) {
-    results.assign(node.results.size(), arguments.front());
+  if (evaluates && node.given_in_evaluation) {
+    results.assign(node.results.size(), arguments.at(*node.given_in_evaluation));
   } else {
     if (evaluates) {
       for (const auto& [place, value] : node.in_evaluation) arguments[place] = value;

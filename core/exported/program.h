@@ -59,9 +59,9 @@ struct Node {
   std::size_t module = 0;              // its place in Program::modules
   std::string place;                   // the user's own line: "net.py:8 in forward"
 
-  // In evaluation mode: other arguments, by their places; or the op is left out and gives its first argument.
+  // In evaluation mode: other arguments, by their places; or the op is left out and gives one of its arguments.
   std::vector<std::pair<std::size_t, c10::IValue>> in_evaluation;
-  bool left_out_in_evaluation = false;
+  std::optional<std::size_t> given_in_evaluation;
 };
 
 struct Graph {

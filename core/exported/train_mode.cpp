@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 namespace duet::exported {
 
 namespace {
+
+using Slots = std::set<std::size_t>;
 
 const c10::OperatorHandle* op_of(const Node& node) { return std::get_if<c10::OperatorHandle>(&node.op); }
 
@@ -57,45 +60,75 @@ void turn_off_arguments(Node& node, const c10::OperatorHandle& op) {
   }
 }
 
-// Whether the op writes to one of `buffers`; its results that share memory with them join them.
-bool writes_buffer(const Node& node, const c10::OperatorHandle& op, std::set<std::size_t>& buffers) {
+// The argument by which the op writes to one of `buffers`; its results that share memory with them join them.
+std::optional<std::size_t> written_buffer(const Node& node, const c10::OperatorHandle& op, Slots& buffers) {
   const auto& arguments = op.schema().arguments();
-  bool shares = false, writes = false;
+  std::optional<std::size_t> written;
+  bool shares = false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto* slot = std::get_if<Slot>(&node.arguments[i].value);
     if (arguments[i].alias_info() == nullptr || slot == nullptr || buffers.count(slot->index) == 0) continue;
     shares = true;
-    writes = writes || (arguments[i].alias_info()->isWrite() && i == 0);
+    if (arguments[i].alias_info()->isWrite() && !written) written = i;
   }
-  if (!shares) return false;
+  if (!shares) return std::nullopt;
   for (const Result& result : node.results) {
     for (const auto& slot : result.slots) {
       if (slot) buffers.insert(*slot);
     }
   }
-  return writes;
+  return written;
 }
 
-}  // namespace
-
-void set_evaluation(Graph& graph, const std::vector<ModelTensor>& tensors) {
-  std::set<std::size_t> buffers;
-  for (const ModelTensor& tensor : tensors) {
-    if (tensor.kind == ModelTensor::Kind::kBuffer) buffers.insert(tensor.slot);
+// Which inputs of a graph within the graph are these values: its operands stand behind it in the node.
+Slots handed_on(const Node& node, const Graph& inner, const Slots& values) {
+  std::vector<std::optional<std::size_t>> operands;
+  const auto add = [&](const Argument& argument) {
+    const auto* slot = std::get_if<Slot>(&argument.value);
+    operands.push_back(slot == nullptr ? std::nullopt : std::optional(slot->index));
+  };
+  for (const Argument& argument : node.arguments) {
+    const auto* list = std::get_if<List>(&argument.value);
+    if (std::holds_alternative<std::shared_ptr<const Graph>>(argument.value)) {
+      operands.clear();
+    } else if (list != nullptr) {
+      std::ranges::for_each(list->items, add);
+    } else {
+      add(argument);
+    }
   }
+  Slots inputs;
+  for (std::size_t i = 0; i < operands.size() && i < inner.inputs.size(); ++i) {
+    if (operands[i] && values.count(*operands[i]) > 0) inputs.insert(inner.inputs[i].index);
+  }
+  return inputs;
+}
+
+void set_evaluation_of(Graph& graph, Slots buffers) {
   for (Node& node : graph.nodes) {
     if (const auto* op = op_of(node)) {
       turn_off_arguments(node, *op);
-      node.left_out_in_evaluation = writes_buffer(node, *op, buffers);
+      const std::optional<std::size_t> written = written_buffer(node, *op, buffers);
+      if (!has_flag(*op)) node.given_in_evaluation = written;
     }
     for (Argument& argument : node.arguments) {
       auto* inner = std::get_if<std::shared_ptr<const Graph>>(&argument.value);
       if (inner == nullptr) continue;
       Graph changed = **inner;
-      set_evaluation(changed, {});
+      set_evaluation_of(changed, handed_on(node, changed, buffers));
       *inner = std::make_shared<const Graph>(std::move(changed));
     }
   }
+}
+
+}  // namespace
+
+void set_evaluation(Graph& graph, const std::vector<ModelTensor>& tensors) {
+  Slots buffers;
+  for (const ModelTensor& tensor : tensors) {
+    if (tensor.kind == ModelTensor::Kind::kBuffer) buffers.insert(tensor.slot);
+  }
+  set_evaluation_of(graph, std::move(buffers));
 }
 
 namespace {
@@ -109,7 +142,7 @@ void for_each_op(const Graph& graph, const Visit& visit) {
   }
 }
 
-bool is_switched(const Node& node) { return !node.in_evaluation.empty() || node.left_out_in_evaluation; }
+bool is_switched(const Node& node) { return !node.in_evaluation.empty() || node.given_in_evaluation.has_value(); }
 
 }  // namespace
 
