@@ -23,12 +23,6 @@ using checkpoint_format::as_checkpoint_error, checkpoint_format::FolderName, che
     checkpoint_format::names_in, checkpoint_format::parse_folder_name, checkpoint_format::verify_folder;
 using file_io::IoError;
 
-std::string to_text(const UncheckedSteps& unchecked) {
-  if (unchecked.count == 0) return "the host code of every step has run";
-  return c10::str(unchecked.count, " replays did not run their host code, at most ", unchecked.in_a_row,
-                  " in a row: in these and no others a change of it, or an exception, may have been missed");
-}
-
 std::vector<std::string> CheckpointStore::list() const {
   BackgroundSave::wait_for_all();
   return list_now();

@@ -17,7 +17,15 @@
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
 
-namespace duet::checkpoint_format {
+namespace duet {
+
+std::string to_text(const UncheckedSteps& unchecked) {
+  if (unchecked.count == 0) return "the host code of every step has run";
+  return c10::str(unchecked.count, " replays did not run their host code, at most ", unchecked.in_a_row,
+                  " in a row: in these and no others a change of it, or an exception, may have been missed");
+}
+
+namespace checkpoint_format {
 
 namespace {
 
@@ -330,4 +338,6 @@ std::map<std::string, StateValue> decode_values(const std::string& text, const s
   return values;
 }
 
-}  // namespace duet::checkpoint_format
+}  // namespace checkpoint_format
+
+}  // namespace duet
