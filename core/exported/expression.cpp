@@ -103,7 +103,7 @@ class Expression::Parser {
   std::vector<std::string> variables;
 
  private:
-  static constexpr int kMaxDepth = 64;
+  static constexpr int kMaxDepth = 64, kMaxCalls = 1000;
   // From the weakest to the strongest.
   static constexpr std::array<std::array<std::string_view, 6>, 5> kLevels = {
       {{"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">"}, {"+", "-"}, {"*", "//", "/", "%"}}};
@@ -133,7 +133,7 @@ class Expression::Parser {
   Term call(const std::string& name, std::vector<Term> of) {
     Term term{.fold = of.size() > 1 ? fold_of(name) : nullptr,
               .function = of.size() == 1 ? function_of(name) : nullptr};
-    if (term.fold == nullptr && term.function == nullptr) return fail();
+    if ((term.fold == nullptr && term.function == nullptr) || ++calls_ > kMaxCalls) return fail();
     term.of = std::move(of);
     return term;
   }
@@ -141,16 +141,36 @@ class Expression::Parser {
   Term binary(std::size_t level) {
     if (level == kLevels.size()) return unary();
     if (level == kComparisons && take("not")) return negation();
+    if (level == kComparisons) return comparison();
     Term left = binary(level + 1);
     while (!failed_) {
-      const auto& words = kLevels[level];
-      const auto word =
-          std::find_if(words.begin(), words.end(), [&](std::string_view w) { return !w.empty() && take(w); });
-      if (word == words.end()) break;
+      const std::string word = take_operator(level);
+      if (word.empty()) break;
       Term right = binary(level + 1);
-      left = call(std::string(*word), {std::move(left), std::move(right)});
+      left = call(word, {std::move(left), std::move(right)});
     }
     return left;
+  }
+
+  std::string take_operator(std::size_t level) {
+    const auto& words = kLevels[level];
+    const auto word =
+        std::find_if(words.begin(), words.end(), [&](std::string_view w) { return !w.empty() && take(w); });
+    return word == words.end() ? std::string() : std::string(*word);
+  }
+
+  // a < b <= c is a < b and b <= c.
+  Term comparison() {
+    Term left = binary(kComparisons + 1);
+    std::optional<Term> all;
+    for (std::string word = take_operator(kComparisons); !failed_ && !word.empty();
+         word = take_operator(kComparisons)) {
+      Term right = binary(kComparisons + 1);
+      Term next = call(word, {std::move(left), right});
+      all = all ? call("and", {std::move(*all), std::move(next)}) : std::move(next);
+      left = std::move(right);
+    }
+    return all ? std::move(*all) : left;
   }
 
   Term negation() {
@@ -236,7 +256,7 @@ class Expression::Parser {
 
   std::string_view text_;
   std::size_t at_ = 0;
-  int depth_ = 0;
+  int depth_ = 0, calls_ = 0;
   bool failed_ = false;
 };
 

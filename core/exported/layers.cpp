@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <tuple>
 #include <utility>
+#include "base/detail/text.h"
 #include "io/file_io.h"
 
 namespace duet::exported {
@@ -26,6 +27,25 @@ std::pair<std::string, std::string> split_last(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string::npos ? std::pair(std::string(), name)
                                   : std::pair(name.substr(0, dot), name.substr(dot + 1));
+}
+
+// Modules have no empty names, and are not nested without end.
+void check_name(const std::string& name) {
+  constexpr std::ptrdiff_t kMaxLevels = 64;
+  const bool has_empty =
+      name.empty() || name.front() == '.' || name.back() == '.' || name.find("..") != std::string::npos;
+  expect_file(!has_empty && std::ranges::count(name, '.') < kMaxLevels, "'", one_line(name, 200),
+              "' is no name of a tensor or module");
+}
+
+// A parameter, a buffer and a module of one name.
+template <class Call>
+auto registered(const std::string& name, const Call& call) {
+  try {
+    return call();
+  } catch (const c10::Error&) {
+    throw MalformedFile{"the name '" + one_line(name, 200) + "' is given twice"};
+  }
 }
 
 }  // namespace
@@ -55,7 +75,8 @@ std::shared_ptr<Layer> Layer::find(const std::string& path) {
 std::shared_ptr<Layer> Layer::at(const std::string& path, const std::string& type) {
   if (auto known = find(path)) return known;
   const auto [parent, name] = split_last(path);
-  return this->at(parent, "")->register_module(name, std::make_shared<Layer>(type));
+  const auto above = this->at(parent, "");
+  return registered(path, [&, &name = name] { return above->register_module(name, std::make_shared<Layer>(type)); });
 }
 
 std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& tensors) {
@@ -66,16 +87,21 @@ std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& 
     const auto found = tensors.find(item.name);
     expect_file(found != tensors.end(), "the tensor '", item.name, "' is missing");
     const at::Tensor tensor = tied.unique(found->second);
+    check_name(item.name);
     const auto [path, name] = split_last(item.name);
     const auto type = std::ranges::find(program.modules, path, &Module::path);
     const auto layer = root->at(path, type == program.modules.end() ? "" : type->type);
-    if (item.kind == ModelTensor::Kind::kParameter) {
-      layer->register_parameter(name, tensor, tensor.requires_grad());
-    } else {
-      layer->register_buffer(name, tensor);
-    }
+    registered(item.name, [&, &name = name] {
+      return item.kind == ModelTensor::Kind::kParameter
+                 ? layer->register_parameter(name, tensor, tensor.requires_grad())
+                 : layer->register_buffer(name, tensor);
+    });
   }
-  for (const Module& module : program.modules) root->at(module.path, module.type);
+  for (const Module& module : program.modules) {
+    if (module.path.empty()) continue;
+    check_name(module.path);
+    root->at(module.path, module.type);
+  }
   return root;
 }
 

@@ -59,8 +59,10 @@ int64_t modulo(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
 int64_t power(int64_t base, int64_t exponent) {
   TORCH_CHECK(exponent >= 0, "an int with a negative exponent");
   int64_t result = 1;
-  for (int64_t i = 0; i < exponent; ++i) {
-    TORCH_CHECK(!__builtin_mul_overflow(result, base, &result), "a power is too large for 64 bits");
+  for (; exponent > 0; exponent /= 2) {  // by squaring
+    const bool fits = exponent % 2 == 0 || !__builtin_mul_overflow(result, base, &result);
+    const bool goes_on = exponent == 1 || !__builtin_mul_overflow(base, base, &base);
+    TORCH_CHECK(fits && goes_on, "a power is too large for 64 bits");
   }
   return result;
 }

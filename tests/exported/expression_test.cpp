@@ -25,6 +25,7 @@ INSTANTIATE_TEST_SUITE_P(All, Expressions,
                                            Case{"a / b", 3.5}, Case{"b ** 3 ** 2", 512}, Case{"-b ** 2", -4},
                                            Case{"max(1, a, b)", 7}, Case{"min(a, b) == b", 1}, Case{"a != 7", 0},
                                            Case{"not a > 8 and b <= 2", 1}, Case{"a < 3 or b >= 3", 0},
+                                           Case{"1 <= b < a", 1}, Case{"9 >= a > b > 3", 0}, Case{"not a == 7", 0},
                                            Case{"math.trunc(-3.5)", -3}, Case{"L['x'].size()[0] % 5", 2},
                                            Case{"(4*L['x'].size()[0]) // 5 >= 9", 1},
                                            Case{"Symbol('a', positive=True, integer=True)", 7},
@@ -39,6 +40,10 @@ TEST(Expression, IsNothingElse) {
   }
   EXPECT_FALSE(Expression::parse(std::string(100'000, '(')));
   EXPECT_FALSE(Expression::parse(std::string(100'000, '-') + "1"));
+  std::string chain = "1", comparisons = "1";
+  for (int i = 0; i < 100'000; ++i) chain += "+1", comparisons += "<1";
+  EXPECT_FALSE(Expression::parse(chain));
+  EXPECT_FALSE(Expression::parse(comparisons));
 }
 
 }  // namespace
