@@ -81,11 +81,10 @@ std::unique_ptr<FileModel> make_script_model(const std::string& path, const std:
 
 void write_script_model(const std::string& path, const std::string& source, const StateDict& weights) {
   const torch::jit::Module module = load_script(source, "ScriptTask");
-  const auto take = [&](const auto& list) {
-    for (const auto& item : list) take_numbers("script", item.name, item.value, weights);
-  };
-  take(module.named_parameters());
-  take(module.named_buffers());
+  NamedTensors tensors;
+  for (const auto& item : module.named_parameters()) tensors.emplace_back(item.name, item.value);
+  for (const auto& item : module.named_buffers()) tensors.emplace_back(item.name, item.value);
+  take_numbers("script", tensors, weights, /*all_are_needed=*/true);
   std::ostringstream bytes;
   module.save(bytes);
   write_file("script", [&] { file_io::replace_file(path, bytes.str()); });

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <set>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
@@ -46,16 +48,41 @@ at::Tensor plain_tensor(const char* format, const std::string& name, const at::T
   return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
 }
 
-void take_numbers(const char* format, const std::string& name, const at::Tensor& tensor, const StateDict& state) {
-  const auto found = state.tensors().find(name);
-  if (found == state.tensors().end()) return;
-  const at::Tensor& taken = found->second;
+namespace {
+
+void take_one(const char* format, const std::string& name, const at::Tensor& tensor, const at::Tensor& taken) {
   if (taken.sizes() != tensor.sizes() || taken.scalar_type() != tensor.scalar_type()) {
     throw DataError(c10::str("[", format, "] '", name, "' is ", taken.scalar_type(), " ", taken.sizes(), ", but ",
                              tensor.scalar_type(), " ", tensor.sizes(),
                              " in the file that the model came from; name the file of this model"));
   }
-  tensor.detach().copy_(taken.detach());
+  const bool is_expanded =
+      tensor.numel() > 0 && std::find(tensor.strides().begin(), tensor.strides().end(), 0) != tensor.strides().end();
+  if (!is_expanded) {
+    tensor.detach().copy_(taken.detach());
+  } else if (!at::equal(tensor.detach().cpu(), taken.detach().cpu())) {
+    throw DataError(c10::str("[", format, "] '", name,
+                             "' repeats its numbers in the file, and training has changed them; export a model whose "
+                             "tensor is contiguous()"));
+  }
+}
+
+}  // namespace
+
+void take_numbers(const char* format, const NamedTensors& tensors, const StateDict& state, bool all_are_needed) {
+  std::set<const void*> taken;
+  for (const auto& [name, tensor] : tensors) {
+    const auto found = state.tensors().find(name);
+    if (found == state.tensors().end()) continue;
+    take_one(format, name, tensor, found->second);
+    taken.insert(tensor.const_data_ptr());
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (all_are_needed && taken.count(tensor.const_data_ptr()) == 0) {
+      throw DataError(c10::str("[", format, "] the weights have no '", name,
+                               "', which the file that the model came from has; name the file of this model"));
+    }
+  }
 }
 
 std::optional<uint64_t> bytes_of_shape(at::IntArrayRef sizes, at::ScalarType type) {

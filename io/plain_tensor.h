@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 #include <ATen/core/Tensor.h>
+#include "base/batch.h"
 #include "base/state_dict.h"
 
 namespace duet {
@@ -34,9 +35,9 @@ void check_plain(const char* format, const std::string& name, const at::Tensor& 
 // check_plain() does.
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor);
 
-// Copies the tensor of that name in `state`, if there is one, into `tensor`. Throws DataError "[format] ..." unless
-// shape and type are the same.
-void take_numbers(const char* format, const std::string& name, const at::Tensor& tensor, const StateDict& state);
+// Copies the tensors of `state` into those of the same names. Throws DataError "[format] ..." where shape or type
+// differ, and, if all are needed, for one that the state has under none of its names (those of the same memory).
+void take_numbers(const char* format, const NamedTensors& tensors, const StateDict& state, bool all_are_needed);
 
 // Bytes of the values of that shape; nothing if no memory could hold them. An extent of 0 counts as 1 there, as it does
 // in LibTorch's strides.

@@ -49,8 +49,8 @@ Pt2File read_pt2(const std::string& path) {
 void write_pt2(const std::string& path, const std::string& source, const StateDict& state) {
   read_file("pt2", source, [&] {
     Pt2Archive archive(source);
-    for (const auto& [name, tensor] : archive.weights()) take_numbers("pt2", name, tensor, state);
-    for (const auto& [name, tensor] : archive.constants()) take_numbers("pt2", name, tensor, state);
+    take_numbers("pt2", archive.weights(), state, /*all_are_needed=*/true);
+    take_numbers("pt2", archive.constants(), state, /*all_are_needed=*/false);
     write_file("pt2", [&] {
       file_io::replace_file(path, archive.zip().size(),
                             [&](file_io::FileWriter& file) { write_entries(archive, file); });

@@ -38,7 +38,9 @@ class FileTask : public ModuleTask<torch::nn::Module> {
   std::vector<std::string> training_ops() const override { return model_->training_ops(); }
 
   std::string write_model(const std::string& stem, const StateDict& weights) const override {
-    return model_->write(stem, weights);
+    const bool is_whole =
+        std::ranges::all_of(named_parameters(), [&](const auto& item) { return weights.has(item.first); });
+    return is_whole ? model_->write(stem, weights) : "";
   }
 
   NamedTensors predict(const Batch& batch) override {

@@ -51,7 +51,7 @@ void ExportedModel::load() {
   } catch (const ConfigError& error) {
     throw ConfigError("[" + who_ + "] the program in '" + path_ + "' " + error.what());
   }
-  if (program_.is_decomposed && !is_evaluation) {
+  if (program_.is_functional || (program_.is_decomposed && !is_evaluation)) {
     throw ConfigError("[" + who_ + "] the program in '" + path_ +
                       "' was decomposed for inference (run_decompositions), expected one for training; write it with " +
                       kExportCall);
@@ -59,6 +59,7 @@ void ExportedModel::load() {
   TensorsByName tensors;
   for (const auto& [name, tensor] : file.constants) tensors.emplace(name, tensor);
   for (const auto& [name, tensor] : file.weights) tensors.emplace(name, tensor);
+  if (!is_evaluation) exported::set_evaluation(program_.graph, program_.tensors);
   if (!is_evaluation) layers_ = exported::make_layers(program_, tensors);
   module_ = layers_;
   bind(tensors);
@@ -79,7 +80,7 @@ ExportedModel::Source ExportedModel::source_of(std::size_t slot, const TensorsBy
   }
   const auto item = std::ranges::find(program_.tensors, slot, &ModelTensor::slot);
   expect_file(item != program_.tensors.end(), "its graph has an input that its signature does not name");
-  const bool is_constant = item->kind == ModelTensor::Kind::kConstant;
+  const bool is_constant = item->kind == ModelTensor::Kind::kConstant || shared.count(item->name) == 0;
   const TensorsByName& from = is_constant ? tensors : shared;
   const auto found = from.find(item->name);
   expect_file(found != from.end(), "the tensor '", item->name, "' is missing");
@@ -91,6 +92,7 @@ void ExportedModel::bind(const TensorsByName& tensors) {
   TensorsByName shared;
   add_all(layers_->named_parameters(), shared);
   add_all(layers_->named_buffers(), shared);
+  for (const auto& item : layers_->named_buffers()) buffers_.push_back(item.value());
   for (const exported::Slot& input : program_.graph.inputs) sources_.push_back(source_of(input.index, tensors, shared));
   for (const exported::UserInput& input : program_.inputs) {
     if (input.is_tensor) names_.push_back(input.name);
@@ -152,7 +154,7 @@ NamedTensors ExportedModel::outputs(const std::vector<at::Tensor>& inputs) const
     const auto* tensor = std::get_if<at::Tensor>(&source);
     values.emplace_back(tensor != nullptr ? *tensor : inputs[std::get<std::size_t>(source)]);
   }
-  exported::Interpreter interpreter(node_layers_, device(inputs));
+  exported::Interpreter interpreter(node_layers_, buffers_, device(inputs));
   std::vector<c10::IValue> results;
   if (const auto error = caught([&] { results = interpreter.run(program_.graph, std::move(values)); })) {
     const exported::Node* node = interpreter.last_node();

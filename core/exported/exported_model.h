@@ -49,7 +49,8 @@ class ExportedModel : public FileModel {
   std::shared_ptr<exported::Layer> layers_;
   std::shared_ptr<torch::nn::Module> module_;          // the same
   std::vector<const torch::nn::Module*> node_layers_;  // by the program's modules
-  std::vector<Source> sources_;                        // of the graph's inputs
+  std::vector<at::Tensor> buffers_;
+  std::vector<Source> sources_;  // of the graph's inputs
   std::unique_ptr<ExportedModel> evaluation_;
   mutable bool has_warned_ = false;
 };

@@ -108,6 +108,17 @@ Argument folded(List list) {
   return {c10::IValue(std::move(values))};
 }
 
+// Types of numbers, layouts and formats are ints to an op, which takes any.
+bool is_in_range(const c10::IValue& value, const c10::Argument& wanted) {
+  c10::TypePtr type = wanted.real_type();
+  if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  int64_t count = 0;
+  if (type->kind() == c10::TypeKind::ScalarTypeType) count = static_cast<int64_t>(at::ScalarType::NumOptions);
+  if (type->kind() == c10::TypeKind::LayoutType) count = static_cast<int64_t>(at::Layout::NumOptions);
+  if (type->kind() == c10::TypeKind::MemoryFormatType) count = static_cast<int64_t>(at::MemoryFormat::NumOptions);
+  return count == 0 || !value.isInt() || (value.toInt() >= 0 && value.toInt() < count);
+}
+
 // A constant as the op's schema asks for it: Python takes 3 for a list of fixed length, too.
 Argument fitting(Argument given, const c10::Argument& wanted, const std::string& op) {
   auto* value = std::get_if<c10::IValue>(&given.value);
@@ -117,6 +128,14 @@ Argument fitting(Argument given, const c10::Argument& wanted, const std::string&
     for (int32_t i = 0; i < *wanted.N(); ++i) repeated.push_back(*value);
     *value = std::move(repeated);
   }
+  expect_file(is_in_range(*value, wanted), "the argument '", wanted.name(), "' of the op ", op, " is out of range");
+  if (value->isList()) {
+    const c10::TypePtr element = element_of(wanted.type());
+    for (const c10::IValue& item : value->toListRef()) {
+      expect_file(item.type()->isSubtypeOf(*element), "the argument '", wanted.name(), "' of the op ", op, " holds ",
+                  item.type()->repr_str(), ", expected ", element->repr_str());
+    }
+  }
   expect_file(value->type()->isSubtypeOf(*wanted.type()), "the argument '", wanted.name(), "' of the op ", op, " is ",
               value->type()->repr_str(), ", expected ", wanted.type()->repr_str());
   return given;
@@ -124,8 +143,33 @@ Argument fitting(Argument given, const c10::Argument& wanted, const std::string&
 
 // Operators that do more than compute: they map files, talk to other processes, or belong to duet itself.
 bool is_forbidden(const std::string& space, const std::string& name) {
-  static const std::set<std::string> kSpaces = {"duet", "c10d", "_c10d_functional", "profiler"};
-  return kSpaces.count(space) > 0 || name == "from_file";
+  static const std::set<std::string> kSpaces = {"duet",
+                                                "c10d",
+                                                "_c10d_functional",
+                                                "_c10d_functional_autograd",
+                                                "profiler",
+                                                "inductor",
+                                                "symm_mem",
+                                                "_dtensor",
+                                                "fsdp",
+                                                "static_runtime",
+                                                "_test",
+                                                "mkldnn",
+                                                "prepacked",
+                                                "xnnpack",
+                                                "_quantized",
+                                                "onednn",
+                                                "mkldnn_prepacked",
+                                                "rngprims",
+                                                "streams",
+                                                "debugprims"};
+  static const std::set<std::string> kNames = {"from_file",
+                                               "_nested_view_from_buffer",
+                                               "_nested_view_from_buffer_copy",
+                                               "_sparse_coo_tensor_unsafe",
+                                               "_sparse_compressed_tensor_unsafe",
+                                               "set_data"};
+  return kSpaces.count(space) > 0 || kNames.count(name) > 0 || name.starts_with("_sparse");
 }
 
 c10::OperatorHandle find_op(const std::string& target, const std::string& place) {
@@ -234,6 +278,7 @@ void GraphReader::read_op(const Json& json, Node& node) {
                       "built for, or an older one");
   }
   node.op = op;
+  node.is_type_assertion = op.schema().name() == "aten::_assert_tensor_metadata";
 }
 
 Argument GraphReader::read_argument(const Json& json, const c10::TypePtr& type) {

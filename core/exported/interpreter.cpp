@@ -1,5 +1,7 @@
 #include "core/exported/interpreter.h"
+#include <algorithm>
 #include <utility>
+#include <ATen/autocast_mode.h>
 #include <torch/nn/module.h>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -15,6 +17,7 @@ void store(const Result& result, const c10::IValue& value, std::vector<c10::IVal
     if (result.slots.front()) values[*result.slots.front()] = value;
     return;
   }
+  TORCH_CHECK(value.isList(), "the op gave ", value.tagKind(), ", expected a list of tensors");
   const auto items = value.toListRef();
   TORCH_CHECK(items.size() == result.slots.size(), "the op gave ", items.size(), " tensors, expected ",
               result.slots.size());
@@ -37,7 +40,14 @@ c10::IValue Interpreter::value_of(const Argument& argument, const Values& values
   const auto* list = std::get_if<List>(&argument.value);
   if (list == nullptr) return {};  // a graph, which the op finds in its node
   c10::impl::GenericList items(list->element);
-  for (const Argument& item : list->items) items.push_back(value_of(item, values));
+  for (const Argument& item : list->items) {
+    items.push_back(value_of(item, values));
+    const c10::IValue last = items.get(items.size() - 1);
+    TORCH_CHECK(list->element->kind() != c10::TypeKind::IntType || last.isInt(), "expected a list of ints, got ",
+                last.tagKind());
+    TORCH_CHECK(list->element->kind() != c10::TypeKind::TensorType || last.isTensor(),
+                "expected a list of tensors, got ", last.tagKind());
+  }
   return items;
 }
 
@@ -50,6 +60,15 @@ std::vector<c10::IValue> Interpreter::call(const Node& node, torch::jit::Stack a
   return std::get<HigherOrderOp>(node.op)(*this, node, std::move(arguments));
 }
 
+const c10::IValue* Interpreter::kept_buffer(const Node& node, const torch::jit::Stack& arguments) const {
+  if (!node.given_in_evaluation) return nullptr;
+  const c10::IValue& written = arguments.at(*node.given_in_evaluation);
+  const bool is_buffer = written.isTensor() && std::ranges::any_of(buffers_, [&](const at::Tensor& buffer) {
+                           return buffer.is_alias_of(written.toTensor());
+                         });
+  return is_buffer ? &written : nullptr;
+}
+
 void Interpreter::run_node(const Node& node, Values& values) {
   torch::jit::Stack arguments;
   arguments.reserve(node.arguments.size());
@@ -59,8 +78,10 @@ void Interpreter::run_node(const Node& node, Values& values) {
   }
   std::vector<c10::IValue> results;
   const bool evaluates = !modules_[node.module]->is_training();
-  if (evaluates && node.given_in_evaluation) {
-    results.assign(node.results.size(), arguments.at(*node.given_in_evaluation));
+  if (const c10::IValue* kept = evaluates ? kept_buffer(node, arguments) : nullptr) {
+    results.assign(node.results.size(), *kept);
+  } else if (node.is_type_assertion && at::autocast::is_autocast_enabled(device_.type())) {
+    return;  // autocast gives other types than the graph was exported with
   } else {
     if (evaluates) {
       for (const auto& [place, value] : node.in_evaluation) arguments[place] = value;

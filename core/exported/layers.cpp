@@ -29,6 +29,13 @@ std::pair<std::string, std::string> split_last(const std::string& name) {
                                   : std::pair(name.substr(0, dot), name.substr(dot + 1));
 }
 
+// An expanded tensor cannot be loaded into.
+at::Tensor writable(const at::Tensor& tensor) {
+  const bool is_expanded = tensor.numel() > 0 && std::ranges::count(tensor.strides(), 0) > 0;
+  return is_expanded ? tensor.detach().clone(at::MemoryFormat::Contiguous).set_requires_grad(tensor.requires_grad())
+                     : tensor;
+}
+
 // Modules have no empty names, and are not nested without end.
 void check_name(const std::string& name) {
   constexpr std::ptrdiff_t kMaxLevels = 64;
@@ -86,7 +93,9 @@ std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& 
     if (item.kind == ModelTensor::Kind::kConstant) continue;
     const auto found = tensors.find(item.name);
     expect_file(found != tensors.end(), "the tensor '", item.name, "' is missing");
-    const at::Tensor tensor = tied.unique(found->second);
+    const at::Tensor tensor = tied.unique(writable(found->second));
+    // Checkpoints hold no complex numbers, which are constants as a rule: the frequencies of rotary embeddings.
+    if (item.kind == ModelTensor::Kind::kBuffer && tensor.is_complex()) continue;
     check_name(item.name);
     const auto [path, name] = split_last(item.name);
     const auto type = std::ranges::find(program.modules, path, &Module::path);

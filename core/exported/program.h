@@ -62,6 +62,7 @@ struct Node {
   // In evaluation mode: other arguments, by their places; or the op is left out and gives one of its arguments.
   std::vector<std::pair<std::size_t, c10::IValue>> in_evaluation;
   std::optional<std::size_t> given_in_evaluation;
+  bool is_type_assertion = false;
 };
 
 struct Graph {
@@ -86,8 +87,7 @@ struct UserInput {
   std::string name;    // "x", "batch.image"
   std::string python;  // as guards write it: "L['x']"
   std::size_t slot;
-  bool is_tensor = true;  // otherwise a constant of the export, which stays as it was
-  c10::IValue constant{};
+  bool is_tensor = true;             // otherwise a constant of the export, which stays as it was
   std::vector<std::string> sizes{};  // of a tensor: "8", or an expression
 };
 
@@ -109,7 +109,8 @@ struct Program {
   std::vector<Range> ranges;
   std::vector<std::string> guards;
   std::string torch_version;
-  bool is_decomposed = false;  // functional: for inference
+  bool is_decomposed = false;  // for inference
+  bool is_functional = false;  // gives new values of buffers as results
 };
 
 }  // namespace duet::exported

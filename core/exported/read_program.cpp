@@ -31,14 +31,6 @@ std::vector<std::string> sizes_of(const Json& graph, const std::string& tensor) 
   return sizes;
 }
 
-c10::IValue constant_of(const Json& json) {
-  const auto [kind, value] = tagged(json);
-  if (value->is_boolean() && kind != "as_none") return value->get<bool>();
-  if (value->is_number_integer()) return value->get<int64_t>();
-  if (value->is_number_float()) return value->get<double>();
-  return value->is_string() ? c10::IValue(value->get<std::string>()) : c10::IValue();
-}
-
 // What the graph takes: the model's tensors, and what forward() gets.
 class InputReader {
  public:
@@ -52,7 +44,7 @@ class InputReader {
     if (kind == "parameter") return add_tensor(Kind::kParameter, value, "parameter_name");
     if (kind == "buffer") return add_tensor(Kind::kBuffer, value, "buffer_name");
     if (kind == "tensor_constant") return add_tensor(Kind::kConstant, value, "tensor_constant_name");
-    if (kind == "constant_input") return add_constant(value.at("name"), constant_of(value.at("value")));
+    if (kind == "constant_input") return add_constant(value.at("name"));
     if (kind != "user_input") {
       throw ConfigError("takes an input of the kind " + one_line(kind) + ", which only Python has; export without it");
     }
@@ -60,7 +52,7 @@ class InputReader {
     if (argument == "as_tensor") return add_user_tensor(name->at("name").get<std::string>());
     if (argument == "as_none" || argument == "as_int" || argument == "as_float" || argument == "as_bool" ||
         argument == "as_string") {
-      return add_constant("", constant_of(value.at("arg")));
+      return add_constant("");
     }
     throw ConfigError("takes an input of the kind " + one_line(argument) +
                       ", expected tensors; give a dynamic number as a 0-dim tensor");
@@ -75,9 +67,8 @@ class InputReader {
     program_.inputs.push_back(
         {.name = name, .python = {}, .slot = reader_.slot(name), .sizes = sizes_of(graph_, name)});
   }
-  void add_constant(const std::string& name, c10::IValue value) {
-    program_.inputs.push_back(
-        {.name = name, .python = {}, .slot = reader_.slot(name), .is_tensor = false, .constant = std::move(value)});
+  void add_constant(const std::string& name) {
+    program_.inputs.push_back({.name = name, .python = {}, .slot = 0, .is_tensor = false});
   }
 
   const Json& graph_;
@@ -90,18 +81,19 @@ std::optional<int64_t> bound_of(const Json& json) {
 }
 
 // The names by which Python's caller and its guards know inputs and outputs.
-void name_values(const Json& call_graph, Program& program) {
-  for (const Json& entry : call_graph) {
+void name_values(const Json& module, Program& program) {
+  const Json named_tuples = module.value("treespec_namedtuple_fields", Json::object());
+  for (const Json& entry : module.at("module_call_graph")) {
     if (entry.at("fqn") != "" || entry.at("signature").is_null()) continue;
     const Json& signature = entry.at("signature");
-    const std::vector<InputName> inputs = input_names(signature);
+    const std::vector<InputName> inputs = input_names(signature, named_tuples);
     if (inputs.size() == program.inputs.size()) {
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         program.inputs[i].name = inputs[i].name;
         program.inputs[i].python = inputs[i].python;
       }
     }
-    program.outputs = output_names(signature);
+    program.outputs = output_names(signature, named_tuples);
   }
 }
 
@@ -124,13 +116,15 @@ Program read(const Json& json) {
     const std::string path = entry.at("fqn").get<std::string>();
     modules.of(path.substr(0, path.find('@')), "");
   }
-  name_values(module.at("module_call_graph"), program);
+  name_values(module, program);
   for (const auto& [expression, range] : json.at("range_constraints").items()) {
     program.ranges.push_back({expression, bound_of(range.at("min_val")), bound_of(range.at("max_val"))});
   }
   if (json.contains("guards_code")) program.guards = json["guards_code"].get<std::vector<std::string>>();
   program.modules = std::move(modules.list);
-  set_evaluation(program.graph, program.tensors);
+  for (const Json& spec : module.at("signature").at("output_specs")) {
+    program.is_functional = program.is_functional || tagged(spec).first != "user_output";
+  }
   return program;
 }
 

@@ -51,8 +51,19 @@ IValue rounded(const Stack& a) {
   return static_cast<int64_t>(Round(float_at(a, 0)));
 }
 
+template <bool (*Overflows)(int64_t, int64_t, int64_t*)>
+int64_t checked(int64_t a, int64_t b) {
+  int64_t result = 0;
+  TORCH_CHECK(!Overflows(a, b, &result), "a size is too large for 64 bits");
+  return result;
+}
+bool add_overflows(int64_t a, int64_t b, int64_t* c) { return __builtin_add_overflow(a, b, c); }
+bool sub_overflows(int64_t a, int64_t b, int64_t* c) { return __builtin_sub_overflow(a, b, c); }
+bool mul_overflows(int64_t a, int64_t b, int64_t* c) { return __builtin_mul_overflow(a, b, c); }
+
 int64_t floor_div(int64_t a, int64_t b) {
   TORCH_CHECK(b != 0, "integer division by zero");
+  if (b == -1) return checked<sub_overflows>(0, a);
   return a / b - static_cast<int64_t>(a % b != 0 && (a < 0) != (b < 0));
 }
 int64_t modulo(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
@@ -66,7 +77,7 @@ int64_t power(int64_t base, int64_t exponent) {
   }
   return result;
 }
-int64_t shift_left(const Stack& a) { return power(2, int_at(a, 1)) * int_at(a, 0); }
+int64_t shift_left(const Stack& a) { return checked<mul_overflows>(power(2, int_at(a, 1)), int_at(a, 0)); }
 
 const at::Tensor& tensor_at(const Stack& arguments) {
   const IValue& value = at(arguments, 0);
@@ -78,15 +89,17 @@ const std::map<std::string, SymbolicOp>& known_ops() {
   using I = int64_t;
   using D = double;
   static const std::map<std::string, SymbolicOp> known = {
-      {"_operator.add", binary<[](I a, I b) { return a + b; }, [](D a, D b) { return a + b; }>},
-      {"_operator.sub", binary<[](I a, I b) { return a - b; }, [](D a, D b) { return a - b; }>},
-      {"_operator.mul", binary<[](I a, I b) { return a * b; }, [](D a, D b) { return a * b; }>},
+      {"_operator.add", binary<checked<add_overflows>, [](D a, D b) { return a + b; }>},
+      {"_operator.sub", binary<checked<sub_overflows>, [](D a, D b) { return a - b; }>},
+      {"_operator.mul", binary<checked<mul_overflows>, [](D a, D b) { return a * b; }>},
       {"_operator.floordiv", binary<floor_div, [](D a, D b) { return std::floor(a / b); }>},
       {"_operator.mod", binary<modulo, [](D a, D b) { return a - b * std::floor(a / b); }>},
       {"_operator.pow", binary<power, [](D a, D b) { return std::pow(a, b); }>},
       {"_operator.truediv", [](const Stack& a) -> IValue { return float_at(a, 0) / float_at(a, 1); }},
       {"_operator.neg",
-       [](const Stack& a) { return at(a, 0).isDouble() ? IValue(-float_at(a, 0)) : IValue(-int_at(a, 0)); }},
+       [](const Stack& a) {
+         return at(a, 0).isDouble() ? IValue(-float_at(a, 0)) : IValue(checked<sub_overflows>(0, int_at(a, 0)));
+       }},
       {"_operator.pos", [](const Stack& a) { return at(a, 0); }},
       {"_operator.eq", comparison<[](D a, D b) { return a == b; }>},
       {"_operator.ne", comparison<[](D a, D b) { return a != b; }>},

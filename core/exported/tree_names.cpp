@@ -22,10 +22,12 @@ Json parsed(const Json& text, const char* what) {
   return text.is_string() ? parse_json<Json>(text.get<std::string>(), what) : Json();
 }
 
-// Keys of a dict or a dataclass; empty for lists and tuples, and what has names of its own.
-std::vector<std::string> keys_of(const Json& spec, std::size_t count) {
+// Keys of a dict, a dataclass or a named tuple; empty for lists and tuples.
+std::vector<std::string> keys_of(const Json& spec, std::size_t count, const Json& named_tuples) {
   if (!spec.at("context").is_string()) return {};
-  Json context = parse_json_or_discard<Json>(spec.at("context").get<std::string>());
+  const std::string text = spec.at("context").get<std::string>();
+  Json context =
+      named_tuples.contains(text) ? named_tuples.at(text).at("field_names") : parse_json_or_discard<Json>(text);
   if (context.is_array() && context.size() == 2 && context[0].is_array()) context = context[0];
   std::vector<std::string> keys;
   if (!context.is_array() || context.size() != count) return {};
@@ -33,25 +35,25 @@ std::vector<std::string> keys_of(const Json& spec, std::size_t count) {
   return keys;
 }
 
-void add_leaves(const Json& spec, const Path& path, std::vector<Path>& leaves) {
+void add_leaves(const Json& spec, const Json& named_tuples, const Path& path, std::vector<Path>& leaves) {
   if (spec.at("type").is_null()) {
     leaves.push_back(path);
     return;
   }
   const Json& children = spec.at("children_spec");
-  const std::vector<std::string> keys = keys_of(spec, children.size());
+  const std::vector<std::string> keys = keys_of(spec, children.size(), named_tuples);
   for (std::size_t i = 0; i < children.size(); ++i) {
     Path inner = path;
     inner.push_back({keys.empty() ? std::to_string(i) : keys[i], keys.empty()});
-    add_leaves(children[i], inner, leaves);
+    add_leaves(children[i], named_tuples, inner, leaves);
   }
 }
 
 // A spec is [version, tree].
-std::vector<Path> leaves_of(const Json& spec, const char* what) {
+std::vector<Path> leaves_of(const Json& spec, const Json& named_tuples, const char* what) {
   const Json document = parsed(spec, what);
   std::vector<Path> leaves;
-  if (document.is_array() && document.size() == 2) add_leaves(document[1], {}, leaves);
+  if (document.is_array() && document.size() == 2) add_leaves(document[1], named_tuples, {}, leaves);
   return leaves;
 }
 
@@ -64,10 +66,10 @@ std::string dotted(const Path& path, std::size_t first) {
 }  // namespace
 
 // The tree is (positional arguments, keyword arguments); forward()'s names come apart.
-std::vector<InputName> input_names(const Json& signature) {
+std::vector<InputName> input_names(const Json& signature, const Json& named_tuples) {
   const Json names = signature.value("forward_arg_names", Json());
   std::vector<InputName> inputs;
-  for (Path& path : leaves_of(signature.at("in_spec"), "the tree of its inputs")) {
+  for (Path& path : leaves_of(signature.at("in_spec"), named_tuples, "the tree of its inputs")) {
     if (path.size() < 2) return {};
     const std::size_t place = path[1].is_place ? std::stoul(path[1].key) : 0;
     if (path[1].is_place && names.is_array() && place < names.size())
@@ -81,9 +83,9 @@ std::vector<InputName> input_names(const Json& signature) {
   return inputs;
 }
 
-std::vector<std::string> output_names(const Json& signature) {
+std::vector<std::string> output_names(const Json& signature, const Json& named_tuples) {
   std::vector<std::string> names;
-  for (const Path& path : leaves_of(signature.at("out_spec"), "the tree of its outputs"))
+  for (const Path& path : leaves_of(signature.at("out_spec"), named_tuples, "the tree of its outputs"))
     names.push_back(dotted(path, 0));
   return names;
 }

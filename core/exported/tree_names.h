@@ -14,8 +14,10 @@ struct InputName {
 };
 
 // `signature`: the ModuleCallSignature of schema.py. Empty where it does not say.
-std::vector<InputName> input_names(const nlohmann::ordered_json& signature);
+// `named_tuples`: GraphModule's treespec_namedtuple_fields.
+std::vector<InputName> input_names(const nlohmann::ordered_json& signature, const nlohmann::ordered_json& named_tuples);
 // "logits", "aux.0"; "" for the only one.
-std::vector<std::string> output_names(const nlohmann::ordered_json& signature);
+std::vector<std::string> output_names(const nlohmann::ordered_json& signature,
+                                      const nlohmann::ordered_json& named_tuples);
 
 }  // namespace duet::exported

@@ -1,5 +1,6 @@
 #include "core/exported_task.h"
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -148,6 +149,15 @@ TEST_F(ExportedTask, TellsTheModesApart) {
   EXPECT_EQ(ops.size(), 4U);
 }
 
+// Autocast gives other types than those that the export noted; a second program in evaluation mode runs as it stands.
+TEST_F(ExportedTask, TrainsUnderAutocast) {
+  ExportedTaskOptions options{.path = path_of("oddities/model.pt2"), .loss = {.loss = "none"}};
+  for (const std::string mode : {"eager", "graph"}) {
+    const auto run = make_trainer(mode, make_exported_task(options), {.optimizer = AdamW{}, .amp = at::kBFloat16});
+    for (int step = 0; step < 4; ++step) EXPECT_TRUE(std::isfinite(run->step(images(4)).loss.item<float>()));
+  }
+}
+
 // A layer that is held in evaluation mode evaluates while the others train.
 TEST_F(ExportedTask, HoldsLayersInEvaluationMode) {
   const auto task = make_exported_task(convolutions());
@@ -208,6 +218,10 @@ TEST_F(ExportedTask, RefusesToWriteOtherModels) {
   other.set("head.weight", at::zeros({2, 2}));
   const std::string path = folder_ / "out.pt2";
   expect_error<DataError>([&] { write_exported_model(path, convolutions().path, other); }, {"head.weight", "[2, 2]"});
+  StateDict nothing;
+  nothing.set("step", at::zeros({}));
+  expect_error<DataError>([&] { write_exported_model(path, convolutions().path, nothing); }, {"have no 'conv.weight'"});
+  EXPECT_EQ(make_exported_task(convolutions())->write_model(folder_ / "out", nothing), "");
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 

@@ -17,6 +17,7 @@ Needs nothing but torch. One thread, since sums depend on how they are split.
 import json
 import pathlib
 import sys
+import typing
 import warnings
 
 import torch
@@ -104,6 +105,32 @@ class Language(nn.Module):
         return {"logits": logits, "more": (x.mean(), [x.sum()]), "loss": loss}
 
 
+class Results(typing.NamedTuple):
+    logits: torch.Tensor
+    loss: torch.Tensor
+
+
+torch.utils._pytree._register_namedtuple(Results, serialized_type_name="Results")
+
+
+class Oddities(nn.Module):
+    """In-place ops on a copy of a buffer, complex and expanded buffers, a cast, a named tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.head = nn.Linear(8, 8), nn.Linear(8, CLASSES)
+        self.register_buffer("mask", torch.arange(8) % 2)
+        self.register_buffer("ones", torch.ones(1, 8).expand(3, 8))
+        self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)), persistent=False)
+
+    def forward(self, x, target):
+        weights = self.mask.float()
+        weights.mul_(2).add_(1)
+        x = self.a(x.mean((1, 2)) * weights).float() + self.ones.sum(0)
+        logits = self.head(torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * self.turns).flatten(1))
+        return Results(logits, functional.cross_entropy(logits, target))
+
+
 def images(size, generator):
     return {"x": torch.randn(size, 1, 8, 8, generator=generator), "target": torch.randint(CLASSES, (size,), generator=generator)}
 
@@ -119,23 +146,28 @@ MODELS = {
     "recurrent": (Recurrent, images, "cross_entropy"),
     "branches": (Branches, images, "cross_entropy"),
     "language": (Language, tokens, "none"),
+    "oddities": (Oddities, images, "none"),
 }
 BATCH = Dim("batch", min=3, max=64)
 
 
 def arguments_of(batch, loss):
-    if loss == "none":
+    if "tokens" in batch:
         return ({"tokens": batch["tokens"], "mask": [batch["mask"]]}, batch["target"])
-    return (batch["x"],)
+    return (batch["x"], batch["target"]) if loss == "none" else (batch["x"],)
 
 
-def shapes_of(loss):
+def shapes_of(batch, loss):
     of_batch = {0: BATCH}
-    return ({"tokens": of_batch, "mask": [of_batch]}, of_batch) if loss == "none" else (of_batch,)
+    if "tokens" in batch:
+        return ({"tokens": of_batch, "mask": [of_batch]}, of_batch)
+    return (of_batch, of_batch) if loss == "none" else (of_batch,)
 
 
 def loss_of(output, batch, loss):
-    return output["loss"] if loss == "none" else functional.cross_entropy(output, batch["target"])
+    if loss == "none":
+        return output["loss"] if isinstance(output, dict) else output.loss
+    return functional.cross_entropy(output, batch["target"])
 
 
 def write(folder, name):
@@ -146,7 +178,7 @@ def write(folder, name):
     generator = torch.Generator().manual_seed(1)
     batches = [make_batch(6 if step % 3 else 4, generator) for step in range(STEPS)]
     for mode in ("eval", "train"):
-        program = export(model.train(mode == "train"), arguments_of(batches[0], loss), dynamic_shapes=shapes_of(loss))
+        program = export(model.train(mode == "train"), arguments_of(batches[0], loss), dynamic_shapes=shapes_of(batches[0], loss))
         save(program, folder / ("model.pt2" if mode == "train" else "eval.pt2"))
     torch.save({f"{step}.{key}": tensor for step, batch in enumerate(batches) for key, tensor in batch.items()}, folder / "data.pt")
     program = load(folder / "model.pt2")
@@ -164,12 +196,12 @@ def write(folder, name):
     signature = program.graph_signature
     names = [*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()]
     weights = {key: have[key].detach().clone() for key in names}
-    torch.save(weights, folder / "weights.pt")
+    torch.save({key: tensor for key, tensor in weights.items() if not tensor.is_complex()}, folder / "weights.pt")
     module = load(folder / "eval.pt2").module()  # the model itself would take a fused path of its own
-    module.load_state_dict(weights, strict=False)
+    module.load_state_dict({key: tensor for key, tensor in weights.items() if key != "ones"}, strict=False)
     with torch.no_grad():
         output = module(*arguments_of(batches[0], loss))
-    torch.save({"output": output["logits"] if loss == "none" else output}, folder / "output.pt")
+    torch.save({"output": torch.utils._pytree.tree_leaves(output)[0]}, folder / "output.pt")
     run = {"inputs": [key for key in batches[0] if key != "target"], "loss": loss, "seed": SEED, "lr": LEARNING_RATE,
            "steps": STEPS, "losses": [value.hex() for value in losses]}
     (folder / "run.json").write_text(json.dumps(run, indent=1) + "\n")
