@@ -5,6 +5,10 @@
 
 namespace duet::exported {
 
+// The op of LibTorch or of a loaded library called "torch.ops.aten.linear.default". Throws ConfigError with the user's
+// Python line, `place`, for one that is not there or does more than compute.
+c10::OperatorHandle find_op(const std::string& target, const std::string& place);
+
 // Null if there is none of this name ("_operator.add", "torch.ops.aten.sym_size.int").
 SymbolicOp symbolic_op(const std::string& target);
 
