@@ -42,7 +42,7 @@ ExportedModule::ExportedModule(const std::string& path)
 
 const std::shared_ptr<torch::nn::Module>& ExportedModule::module() const { return model_->module(); }
 
-const std::vector<std::string>& ExportedModule::input_names() const { return model_->names(); }
+const std::vector<std::string>& ExportedModule::input_names() const { return model_->input_names(); }
 
 NamedTensors ExportedModule::outputs(const std::vector<at::Tensor>& inputs) const { return model_->outputs(inputs); }
 

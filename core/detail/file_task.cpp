@@ -53,10 +53,10 @@ class FileTask : public ModuleTask<torch::nn::Module> {
   // By name if the batch has all that forward() names, otherwise by order.
   std::vector<std::string> names_in(const Batch& batch) const {
     if (!options_.inputs.empty()) return options_.inputs;
-    std::vector<std::string> names = model_->input_names();
-    if (!names.empty() && std::ranges::all_of(names, [&](const std::string& name) { return batch.has(name); }))
-      return names;
-    names.clear();
+    const std::vector<std::string>& known = model_->input_names();
+    if (!known.empty() && std::ranges::all_of(known, [&](const std::string& name) { return batch.has(name); }))
+      return known;
+    std::vector<std::string> names;
     for (const auto& item : batch.items()) {
       if (item.first != options_.target) names.push_back(item.first);
     }

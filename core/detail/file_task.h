@@ -22,7 +22,10 @@ class FileModel {
   // What forward() gives for these tensors, by name. Not empty; the first is the prediction.
   virtual NamedTensors outputs(const std::vector<at::Tensor>& inputs) const = 0;
   // Names of what forward() takes; empty: only the order is known.
-  virtual std::vector<std::string> input_names() const { return {}; }
+  virtual const std::vector<std::string>& input_names() const {
+    static const std::vector<std::string> unknown;
+    return unknown;
+  }
   virtual std::vector<std::string> training_ops() const { return {}; }
   // The file with these weights in it: see Task::write_model.
   virtual std::string write(const std::string& stem, const StateDict& weights) const = 0;

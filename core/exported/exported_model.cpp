@@ -59,8 +59,11 @@ void ExportedModel::load() {
   TensorsByName tensors;
   for (const auto& [name, tensor] : file.constants) tensors.emplace(name, tensor);
   for (const auto& [name, tensor] : file.weights) tensors.emplace(name, tensor);
-  if (!is_evaluation) exported::set_evaluation(program_.graph, program_.tensors);
-  if (!is_evaluation) layers_ = exported::make_layers(program_, tensors);
+  if (!is_evaluation) {
+    exported::mark_training_ops(program_.graph, program_.tensors);
+    warns_ = exported::is_in_evaluation_mode(program_);
+    layers_ = exported::make_layers(program_, tensors);
+  }
   module_ = layers_;
   bind(tensors);
   shapes_ = std::make_unique<exported::InputShapes>(program_);
@@ -112,8 +115,7 @@ void ExportedModel::set_evaluation(const std::string& path) {
 }
 
 void ExportedModel::check_trainable() const {
-  if (has_warned_ || !exported::is_in_evaluation_mode(program_)) return;
-  has_warned_ = true;
+  if (!std::exchange(warns_, false)) return;
   log_warning("[" + who_ + "] '" + path_ +
               "' was exported in evaluation mode: dropout does nothing and batch norms keep their statistics; unless "
               "you mean that, write it with " +
@@ -121,15 +123,15 @@ void ExportedModel::check_trainable() const {
 }
 
 void ExportedModel::check_inputs(const std::vector<at::Tensor>& inputs) const {
-  const std::string place = "[" + who_ + "] '" + path_ + "': ";
+  const auto place = [&] { return "[" + who_ + "] '" + path_ + "': "; };
   if (inputs.size() != names_.size()) {
-    throw StepError(c10::str(place, "forward() takes ", names_.size(), " tensors (", join(names_), "), got ",
+    throw StepError(c10::str(place(), "forward() takes ", names_.size(), " tensors (", join(names_), "), got ",
                              inputs.size(), "; name them in inputs"));
   }
   try {
     shapes_->check(inputs);
   } catch (const StepError& error) {
-    throw StepError(place + error.what());
+    throw StepError(place() + error.what());
   }
 }
 

@@ -21,11 +21,10 @@ class ExportedModel : public FileModel {
 
   const std::shared_ptr<torch::nn::Module>& module() const override { return module_; }
   NamedTensors outputs(const std::vector<at::Tensor>& inputs) const override;
-  std::vector<std::string> input_names() const override { return names_; }
-  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& input_names() const override { return names_; }
   exported::ModeOps mode_ops() const { return exported::mode_ops(program_); }
-  // Warns, once, of a model that was exported in evaluation mode.
   std::vector<std::string> training_ops() const override { return mode_ops().switched; }
+  // Warns, once, of a model that was exported in evaluation mode.
   void check_trainable() const override;
   std::string write(const std::string& stem, const StateDict& weights) const override;
   // The program of the file at `path` runs in the place of this one while the model is in evaluation mode, with its
@@ -52,7 +51,7 @@ class ExportedModel : public FileModel {
   std::vector<at::Tensor> buffers_;
   std::vector<Source> sources_;  // of the graph's inputs
   std::unique_ptr<ExportedModel> evaluation_;
-  mutable bool has_warned_ = false;
+  mutable bool warns_ = false;  // before the next training step
 };
 
 }  // namespace duet

@@ -14,10 +14,6 @@ namespace {
 
 constexpr const char* kWayOut = "; export again with dynamic_shapes that allow it";
 
-std::string size_name(const std::string& python, std::size_t dimension) {
-  return c10::str(python, ".size()[", dimension, "]");
-}
-
 // The symbol that the expression is, if it is nothing else.
 std::optional<std::string> symbol_of(const Expression& expression) {
   if (expression.variables().size() != 1) return std::nullopt;
@@ -58,12 +54,13 @@ InputShapes::InputShapes(const Program& program) {
   std::set<std::string> known;
   for (const UserInput& input : program.inputs) {
     if (!input.is_tensor) continue;
-    Input added{input.name, input.python, {}};
+    Input added{input.name, {}};
     for (const std::string& text : input.sizes) {
       std::optional<Expression> expression = Expression::parse(text);
       const std::optional<std::string> symbol = expression ? symbol_of(*expression) : std::nullopt;
-      known.insert(size_name(input.python, added.sizes.size()));
-      added.sizes.push_back({symbol.value_or(text), std::move(expression)});
+      const std::string variable = c10::str(input.python, ".size()[", added.sizes.size(), "]");
+      known.insert(variable);
+      added.sizes.push_back({symbol.value_or(text), variable, std::move(expression)});
     }
     inputs_.push_back(std::move(added));
   }
@@ -84,7 +81,8 @@ InputShapes::InputShapes(const Program& program) {
 }
 
 void InputShapes::check_size(const Input& input, std::size_t dimension, int64_t size, Values& values) const {
-  const auto& [text, expression] = input.sizes[dimension];
+  const auto& [text, variable, expression] = input.sizes[dimension];
+  values[variable] = static_cast<double>(size);
   if (!expression || expression->variables().size() > 1) return;
   const auto place = [&] { return c10::str("dimension ", dimension, " of the input '", input.name, "' is ", size); };
   if (const std::optional<double> expected = expression->value(values)) {
@@ -110,9 +108,7 @@ void InputShapes::check(const std::vector<at::Tensor>& tensors) const {
                       input.sizes.size(), " dimensions"));
     }
     for (std::size_t k = 0; k < input.sizes.size(); ++k) {
-      const int64_t size = tensors[i].size(static_cast<int64_t>(k));
-      values[size_name(input.python, k)] = static_cast<double>(size);
-      check_size(input, k, size, values);
+      check_size(input, k, tensors[i].size(static_cast<int64_t>(k)), values);
     }
   }
   for (const auto& [range, expression] : ranges_) {

@@ -24,11 +24,12 @@ class InputShapes {
 
  private:
   struct Size {
-    std::string text;  // as Python prints it
+    std::string text;      // as Python prints it
+    std::string variable;  // as guards call it: "L['x'].size()[0]"
     std::optional<Expression> expression;
   };
   struct Input {
-    std::string name, python;
+    std::string name;
     std::vector<Size> sizes;
   };
   struct Bounds {

@@ -9,13 +9,21 @@ namespace duet::exported {
 
 namespace {
 
+// An expanded tensor cannot be loaded into.
+at::Tensor writable(const at::Tensor& tensor) {
+  const bool is_expanded = tensor.numel() > 0 && std::ranges::count(tensor.strides(), 0) > 0;
+  return is_expanded ? tensor.detach().clone(at::MemoryFormat::Contiguous).set_requires_grad(tensor.requires_grad())
+                     : tensor;
+}
+
 // Tensors of the same memory and shape are one: tied weights, which a file has under each of their names.
 class TiedTensors {
  public:
   at::Tensor unique(const at::Tensor& tensor) {
     if (tensor.numel() == 0) return tensor;
     const auto key = std::make_tuple(tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec());
-    return known_.emplace(key, tensor).first->second;
+    const auto known = known_.find(key);
+    return known != known_.end() ? known->second : known_.emplace(key, writable(tensor)).first->second;
   }
 
  private:
@@ -27,13 +35,6 @@ std::pair<std::string, std::string> split_last(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string::npos ? std::pair(std::string(), name)
                                   : std::pair(name.substr(0, dot), name.substr(dot + 1));
-}
-
-// An expanded tensor cannot be loaded into.
-at::Tensor writable(const at::Tensor& tensor) {
-  const bool is_expanded = tensor.numel() > 0 && std::ranges::count(tensor.strides(), 0) > 0;
-  return is_expanded ? tensor.detach().clone(at::MemoryFormat::Contiguous).set_requires_grad(tensor.requires_grad())
-                     : tensor;
 }
 
 // Modules have no empty names, and are not nested without end.
@@ -79,12 +80,19 @@ std::shared_ptr<Layer> Layer::find(const std::string& path) {
   return nullptr;
 }
 
-std::shared_ptr<Layer> Layer::at(const std::string& path, const std::string& type) {
-  if (auto known = find(path)) return known;
+namespace {
+
+// The layer at `path`, made with all above it where it is missing.
+std::shared_ptr<Layer> layer_at(Layer& root, const std::string& path, const Program& program) {
+  if (auto known = root.find(path)) return known;
   const auto [parent, name] = split_last(path);
-  const auto above = this->at(parent, "");
-  return registered(path, [&, &name = name] { return above->register_module(name, std::make_shared<Layer>(type)); });
+  const auto above = layer_at(root, parent, program);
+  const auto module = std::ranges::find(program.modules, path, &Module::path);
+  const auto made = std::make_shared<Layer>(module == program.modules.end() ? "" : module->type);
+  return registered(path, [&, &name = name] { return above->register_module(name, made); });
 }
+
+}  // namespace
 
 std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& tensors) {
   const auto root = std::make_shared<Layer>(program.modules.front().type);
@@ -93,13 +101,12 @@ std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& 
     if (item.kind == ModelTensor::Kind::kConstant) continue;
     const auto found = tensors.find(item.name);
     expect_file(found != tensors.end(), "the tensor '", item.name, "' is missing");
-    const at::Tensor tensor = tied.unique(writable(found->second));
+    const at::Tensor tensor = tied.unique(found->second);
     // Checkpoints hold no complex numbers, which are constants as a rule: the frequencies of rotary embeddings.
     if (item.kind == ModelTensor::Kind::kBuffer && tensor.is_complex()) continue;
     check_name(item.name);
     const auto [path, name] = split_last(item.name);
-    const auto type = std::ranges::find(program.modules, path, &Module::path);
-    const auto layer = root->at(path, type == program.modules.end() ? "" : type->type);
+    const auto layer = layer_at(*root, path, program);
     registered(item.name, [&, &name = name] {
       return item.kind == ModelTensor::Kind::kParameter
                  ? layer->register_parameter(name, tensor, tensor.requires_grad())
@@ -109,7 +116,7 @@ std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& 
   for (const Module& module : program.modules) {
     if (module.path.empty()) continue;
     check_name(module.path);
-    root->at(module.path, module.type);
+    layer_at(*root, module.path, program);
   }
   return root;
 }

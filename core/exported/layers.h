@@ -23,8 +23,6 @@ class Layer : public torch::nn::Module, public DescribedLayer {
 
   // The layer at a dotted path below this one; null if there is none.
   std::shared_ptr<Layer> find(const std::string& path);
-  // The same, made with all above it where it is missing.
-  std::shared_ptr<Layer> at(const std::string& path, const std::string& type);
 
   // Tensors of graphs that are neither parameters nor buffers.
   std::vector<at::Tensor> constants;

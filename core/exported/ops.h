@@ -18,8 +18,8 @@ HigherOrderOp higher_order_op(const std::string& target);
 // A Python number as the 0-dim tensor that ops make of it, whose dtype gives way to those of other tensors.
 at::Tensor wrapped_number(const c10::IValue& number);
 
-// Sets what a node does in evaluation mode.
-void set_evaluation(Graph& graph, const std::vector<ModelTensor>& tensors);
+// Finds the ops of a graph in training mode that evaluation mode turns off, and says in their nodes what they do there.
+void mark_training_ops(Graph& graph, const std::vector<ModelTensor>& tensors);
 // The ops that training mode turns on and evaluation mode off, and those that draw random numbers in both: each as
 // "aten.dropout in layers.0 (net.py:8 in forward)".
 struct ModeOps {

@@ -108,7 +108,6 @@ struct Program {
   std::vector<Module> modules;       // the whole model first
   std::vector<Range> ranges;
   std::vector<std::string> guards;
-  std::string torch_version;
   bool is_decomposed = false;  // for inference
   bool is_functional = false;  // gives new values of buffers as results
 };

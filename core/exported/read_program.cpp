@@ -102,7 +102,6 @@ Program read(const Json& json) {
   const int64_t major = json.at("schema_version").at("major").get<int64_t>();
   expect_file(major == kSchemaMajor, "its schema has version ", major, ", expected ", kSchemaMajor);
   Program program;
-  program.torch_version = json.value("torch_version", "");
   const Json& verifiers = json.at("verifiers");
   program.is_decomposed =
       std::none_of(verifiers.begin(), verifiers.end(), [](const Json& v) { return v == "TRAINING"; });

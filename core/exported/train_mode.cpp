@@ -104,7 +104,7 @@ Slots handed_on(const Node& node, const Graph& inner, const Slots& values) {
   return inputs;
 }
 
-void set_evaluation_of(Graph& graph, Slots buffers) {
+void mark(Graph& graph, Slots buffers) {
   for (Node& node : graph.nodes) {
     if (const auto* op = op_of(node)) {
       turn_off_arguments(node, *op);
@@ -115,7 +115,7 @@ void set_evaluation_of(Graph& graph, Slots buffers) {
       auto* inner = std::get_if<std::shared_ptr<const Graph>>(&argument.value);
       if (inner == nullptr) continue;
       Graph changed = **inner;
-      set_evaluation_of(changed, handed_on(node, changed, buffers));
+      mark(changed, handed_on(node, changed, buffers));
       *inner = std::make_shared<const Graph>(std::move(changed));
     }
   }
@@ -123,12 +123,12 @@ void set_evaluation_of(Graph& graph, Slots buffers) {
 
 }  // namespace
 
-void set_evaluation(Graph& graph, const std::vector<ModelTensor>& tensors) {
+void mark_training_ops(Graph& graph, const std::vector<ModelTensor>& tensors) {
   Slots buffers;
   for (const ModelTensor& tensor : tensors) {
     if (tensor.kind == ModelTensor::Kind::kBuffer) buffers.insert(tensor.slot);
   }
-  set_evaluation_of(graph, std::move(buffers));
+  mark(graph, std::move(buffers));
 }
 
 namespace {

@@ -149,7 +149,7 @@ TEST_F(ExportedTask, TellsTheModesApart) {
   EXPECT_EQ(ops.size(), 4U);
 }
 
-// Autocast gives other types than those that the export noted; a second program in evaluation mode runs as it stands.
+// Autocast gives other types than those that the export noted.
 TEST_F(ExportedTask, TrainsUnderAutocast) {
   ExportedTaskOptions options{.path = path_of("oddities/model.pt2"), .loss = {.loss = "none"}};
   for (const std::string mode : {"eager", "graph"}) {
@@ -179,6 +179,9 @@ TEST_F(ExportedTask, KnowsItsLayers) {
   EXPECT_EQ(modules["conv"].kind, ModuleKind::kDepthwiseConv2d);  // of one channel
   EXPECT_EQ(modules["depthwise"].kind, ModuleKind::kDepthwiseConv2d);
   EXPECT_EQ(modules["head"].type, "Linear");
+  for (const ModuleInfo& info : make_exported_task({.path = path_of("encoder/model.pt2")})->modules()) {
+    if (info.path == "layers.layers.1") EXPECT_EQ(info.type, "TransformerEncoderLayer");
+  }
   EXPECT_EQ(make_exported_task({.path = path_of("language/model.pt2")})->tied_names(),
             (std::map<std::string, std::string>{{"head.weight", "embed.weight"}}));
 }
