@@ -7,59 +7,27 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 #include <ATen/Parallel.h>
-#include <nlohmann/json.hpp>
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/weights_file.h"
 #include "core/exported_task.h"
 #include "core/trainer.h"
 #include "graph/graph_trainer.h"
 #include "make_trainer.h"
 #include "optim/optimizers/optimizer_options.h"
+#include "tests/support/exported_reference.h"
 
 namespace {
 
 using namespace duet;
-using Json = nlohmann::json;
-
-// A model, its batches, and what PyTorch made of it.
-struct Reference {
-  std::string path;
-  Json run;
-  std::vector<Batch> batches;
-  std::vector<float> losses;
-  StateDict weights;
-};
-
-Reference read_reference(const std::filesystem::path& folder) {
-  Reference reference{.path = folder / "model.pt2", .run = Json::parse(std::ifstream(folder / "run.json"))};
-  const StateDict data = read_weights({.path = folder / "data.pt"});
-  std::vector<std::string> items = reference.run["inputs"];
-  if (std::find(items.begin(), items.end(), "target") == items.end()) items.push_back("target");
-  for (int64_t step = 0; step < reference.run["steps"].get<int64_t>(); ++step) {
-    Batch batch;
-    for (const std::string& item : items) {
-      const auto found = data.tensors().find(std::to_string(step) + "." + item);
-      if (found != data.tensors().end()) batch.set(item, found->second);
-    }
-    reference.batches.push_back(std::move(batch));
-    reference.losses.push_back(std::strtof(reference.run["losses"][step].get<std::string>().c_str(), nullptr));
-  }
-  reference.weights = read_weights({.path = folder / "weights.pt"});
-  return reference;
-}
-
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor left = a.detach().contiguous(), right = b.detach().contiguous();
   return left.sizes() == right.sizes() && left.scalar_type() == right.scalar_type() &&
@@ -67,9 +35,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // "every bit", or what differs first.
-std::string difference(const Reference& reference, Mode mode, std::string& capture) {
-  auto task = make_exported_task(
-      {.path = reference.path, .inputs = reference.run["inputs"], .loss = {.loss = reference.run["loss"]}});
+std::string difference(const ExportedReference& reference, Mode mode, std::string& capture) {
+  auto task = make_exported_task(reference.options());
   NamedTensors model = task->named_parameters();
   for (const auto& buffer : task->named_buffers()) model.push_back(buffer);
   const TrainerOptions options{.optimizer = AdamW{.lr = reference.run["lr"]}};
@@ -116,7 +83,7 @@ int main(int count, char** arguments) {
     if (!std::filesystem::exists(folder / "run.json") || name.find(only) == std::string::npos) continue;
     std::string eager, graph, capture;
     try {
-      const Reference reference = read_reference(folder);
+      const ExportedReference reference(folder);
       eager = difference(reference, Mode::kEager, capture);
       graph = difference(reference, Mode::kGraph, capture);
     } catch (const Error& error) {
