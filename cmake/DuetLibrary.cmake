@@ -8,7 +8,7 @@ function(duet_sources variable)
   set(${variable} ${found} PARENT_SCOPE)
 endfunction()
 
-add_library(duet STATIC)
+add_library(duet)  # static, or shared where BUILD_SHARED_LIBS says so
 add_library(duet::duet ALIAS duet)
 duet_sources(sources ${DUET_FOLDERS})
 list(REMOVE_ITEM sources base/log.cpp base/detail/caller_words.cpp base/detail/one_line.cpp)  # compiled apart
@@ -75,7 +75,7 @@ target_include_directories(duet
 
 target_link_libraries(duet
   PUBLIC duet_torch
-  PRIVATE $<BUILD_INTERFACE:duet_options> duet_log ZLIB::ZLIB PNG::PNG JPEG::JPEG Threads::Threads ${CMAKE_DL_LIBS}
+  PRIVATE $<BUILD_INTERFACE:duet_options> $<BUILD_INTERFACE:duet_log> ZLIB::ZLIB PNG::PNG JPEG::JPEG Threads::Threads ${CMAKE_DL_LIBS}
           $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 target_compile_features(duet PUBLIC cxx_std_20)
 target_compile_definitions(duet PRIVATE DUET_VERSION="${PROJECT_VERSION}")

@@ -55,6 +55,8 @@ target_include_directories(duet_torch SYSTEM INTERFACE
 # LibTorch's libraries export a std::filesystem of their own, which crashes when called from outside: libstdc++ must
 # come first in the list of needed libraries.
 target_link_options(duet_torch INTERFACE "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state")
+# What LibTorch's libraries need they find by themselves; the linker would take an older NCCL of this machine for it.
+target_link_options(duet_torch INTERFACE -Wl,--allow-shlib-undefined)
 target_compile_features(duet_torch INTERFACE cxx_std_20)
 
 # CUDA: libraries of this LibTorch plus headers from its sibling wheels or from a toolkit. Of a wheel that has only some of

@@ -1,4 +1,11 @@
-# `pip install .`: the package is built for the torch of the environment that it is installed into.
+# `pip install .` and `pip wheel .`: the package, the program and the C++ library, for the torch of the environment that they
+# are installed into.
+set(BUILD_SHARED_LIBS ON)  # one library for all three
+set(CMAKE_INSTALL_LIBDIR lib)
+# From lib/, bin/ and the module to lib/, and to the torch beside the package with its wheels of CUDA.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN" "$ORIGIN/lib" "$ORIGIN/../lib" "$ORIGIN/../../torch/lib"
+  "$ORIGIN/../../nvidia/cu13/lib" "$ORIGIN/../../nvidia/cuda_runtime/lib")
 
 # pip hides that environment from the build; -I looks past what hides it.
 execute_process(
@@ -14,7 +21,7 @@ set(DUET_TORCH "${wheel_torch}" CACHE PATH "LibTorch folder (holds include/ and 
 set(missing)
 foreach(header_and_package
     spdlog/spdlog.h=libspdlog-dev nlohmann/json.hpp=nlohmann-json3-dev gloo/context.h=libgloo-dev
-    xxhash.h=libxxhash-dev png.h=libpng-dev jpeglib.h=libjpeg62-turbo-dev zlib.h=zlib1g-dev)
+    xxhash.h=libxxhash-dev png.h=libpng-dev jpeglib.h=libjpeg62-turbo-dev zlib.h=zlib1g-dev yaml-cpp/yaml.h=libyaml-cpp-dev CLI/CLI.hpp=libcli11-dev)
   string(REPLACE "=" ";" pair "${header_and_package}")
   list(GET pair 0 header)
   list(GET pair 1 package)

@@ -54,13 +54,14 @@ apt_install() {
   }
 }
 
+# install_packages PACKAGE...
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
     command -v cmake >/dev/null && command -v ninja >/dev/null && return 0
-    fail 2 "this is not a Debian system; install what these Debian packages hold, then call again: ${packages[*]}"
+    fail 2 "this is not a Debian system; install what these Debian packages hold, then call again: $*"
   fi
   local missing
-  mapfile -t missing < <(missing_of "${packages[@]}")
+  mapfile -t missing < <(missing_of "$@")
   ((${#missing[@]})) || return 0
   if ((EUID != 0)); then
     say "these packages are missing; install them, then call again:"
@@ -159,15 +160,43 @@ install_venv() {
 # Packages and a LibTorch, with NVIDIA's libraries where there is a driver. What imports torch (tests, the Python package)
 # needs them anyway: prepare all.
 prepare() {
-  install_packages
+  install_packages "${packages[@]}"
   find_own_torch
-  [[ -z $torch ]] || return 0
-  if [[ ${1:-} == all || -e $root/.venv/.duet-stamp ]] || has_gpu_driver; then
+  [[ -n $torch ]] || install_torch "$@"
+}
+
+wants_cuda() { [[ ${1:-} == all || -e $root/.venv/.duet-stamp ]] || has_gpu_driver; }
+
+install_torch() {
+  if wants_cuda "$@"; then
     install_venv "$root/.venv" "$root/requirements.txt" "torch 2.15.0 (5.5 GB)"
   else
     cpu_requirements >"$root/build/requirements-cpu.txt"
     install_venv "$root/.venv" "$root/build/requirements-cpu.txt" "the CPU half of torch 2.15.0 (1.2 GB)" -cpu
   fi
+}
+
+# What a wheel is made of, and for which part of torch.
+wheel_sources() {
+  (cd "$root" && find base c* data distributed eager graph hooks io m* optim p* CMakeLists.txt duet.h -type f ! -name '*.pyc' \
+    -exec sha256sum {} + | LC_ALL=C sort | sha256sum)
+  wants_cuda && echo cuda || echo cpu
+}
+
+# Sets `program` to that of the wheel which scripts/wheel left in dist/, if it is made of the sources that lie here.
+install_wheel() {
+  local sources stamp="$root/.venv/.duet-wheel"
+  [[ -e $root/dist/sources && -z ${DUET_TORCH:-}${DUET_TORCH_VERSION:-}${CMAKE_PREFIX_PATH:-} ]] || return 1
+  sources="$(wheel_sources)"
+  [[ $(<"$root/dist/sources") == "$sources" ]] || return 1
+  install_packages python3-venv dataset-fashion-mnist
+  install_torch
+  program="$root/.venv/bin/duet"
+  [[ -x $program && -e $stamp && $(<"$stamp") == "$sources" ]] && return
+  say "installing the wheel in dist/"
+  "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall \
+    "$root"/dist/duet-*.whl >&2 || return 1
+  printf '%s\n' "$sources" >"$stamp"
 }
 
 # The foreign readers of duet's files. With a LibTorch of the user's own there is no .venv to put them into: the tests

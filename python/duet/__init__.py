@@ -4,15 +4,13 @@ EagerTrainer runs each step op by op; GraphTrainer records the same step (model,
 and replays it. graph_step does that for the step of a loop that exists already.
 """
 
-import torch
+from pathlib import Path as _Path
 
-from ._torch_version import built_for_torch as _built_for_torch
+from _duet_torch import check_torch as _check_torch
 
-if torch.__version__.split(".")[:2] != _built_for_torch.split(".")[:2]:
-    raise ImportError(
-        f"[duet] this duet was built for torch {_built_for_torch}, and torch {torch.__version__} is installed; "
-        "install duet again (pip install --force-reinstall --no-deps), which builds it for the torch that is there"
-    )
+_check_torch()
+
+import torch  # noqa: E402, F401  its libraries, before those of duet
 
 from . import _duet
 from ._duet import *  # noqa: F403  the options, hooks, metrics and errors
@@ -23,12 +21,14 @@ from .loop import graph_step
 from .tasks import hugging_face
 from .trainers import EagerTrainer, GraphTrainer, Hook, Metric, make_trainer
 
+cmake_prefix_path = str(_Path(__file__).parent)  # for find_package(duet) in C++
 __all__ = [name for name in dir(_duet) if not name.startswith("_")] + [
     "BucketSampler",
     "EagerTrainer",
     "GraphTrainer",
     "Hook",
     "Metric",
+    "cmake_prefix_path",
     "graph_step",
     "hugging_face",
     "lightning",

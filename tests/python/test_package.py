@@ -23,10 +23,13 @@ def test_the_stubs_are_those_of_the_module():
 
 
 def test_another_torch_is_an_error_that_says_what_to_do(tmp_path):
-    code = "import torch; torch.__version__ = '2.99.0+cpu'; import duet"
-    done = python("-c", code)
-    assert done.returncode != 0
-    assert "built for torch " + duet.built_for_torch in done.stderr and "torch 2.99.0+cpu is installed" in done.stderr
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("")
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.99.0+cpu'\n")
+    for use in ("import duet", "import _duet_torch; _duet_torch.main()"):
+        done = python("-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {use}")
+        assert done.returncode != 0
+        assert "built for torch " + duet.built_for_torch in done.stderr and "torch 2.99.0+cpu is installed" in done.stderr
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples" / "python").glob("*.ipynb")))
