@@ -63,6 +63,10 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
   asm("vfmadd132ps %2, %1, %0" : "+x"(a) : "x"(c), "x"(b));
   return a;
 }
+[[gnu::always_inline]] inline Floats add_product(Floats first, Floats second, Floats sum) {
+  asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(first), "x"(second));
+  return sum;
+}
 inline Floats subtract_product(Floats a, Floats b, Floats c) {
   asm("vfnmadd132ps %2, %1, %0" : "+x"(a) : "x"(c), "x"(b));
   return a;

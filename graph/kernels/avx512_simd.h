@@ -4,8 +4,7 @@
 #include <immintrin.h>
 #include "graph/kernels/ordered_scalars.h"
 
-// The vector operations of the loops over images, for AVX-512. avx2_simd.h has the same but for those of
-// max_pool_tiles.h.
+// The vector operations of the kernels, for AVX-512. avx2_simd.h has the same but for those of max_pool_tiles.h.
 
 namespace duet {
 
@@ -53,6 +52,11 @@ inline Floats subtract(Floats from, Floats value) {
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
   asm("vfmadd132ps %2, %1, %0" : "+v"(a) : "v"(c), "v"(b));
   return a;
+}
+// sum + first * second: of several NaN that of the first factor, then the second's.
+[[gnu::always_inline]] inline Floats add_product(Floats first, Floats second, Floats sum) {
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(first), "v"(second));
+  return sum;
 }
 // c - a * b
 inline Floats subtract_product(Floats a, Floats b, Floats c) {

@@ -1,8 +1,8 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include <algorithm>
+#include <memory>
 #include <vector>
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/image_tensors.h"
 
@@ -29,6 +29,20 @@ bool can_address(const GemmTensors& t) {
   return shapes && strides && apart && is_row(t.before, t.out.size(1)) && is_row(t.after, t.out.size(1));
 }
 
+namespace {
+
+// Of the calling thread: products follow one another.
+float* scratch_of(int64_t floats) {
+  constexpr std::size_t kAlignment = 64;
+  thread_local std::vector<float> memory;
+  std::size_t bytes = (floats + kAlignment) * sizeof(float);
+  if (memory.size() * sizeof(float) < bytes) memory.resize(floats + kAlignment);
+  void* begin = memory.data();
+  return static_cast<float*>(std::align(kAlignment, floats * sizeof(float), begin, bytes));
+}
+
+}  // namespace
+
 GemmRunner::GemmRunner(GemmKernel kernel, const GemmTensors& t, const GemmOrder& order) : kernel_(kernel) {
   gemm_.m = t.a.size(0), gemm_.n = t.b.size(1), gemm_.k = t.a.size(1);
   gemm_.a_row = t.a.stride(0), gemm_.a_column = t.a.stride(1);
@@ -41,9 +55,6 @@ GemmRunner::GemmRunner(GemmKernel kernel, const GemmTensors& t, const GemmOrder&
   // Parts of whole panels if there are enough; rows otherwise, and then each part transposes b for itself.
   const int64_t panels = (gemm_.n + kPanelColumns - 1) / kPanelColumns;
   (panels % threads == 0 || panels >= 4 * threads ? column_parts_ : row_parts_) = threads;
-  if (gemm_.b_column == 1) return;
-  scratch_floats_ = order.k_block * kPanelColumns;
-  scratch_ = at::empty({threads * scratch_floats_}, at::TensorOptions().dtype(at::kFloat));
 }
 
 GemmPart GemmRunner::part(int64_t index) const {
@@ -59,8 +70,9 @@ void GemmRunner::run(const GemmTensors& tensors) const {
   gemm.a = floats_of(tensors.a), gemm.b = floats_of(tensors.b);
   gemm.before = floats_of(tensors.before), gemm.after = floats_of(tensors.after);
   gemm.c = writable_floats_of(tensors.out);
-  float* scratch = writable_floats_of(scratch_);
-  run_tasks(row_parts_ * column_parts_, [&](int64_t i) { kernel_(gemm, part(i), scratch + i * scratch_floats_); });
+  const int64_t parts = row_parts_ * column_parts_, floats = gemm.order.k_block * kPanelColumns;
+  float* scratch = scratch_of(parts * floats);
+  run_tasks(parts, [&](int64_t i) { kernel_(gemm, part(i), scratch + i * floats); });
 }
 
 namespace {
@@ -105,7 +117,6 @@ void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kern
     const GemmOrder order = bitexact_gemm_order(tensors, kernel);
     if (order.k_block == 0) continue;
     const GemmRunner runner(kernel, tensors, order);
-    kernels.bytes += runner.bytes();
     const bool adds_bias = tensors.after.defined();
     const auto first = static_cast<std::ptrdiff_t>(i);
     kernels.of_call[i] = {[runner, tensors] { runner.run(tensors); },

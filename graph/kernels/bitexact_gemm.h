@@ -26,7 +26,6 @@ class GemmRunner {
  public:
   GemmRunner(GemmKernel kernel, const GemmTensors& tensors, const GemmOrder& order);
   void run(const GemmTensors& tensors) const;
-  int64_t bytes() const { return scratch_.defined() ? static_cast<int64_t>(scratch_.nbytes()) : 0; }
 
  private:
   GemmPart part(int64_t index) const;
@@ -34,8 +33,6 @@ class GemmRunner {
   GemmKernel kernel_;
   Gemm gemm_;
   int64_t row_parts_ = 1, column_parts_ = 1;
-  int64_t scratch_floats_ = 0;  // per part
-  at::Tensor scratch_;
 };
 
 // The order of summation of this LibTorch's gemm of such tensors (same sizes, strides and alignment), if it is proved

@@ -41,13 +41,17 @@ struct GemmPart {
 
 // Computes one part. `scratch` holds order.k_block * kPanelColumns floats at a 64-byte boundary.
 using GemmKernel = void (*)(const Gemm& gemm, const GemmPart& part, float* scratch);
-GemmKernel fast_gemm_kernel();  // null: none for this CPU
+GemmKernel gemm_kernel_avx512();  // null: not for this CPU
+GemmKernel gemm_kernel_avx2();
+GemmKernel fast_gemm_kernel();  // in the instructions that ATen computes with; null: none
 
 // gelu(x, approximate="tanh") and its gradient; the tanh that both need is computed once and handed over in `tanh`.
 struct GeluKernels {
   void (*forward)(const float* x, float* tanh, float* y, int64_t count) = nullptr;
   void (*backward)(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) = nullptr;
 };
-GeluKernels fast_gelu_kernels();  // null: none for this CPU and LibTorch
+GeluKernels gelu_kernels_avx512();  // null: not for this CPU and LibTorch
+GeluKernels gelu_kernels_avx2();
+GeluKernels fast_gelu_kernels();  // in the instructions that ATen computes with; null: none
 
 }  // namespace duet

@@ -5,9 +5,9 @@
 
 namespace duet {
 
-GemmKernel fast_gemm_kernel() { return nullptr; }
+GemmKernel gemm_kernel_avx512() { return nullptr; }
 
-GeluKernels fast_gelu_kernels() { return {}; }
+GeluKernels gelu_kernels_avx512() { return {}; }
 
 ImageKernels image_kernels_avx512() { return {}; }
 

@@ -1,6 +1,7 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include <cmath>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "core/task.h"
@@ -53,11 +54,26 @@ float element(const GemmTensors& t, int64_t i, int64_t j, int64_t k_block) {
   return t.after.defined() ? sum + at(t.after, {j}) : sum;
 }
 
-TEST(BitexactGemm, SumsInTheOrderItStates) {
-  const GemmKernel kernel = fast_gemm_kernel();
-  if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
-  for (const auto& [m, n, k] :
-       std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {6, 64, 16}, {7, 65, 17}, {13, 130, 40}, {5, 15, 33}}) {
+struct InstructionSet {
+  const char* name;
+  GemmKernel (*kernel)();
+};
+void PrintTo(const InstructionSet& set, std::ostream* out) { *out << set.name; }
+
+struct GemmKernels : ::testing::TestWithParam<InstructionSet> {
+  const GemmKernel kernel = GetParam().kernel();
+  void SetUp() override {
+    if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, GemmKernels,
+                         ::testing::Values(InstructionSet{"Avx512", gemm_kernel_avx512},
+                                           InstructionSet{"Avx2", gemm_kernel_avx2}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(GemmKernels, SumInTheOrderTheyState) {
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 1}, {6, 64, 16}, {7, 65, 17}, {13, 130, 40}, {5, 15, 33}, {97, 80, 20}}) {
     for (const int64_t k_block : {k, int64_t{12}}) {
       for (const char bias : {' ', 'b', 'a'}) {
         for (const int layout : {0, 1, 2, 3}) {
@@ -76,9 +92,7 @@ TEST(BitexactGemm, SumsInTheOrderItStates) {
   }
 }
 
-TEST(BitexactGemm, GivesTheSameBitsOnSeveralThreads) {
-  const GemmKernel kernel = fast_gemm_kernel();
-  if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+TEST_P(GemmKernels, GiveTheSameBitsOnSeveralThreads) {
   for (const auto& [m, n] : std::vector<std::array<int64_t, 2>>{{100, 256}, {257, 65}}) {
     const GemmTensors t = gemm(m, n, 300, false, true, 'a');
     const auto result_with = [&](int threads) {
@@ -93,9 +107,7 @@ TEST(BitexactGemm, GivesTheSameBitsOnSeveralThreads) {
   }
 }
 
-TEST(BitexactGemm, IsChosenOnlyWithTheBitsOfTheBlas) {
-  const GemmKernel kernel = fast_gemm_kernel();
-  if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+TEST_P(GemmKernels, AreChosenOnlyWithTheBitsOfTheBlas) {
   const Threads one(1);
   int chosen = 0;
   for (const int64_t k : {16, 64, 190, 256, 384, 500}) {
@@ -111,6 +123,13 @@ TEST(BitexactGemm, IsChosenOnlyWithTheBitsOfTheBlas) {
     }
   }
   RecordProperty("chosen", chosen);
+}
+
+TEST(BitexactGemm, IsOfTheInstructionsThatATenComputesWith) {
+  const std::string atens = at::get_cpu_capability();
+  EXPECT_EQ(fast_gemm_kernel(), atens == "AVX512" ? gemm_kernel_avx512()
+                                : atens == "AVX2" ? gemm_kernel_avx2()
+                                                  : nullptr);
 }
 
 // One element of a tile is one unit in the last place off.

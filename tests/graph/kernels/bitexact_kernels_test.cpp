@@ -25,7 +25,7 @@ TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
 
 TEST(BitexactGelu, GivesTheBitsOfATen) {
   const GeluKernels kernels = fast_gelu_kernels();
-  if (kernels.forward == nullptr || at::get_cpu_capability() != "AVX512") GTEST_SKIP() << "ATen has no AVX-512 here";
+  if (kernels.forward == nullptr) GTEST_SKIP() << "ATen has neither AVX2 nor AVX-512 here";
   for (const int threads : {1, 2}) {
     const Threads scope(threads);
     EXPECT_TRUE(gelu_kernels_are_bitexact(kernels)) << threads << " threads";

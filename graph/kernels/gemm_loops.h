@@ -1,0 +1,223 @@
+#pragma once
+
+#include "graph/kernels/fast_kernels.h"
+
+// Products, over the vectors of avx2_simd.h or avx512_simd.h.
+//
+// A tile of up to 6 rows of c and as many columns as fill the registers stays in them while k runs through a block.
+// Rows of b that lie side by side in memory are read in place if they fill vectors; others are copied into the scratch
+// panel first.
+
+namespace duet {
+
+namespace {
+
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = kLanes == 16 ? 4 : 2;  // of 32 registers, or of 16
+constexpr int64_t kTileColumns = kTileVectors * kLanes;
+
+static_assert(kPanelColumns % kTileColumns == 0);
+
+struct Tile {
+  const float* a;
+  int64_t a_row, a_column;
+  const float* b;
+  int64_t b_row;
+  float* c;
+  int64_t c_row;
+  int64_t k;
+  const float* before;  // of the first block of k
+  const float* after;   // of the last block of k
+  bool has_sum;         // c holds the blocks before, or adds to zero
+  bool first;
+  int64_t last_columns;  // of the tile's last vector
+};
+
+// Any tile; its sums lie in `sums`, row by row.
+[[gnu::noinline]] void store_slowly(const Tile& tile, const float* sums, int rows, int vectors) {
+  for (int j = 0; j < vectors; ++j) {
+    const int64_t count = j == vectors - 1 ? tile.last_columns : kLanes;
+    const Mask mask = first_lanes(count);
+    const auto row_vector = [&](const float* v) { return v != nullptr ? load(v + j * kLanes, mask) : broadcast(0.0F); };
+    const Floats before = row_vector(tile.before);
+    const Floats after = row_vector(tile.after);
+    for (int i = 0; i < rows; ++i) {
+      float* c = tile.c + i * tile.c_row + j * kLanes;
+      const Floats start = tile.first ? before : load(c, mask);
+      Floats sum = load(sums + (i * vectors + j) * kLanes);
+      if (tile.has_sum) sum = add(start, sum);
+      if (tile.after != nullptr) sum = add(after, sum);  // adding zeros would turn -0 into 0
+      store_first(c, sum, count);
+    }
+  }
+}
+
+// The same where columns fill vectors and are added to something, without branches in between.
+template <bool kFirst, bool kAfter, int kRows, int kVectors>
+[[gnu::always_inline]] inline void store_full(const Tile& tile, const Floats (&sums)[kRows][kVectors]) {
+  float* c = tile.c;
+  const float* before = tile.before;
+  const float* after = tile.after;
+  const int64_t c_row = tile.c_row;
+#pragma GCC unroll 8
+  for (int j = 0; j < kVectors; ++j, c += kLanes) {
+    const Floats start = kFirst && before != nullptr ? load(before + j * kLanes) : broadcast(0.0F);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const Floats sum = add(kFirst ? start : load(c + i * c_row), sums[i][j]);
+      store(c + i * c_row, kAfter ? add(load(after + j * kLanes), sum) : sum);
+    }
+  }
+}
+
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void store(const Tile& tile, const Floats (&sums)[kRows][kVectors]) {
+  if (!tile.has_sum || tile.last_columns != kLanes) {
+    alignas(64) float values[kRows * kVectors * kLanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) store(values + (i * kVectors + j) * kLanes, sums[i][j]);
+    }
+    return store_slowly(tile, values, kRows, kVectors);
+  }
+  if (tile.after == nullptr) {
+    tile.first ? store_full<true, false>(tile, sums) : store_full<false, false>(tile, sums);
+  } else {
+    tile.first ? store_full<true, true>(tile, sums) : store_full<false, true>(tile, sums);
+  }
+}
+
+template <bool kBIsFirst, int kRows, int kVectors>
+void compute(const Tile& tile) {
+  Floats sums[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) sums[i][j] = broadcast(0.0F);
+  }
+  const float* a = tile.a;
+  const float* b = tile.b;
+  for (int64_t k = 0; k < tile.k; ++k, a += tile.a_column, b += tile.b_row) {
+    Floats row[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) row[j] = load(b + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const Floats factor = broadcast(a[i * tile.a_row]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) {
+        sums[i][j] = kBIsFirst ? add_product(row[j], factor, sums[i][j]) : add_product(factor, row[j], sums[i][j]);
+      }
+    }
+  }
+  store<kRows, kVectors>(tile, sums);
+}
+
+template <bool kBIsFirst, int kVectors>
+void compute_rows(const Tile& tile, int64_t rows) {
+  switch (rows) {
+    case 1: return compute<kBIsFirst, 1, kVectors>(tile);
+    case 2: return compute<kBIsFirst, 2, kVectors>(tile);
+    case 3: return compute<kBIsFirst, 3, kVectors>(tile);
+    case 4: return compute<kBIsFirst, 4, kVectors>(tile);
+    case 5: return compute<kBIsFirst, 5, kVectors>(tile);
+    default: return compute<kBIsFirst, 6, kVectors>(tile);
+  }
+}
+
+using ComputeRows = void (*)(const Tile& tile, int64_t rows);
+template <bool kBIsFirst, int kVectors = 1>
+ComputeRows compute_of(int64_t vectors) {
+  if constexpr (kVectors < kTileVectors) {
+    if (vectors != kVectors) return compute_of<kBIsFirst, kVectors + 1>(vectors);
+  }
+  return compute_rows<kBIsFirst, kVectors>;
+}
+
+// Part of b: `stride` from row to row, or from column to column where these lie without gaps.
+struct Panel {
+  const float* b;
+  int64_t stride, depth, columns;
+};
+
+// to[k][j] = b[k][j] of a b whose rows have no gaps.
+void copy_rows(const Panel& panel, float* to) {
+  const float* row = panel.b;
+  for (int64_t k = 0; k < panel.depth; ++k, row += panel.stride, to += kTileColumns) {
+    for (int64_t j = 0; j < panel.columns; j += kLanes) store(to + j, load(row + j, first_lanes(panel.columns - j)));
+  }
+}
+
+// The same of one whose columns have none.
+void copy_columns(const Panel& panel, float* to) {
+  for (int64_t j = 0; j < panel.columns; j += kLanes) {
+    for (int64_t k = 0; k < panel.depth; k += kLanes) {
+      const int64_t terms = panel.depth - k < kLanes ? panel.depth - k : kLanes;
+      const Mask mask = first_lanes(terms);
+      Floats rows[kLanes];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i) {
+        rows[i] = j + i < panel.columns ? load(panel.b + (j + i) * panel.stride + k, mask) : broadcast(0.0F);
+      }
+      transpose(rows);
+      for (int64_t i = 0; i < terms; ++i) store(to + (k + i) * kTileColumns + j, rows[i]);
+    }
+  }
+}
+
+// Few lines of a narrow tile stay in the cache if rows of b begin far from each other: many rows of a read them anew.
+bool can_read_in_place(const Gemm& g, int64_t columns, int64_t rows) {
+  constexpr int64_t kManyRows = 96;
+  return columns % kLanes == 0 && (kTileColumns == kPanelColumns || rows <= kManyRows || g.b_row <= kPanelColumns);
+}
+
+// All rows of the part times the columns of one tile, for the terms [k, k + depth).
+void multiply_columns(const Gemm& g, const GemmPart& part, int64_t k, int64_t j, float* scratch) {
+  const int64_t depth = g.k - k < g.order.k_block ? g.k - k : g.order.k_block;
+  const int64_t columns = part.column_end - j < kTileColumns ? part.column_end - j : kTileColumns;
+  const int64_t vectors = (columns + kLanes - 1) / kLanes;
+  const int64_t rows = part.row_end - part.row_begin;
+  const bool first = k == 0;
+  const bool last = k + depth == g.k;
+  Tile tile{nullptr,
+            g.a_row,
+            g.a_column,
+            g.b + k * g.b_row + j * g.b_column,
+            g.b_row,
+            nullptr,
+            g.c_row,
+            depth,
+            first && g.before != nullptr ? g.before + j : nullptr,
+            last && g.after != nullptr ? g.after + j : nullptr,
+            !first || g.before != nullptr || g.order.from_zero,
+            first,
+            columns - (vectors - 1) * kLanes};
+  if (g.b_column != 1 || !can_read_in_place(g, columns, rows)) {
+    const bool has_rows = g.b_column == 1;
+    (has_rows ? copy_rows : copy_columns)({tile.b, has_rows ? g.b_row : g.b_column, depth, columns}, scratch);
+    tile.b = scratch;
+    tile.b_row = kTileColumns;
+  }
+  const ComputeRows compute = g.order.b_is_first ? compute_of<true>(vectors) : compute_of<false>(vectors);
+  int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  for (int64_t i = part.row_begin; tiles > 0; --tiles) {
+    const int64_t height = (part.row_end - i + tiles - 1) / tiles;  // about the same for all
+    tile.a = g.a + i * g.a_row + k * g.a_column;
+    tile.c = g.c + i * g.c_row + j;
+    compute(tile, height);
+    i += height;
+  }
+}
+
+void multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
+  for (int64_t k = 0; k < gemm.k; k += gemm.order.k_block) {
+    for (int64_t j = part.column_begin; j < part.column_end; j += kTileColumns) {
+      multiply_columns(gemm, part, k, j, scratch);
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace duet
