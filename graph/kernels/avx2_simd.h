@@ -72,6 +72,7 @@ inline Floats subtract_product(Floats a, Floats b, Floats c) {
   return a;
 }
 
+inline Mask less(Floats value, Floats than) { return _mm256_castps_si256(_mm256_cmp_ps(value, than, _CMP_LT_OQ)); }
 inline Mask greater_or_nan(Floats value, Floats than) {
   return _mm256_castps_si256(
       _mm256_or_ps(_mm256_cmp_ps(value, than, _CMP_GT_OQ), _mm256_cmp_ps(value, value, _CMP_UNORD_Q)));

@@ -48,6 +48,7 @@ inline Floats subtract(Floats from, Floats value) {
   asm("vsubps %2, %1, %0" : "=v"(difference) : "v"(from), "v"(value));
   return difference;
 }
+inline Floats divide(Floats value, Floats by) { return _mm512_div_ps(value, by); }
 // a * b + c
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
   asm("vfmadd132ps %2, %1, %0" : "+v"(a) : "v"(c), "v"(b));
@@ -64,6 +65,7 @@ inline Floats subtract_product(Floats a, Floats b, Floats c) {
   return a;
 }
 
+inline Mask less(Floats value, Floats than) { return _mm512_cmp_ps_mask(value, than, _CMP_LT_OQ); }
 inline Mask greater_or_nan(Floats value, Floats than) {
   return _mm512_cmp_ps_mask(value, than, _CMP_GT_OQ) | _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
 }

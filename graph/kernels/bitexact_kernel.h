@@ -90,8 +90,14 @@ void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kern
 // max_pool2d and its backward, which takes the indices that the first gave.
 void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
-// Small mm, addmm and relu that nobody above has taken: ATen's arithmetic without what ATen does before it.
+// Small mm and addmm that nobody above has taken: ATen's arithmetic without what ATen does before it.
 void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
+// bernoulli_(p), with a division that follows, as in dropout.
+void find_bitexact_bernoullis(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
+// Sums, products, quotients, relu and its backward, fills: the same.
+void find_direct_pointwise(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
 // Batch norm with the statistics of the batch, and its backward.
 void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& kernels);

@@ -2,8 +2,6 @@
 #include <cstring>
 #include <optional>
 #include <utility>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/relu.h>
 #include <dlfcn.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_gemm.h"
@@ -89,29 +87,6 @@ bool is_atens_call(const SmallGemm& gemm, const GemmTensors& like) {
   return true;
 }
 
-// What is negative becomes 0; -0 and NaN stay.
-void run_relu(const float* x, float* y, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) y[i] = x[i] < 0 ? 0.0F : x[i];
-}
-
-bool relu_is_bitexact() {
-  const TrialGuard guard;
-  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
-    for (int64_t count = 1; count < 80; ++count) {
-      const at::Tensor x = trial_tensor({count}, numbers, static_cast<uint64_t>(count)), y = at::empty_like(x);
-      run_relu(floats_of(x), writable_floats_of(y), count);
-      if (!same_bits(at::relu(x), y)) return false;
-    }
-  }
-  return true;
-}
-
-bool is_small_relu(const OpCall& call, const at::Tensor& x, const at::Tensor& y) {
-  constexpr int64_t kMostElements = int64_t{1} << 14;
-  return call.is("aten::relu", "") && x.defined() && y.defined() && x.numel() <= kMostElements && x.is_contiguous() &&
-         y.is_contiguous() && y.sizes() == x.sizes() && y.scalar_type() == at::kFloat && share_no_memory({y}, {x});
-}
-
 }  // namespace
 
 void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
@@ -121,11 +96,6 @@ void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernel
     if (const GemmTensors t = gemm_of(calls[i]); blas_sgemm() != nullptr) {
       const std::optional<SmallGemm> gemm = small_gemm_of(t);
       if (gemm && is_atens_call(*gemm, t)) kernels.of_call[i] = {[gemm = *gemm, t] { gemm.run(t); }, "BLAS at once"};
-    }
-    const at::Tensor x = calls[i].floats(0), y = calls[i].result(0);
-    static const bool relu = relu_is_bitexact();
-    if (relu && is_small_relu(calls[i], x, y)) {
-      kernels.of_call[i] = {[x, y] { run_relu(floats_of(x), writable_floats_of(y), x.numel()); }, "bit-exact relu"};
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "graph/kernels/fast_kernels.h"
 #include "graph/kernels/image_kernels.h"
+#include "graph/kernels/pointwise_kernels.h"
 
 // Another kind of CPU, or a compiler without AVX2: ATen's kernels run.
 
@@ -10,5 +11,7 @@ GemmKernel gemm_kernel_avx2() { return nullptr; }
 GeluKernels gelu_kernels_avx2() { return {}; }
 
 ImageKernels image_kernels_avx2() { return {}; }
+
+PointwiseKernels pointwise_kernels_avx2() { return {}; }
 
 }  // namespace duet

@@ -15,6 +15,7 @@ enum class TrialNumbers {
   kTiny,     // products of two are denormal or vanish
   kSpecial,  // plain ones with zeros of both signs, infinities, NaN and denormals in between
   kNan,      // every second one a NaN of its own
+  kAllNan,   // each one a NaN of its own: shows at every place which of two goes first
 };
 // Those that BLAS is asked for: which of two NaN it gives is left to it.
 constexpr TrialNumbers kAllTrialNumbers[] = {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,

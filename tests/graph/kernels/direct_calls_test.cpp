@@ -1,7 +1,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/relu.h>
 #include <gtest/gtest.h>
 #include "base/detail/bits.h"
 #include "tests/graph/kernels/kernel_cases.h"
@@ -54,22 +53,6 @@ TEST(DirectCalls, SmallGemmsHaveTheBitsOfATen) {
   EXPECT_GT(taken, 100);
 }
 
-TEST(DirectCalls, ReluHasTheBitsOfATen) {
-  Random random;
-  SCOPED_TRACE(random.seed);
-  for (int round = 0; round < 100; ++round) {
-    const Tensor x =
-        testing::floats_of_kind({random.between(1, 5), random.between(1, 90)}, round % testing::kKinds, random);
-    const Tensor y = at::empty(x.sizes());
-    Calls calls;
-    calls.add("aten::relu", "", {x}, 0, {y});
-    const BitexactKernels kernels = found_in(calls);
-    ASSERT_TRUE(kernels.of_call[0].run);
-    kernels.of_call[0].run();
-    EXPECT_TRUE(same_bits(y, at::relu(x)));
-  }
-}
-
 TEST(DirectCalls, OthersStayWithATen) {
   const Tensor a = at::empty({4, 8}), b = at::empty({8, 6}), out = at::empty({4, 6}), bias = at::empty({6});
   Calls calls;
@@ -78,9 +61,6 @@ TEST(DirectCalls, OthersStayWithATen) {
   calls.add("aten::mm", "out", {a, b, at::empty({6, 4}).t()});                    // columns
   calls.add("aten::mm", "out", {at::empty({4, 16}).slice(1, 0, 16, 2), b, out});  // gaps
   calls.add("aten::mm", "out", {at::empty({512, 512}), at::empty({512, 512}), at::empty({512, 512})});  // large
-  calls.add("aten::relu", "", {a.t()}, 0, {at::empty({8, 4})});
-  calls.add("aten::relu", "", {a}, 0, {a});
-  calls.add("aten::relu", "", {a.to(at::kDouble)}, 0, {at::empty({4, 8}, at::kDouble)});
   for (const bool taken : calls.taken(find_direct_calls)) EXPECT_FALSE(taken);
 }
 

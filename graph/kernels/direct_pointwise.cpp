@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/call_trial.h"
+#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/pointwise_kernels.h"
+
+// Arithmetic on each element by itself without what ATen does before it: checks, broadcasting, allocation.
+
+namespace duet {
+
+// ATen chooses between them as well, for the same reasons.
+PointwiseKernels fast_pointwise_kernels() {
+  static const PointwiseKernels found = [] {
+    const PointwiseKernels widest =
+        at::get_cpu_capability() == "AVX512" ? pointwise_kernels_avx512() : PointwiseKernels();
+    return widest.add != nullptr ? widest : pointwise_kernels_avx2();
+  }();
+  return found;
+}
+
+namespace {
+
+// Where the arguments of an op stand; -1: it has none such.
+struct PointwiseOp {
+  const char* name;
+  const char* overload;
+  PointwiseKernel PointwiseKernels::* kernel;
+  int a, b;
+  int alpha = -1;   // a factor of b that must be 1
+  int number = -1;  // besides b
+  int out = -1;     // the op makes its result
+};
+
+constexpr PointwiseOp kPointwiseOps[] = {
+    {"aten::add", "out", &PointwiseKernels::add, 0, 1, 2, -1, 3},
+    {"aten::add_", "Tensor", &PointwiseKernels::add, 0, 1, 2, -1, 0},
+    {"aten::add_", "Scalar", &PointwiseKernels::add, 0, 1, 2, -1, 0},
+    {"aten::sub", "out", &PointwiseKernels::subtract, 0, 1, 2, -1, 3},
+    {"aten::sub_", "Tensor", &PointwiseKernels::subtract, 0, 1, 2, -1, 0},
+    {"aten::mul", "out", &PointwiseKernels::multiply, 0, 1, -1, -1, 2},
+    {"aten::mul_", "Tensor", &PointwiseKernels::multiply, 0, 1, -1, -1, 0},
+    {"aten::mul_", "Scalar", &PointwiseKernels::multiply, 0, 1, -1, -1, 0},
+    {"aten::div", "out", &PointwiseKernels::divide, 0, 1, -1, -1, 2},
+    {"aten::div_", "Tensor", &PointwiseKernels::divide, 0, 1, -1, -1, 0},
+    {"aten::div_", "Scalar", &PointwiseKernels::divide, 0, 1, -1, -1, 0},
+    {"aten::relu", "", &PointwiseKernels::relu, 0, -1, -1, -1, -1},
+    {"aten::relu_", "", &PointwiseKernels::relu, 0, -1, -1, -1, 0},
+    {"aten::threshold_backward", "grad_input", &PointwiseKernels::threshold_backward, 1, 0, -1, 2, 3},
+};
+
+// One for all elements. That of a tensor is read when it is needed: it may change.
+struct Number {
+  at::Tensor tensor;  // undefined: `value`
+  double value = 0;
+
+  float get() const {
+    if (!tensor.defined()) return static_cast<float>(value);
+    if (tensor.scalar_type() == at::kFloat) return *floats_of(tensor);
+    return static_cast<float>(*static_cast<const double*>(tensor.const_data_ptr()));
+  }
+};
+
+bool number_of(const c10::IValue& argument, Number& number) {
+  if (argument.isDouble() || argument.isInt()) {
+    number.value = argument.isDouble() ? argument.toDouble() : static_cast<double>(argument.toInt());
+    return true;
+  }
+  if (!argument.isTensor() || !argument.toTensor().defined()) return false;
+  number.tensor = argument.toTensor();
+  const bool is_scalar = number.tensor.is_cpu() && number.tensor.numel() == 1 && !number.tensor.is_neg();
+  const bool wrapped =
+      number.tensor.scalar_type() == at::kDouble && number.tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  return is_scalar && (number.tensor.scalar_type() == at::kFloat || wrapped);
+}
+
+bool is_one(const c10::IValue& value) {
+  return value.isInt() ? value.toInt() == 1 : value.isDouble() && value.toDouble() == 1;
+}
+
+// Whether `row` fits below each other to all of `whole`.
+bool is_row_of(const at::Tensor& row, const at::Tensor& whole) {
+  if (!row.is_contiguous() || !whole.is_contiguous() || row.dim() > whole.dim()) return false;
+  const auto matches = [&](int64_t d) { return row.size(-d) == whole.size(-d); };
+  int64_t d = 1;
+  while (d <= row.dim() && matches(d)) ++d;
+  for (; d <= row.dim(); ++d) {
+    if (row.size(-d) != 1) return false;
+  }
+  return true;
+}
+
+bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous()));
+}
+
+// So large that several threads share the work, or that memory decides how long it takes.
+bool is_large(const at::Tensor& tensor) {
+  constexpr int64_t kAtensGrain = 1 << 15, kCached = 1 << 17;
+  return tensor.numel() > (at::get_num_threads() > 1 ? kAtensGrain : kCached);
+}
+
+class PointwiseCall {
+ public:
+  bool find(const PointwiseOp& op, const OpCall& call) {
+    a_ = call.floats(op.a);
+    y_ = op.out >= 0 ? call.floats(op.out) : call.result(0);
+    const bool fits = a_.defined() && y_.defined() && y_.scalar_type() == at::kFloat && a_.numel() > 0 &&
+                      a_.is_non_overlapping_and_dense() && laid_out_alike(a_, y_) && !is_large(a_);
+    if (!fits || (op.alpha >= 0 && !is_one(call.arguments[op.alpha]))) return false;
+    if (op.number >= 0 && !number_of(call.arguments[op.number], number_)) return false;
+    return op.b < 0 || take_b(call, op.b);
+  }
+
+  void run(PointwiseKernel kernel) const {
+    const int64_t count = b_.defined() ? b_.numel() : a_.numel();
+    kernel({floats_of(a_), floats_of(b_), writable_floats_of(y_), a_.numel() / count, count, number_.get()});
+  }
+
+ private:
+  bool take_b(const OpCall& call, int index) {
+    const at::Tensor b = call.floats(index);
+    const bool same = b.defined() && laid_out_alike(a_, b);
+    if (!same && number_of(call.arguments[index], number_)) return share_no_memory({y_}, {number_.tensor});
+    if (!b.defined() || b.numel() == 0 || !(same || is_row_of(b, a_))) return false;
+    b_ = b;
+    return same || share_no_memory({y_}, {b});
+  }
+
+  at::Tensor a_, b_, y_;
+  Number number_;
+};
+
+std::function<void()> make_pointwise(const OpCall& call) {
+  for (const PointwiseOp& op : kPointwiseOps) {
+    const PointwiseKernel kernel = fast_pointwise_kernels().*op.kernel;
+    PointwiseCall pointwise;
+    if (!call.is(op.name, op.overload) || kernel == nullptr || !pointwise.find(op, call)) continue;
+    return [=] { pointwise.run(kernel); };
+  }
+  return {};
+}
+
+// All elements get the same number.
+std::function<void()> make_fill(const OpCall& call) {
+  const bool ones = call.is("aten::ones_like", ""), zeros = call.is("aten::zeros_like", "");
+  Number number{{}, ones ? 1.0 : 0.0};
+  const bool in_place =
+      call.is("aten::zero_", "") ||
+      (call.is("aten::fill_", "Scalar") && !call.arguments[1].isTensor() && number_of(call.arguments[1], number));
+  if (!ones && !zeros && !in_place) return {};
+  const at::Tensor y = in_place ? call.floats(0) : call.result(0);
+  if (!y.defined() || y.scalar_type() != at::kFloat || !y.is_non_overlapping_and_dense() || is_large(y)) return {};
+  return [=] { std::fill_n(writable_floats_of(y), y.numel(), number.get()); };
+}
+
+}  // namespace
+
+void find_direct_pointwise(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  if (kernel_settings().flushes_denormals) return;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    for (const MakeKernel make : {make_pointwise, make_fill}) {
+      if (kernels.of_call[i].run) continue;
+      const std::function<void()> run = make(calls[i]);
+      if (run && has_atens_bits(calls[i], make)) kernels.of_call[i] = {run, "direct arithmetic"};
+    }
+  }
+}
+
+}  // namespace duet
