@@ -8,6 +8,10 @@
 #      CUDA, and NVIDIA's libraries and headers were found), DUET_CUDA_INCLUDES (what sources that include CUDA's
 #      headers need).
 
+if(TARGET duet_torch)  # found before
+  return()
+endif()
+
 # Before CMake 3.21 a variable of the cache takes the place of a plain one of its name, such as that of the package.
 if(NOT DEFINED DUET_TORCH)
   set(DUET_TORCH "$ENV{DUET_TORCH}" CACHE PATH "LibTorch folder (holds include/ and lib/)")
@@ -17,14 +21,15 @@ file(GLOB _venv_torch "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/to
 unset(DUET_TORCH_DIR CACHE)
 find_path(DUET_TORCH_DIR NAMES include/ATen/ATen.h
   HINTS "${DUET_TORCH}" PATHS ${CMAKE_PREFIX_PATH} ${_venv_torch}
-  PATH_SUFFIXES . libtorch torch
+  PATH_SUFFIXES . libtorch torch ../..  # the last for torch.utils.cmake_prefix_path
   NO_DEFAULT_PATH)
 if(DUET_TORCH AND NOT EXISTS "${DUET_TORCH}/include/ATen/ATen.h")
   message(FATAL_ERROR "DUET_TORCH=${DUET_TORCH} holds no include/ATen/ATen.h; name the folder that has include/ and lib/")
 endif()
 if(NOT DUET_TORCH_DIR)
   message(FATAL_ERROR "No LibTorch found. Run scripts/duet once (it installs the pinned wheel into .venv), or pass "
-    "-DDUET_TORCH=/path/to/libtorch, or put that path into CMAKE_PREFIX_PATH.")
+    "-DDUET_TORCH=/path/to/libtorch, or put that path into CMAKE_PREFIX_PATH. That of a Python: "
+    "python -c 'import torch; print(torch.__path__[0])'")
 endif()
 get_filename_component(DUET_TORCH_DIR "${DUET_TORCH_DIR}" ABSOLUTE)
 get_filename_component(DUET_TORCH_PROGRAMS "${DUET_TORCH_DIR}/../../../../bin" ABSOLUTE)
@@ -69,7 +74,7 @@ if(EXISTS "${DUET_TORCH_DIR}/lib/libtorch_cuda.so" AND (EXISTS "${_wheels}/cudnn
   file(GLOB _wheel_libraries "${_wheels}/*/lib")
   find_path(DUET_CUDA_INCLUDE NAMES cuda_runtime_api.h
     HINTS ${_wheel_includes} "$ENV{CUDA_HOME}/include" PATHS /usr/local/cuda/include /usr/include)
-  find_library(DUET_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
+  find_library(DUET_CUDART NAMES libcudart.so.13 libcudart.so.12 cudart NAMES_PER_DIR
     HINTS ${_wheel_libraries} "$ENV{CUDA_HOME}/lib64" PATHS /usr/local/cuda/lib64)
   if(DUET_CUDA_INCLUDE)
     set(DUET_TORCH_CUDA ON)

@@ -2,14 +2,18 @@
 # are installed into.
 set(BUILD_SHARED_LIBS ON)  # one library for all three
 set(CMAKE_INSTALL_LIBDIR lib)
-# From lib/, bin/ and the module to lib/, and to the torch beside the package with its wheels of CUDA.
+# From lib/, bin/ and the module to lib/, and to the torch beside the package with its wheels of CUDA: before
+# LD_LIBRARY_PATH, as torch's own libraries look, which may name another LibTorch.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
-set(CMAKE_INSTALL_RPATH "$ORIGIN" "$ORIGIN/lib" "$ORIGIN/../lib" "$ORIGIN/../../torch/lib"
+add_link_options(-Wl,--disable-new-dtags)
+set(CMAKE_INSTALL_RPATH "$ORIGIN" "$ORIGIN/bundled" "$ORIGIN/lib" "$ORIGIN/../lib" "$ORIGIN/../../torch/lib"
   "$ORIGIN/../../nvidia/cu13/lib" "$ORIGIN/../../nvidia/cuda_runtime/lib")
+# A program that links the library may have others of these.
+add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:-Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/hide_bundled.map>")
 
-# pip hides that environment from the build; -I looks past what hides it.
+# pip hides that environment from the build by these variables.
 execute_process(
-  COMMAND "${CMAKE_COMMAND}" -E env --unset=PYTHONPATH "${Python3_EXECUTABLE}" -I -c
+  COMMAND "${CMAKE_COMMAND}" -E env --unset=PYTHONPATH --unset=PYTHONNOUSERSITE "${Python3_EXECUTABLE}" -P -c
     "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
   OUTPUT_VARIABLE wheel_torch OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(NOT wheel_torch)

@@ -6,6 +6,12 @@ install(TARGETS duet EXPORT duet-targets RUNTIME_DEPENDENCY_SET duet_bundled
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/duet")
 target_include_directories(duet INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 install(EXPORT duet-targets NAMESPACE duet:: DESTINATION "${_package_dir}")
+# That of a wheel is beside it.
+set(_torch "${DUET_TORCH_DIR}")
+if(SKBUILD)
+  set(_torch "\${PACKAGE_PREFIX_DIR}/../torch")
+endif()
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" _torch_minor "${DUET_TORCH_VERSION}")
 configure_package_config_file(cmake/duet-config.cmake.in "${PROJECT_BINARY_DIR}/duet-config.cmake"
   INSTALL_DESTINATION "${_package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/duet-config-version.cmake" COMPATIBILITY SameMinorVersion)
@@ -14,12 +20,9 @@ install(FILES "${PROJECT_BINARY_DIR}/duet-config.cmake" "${PROJECT_BINARY_DIR}/d
 
 if(SKBUILD)  # what a bare machine may lack goes along, with its licenses
   install(RUNTIME_DEPENDENCY_SET duet_bundled PRE_INCLUDE_REGEXES "^lib(jpeg|png|yaml-cpp|z)[0-9]*\\." PRE_EXCLUDE_REGEXES ".*"
-    LIBRARY DESTINATION lib)
-  file(GLOB _licenses /usr/share/doc/libjpeg62-turbo/copyright /usr/share/doc/libpng16-16/copyright
-    /usr/share/doc/libyaml-cpp0.7/copyright /usr/share/doc/zlib1g/copyright)
-  foreach(_license IN LISTS _licenses)
-    get_filename_component(_folder "${_license}" DIRECTORY)
-    get_filename_component(_name "${_folder}" NAME)
-    install(FILES "${_license}" DESTINATION licenses RENAME "${_name}.txt")
+    LIBRARY DESTINATION lib/bundled)
+  foreach(_package libjpeg62-turbo-dev libpng-dev libyaml-cpp-dev zlib1g-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
+      libcli11-dev libxxhash-dev libgloo-dev)
+    install(FILES "/usr/share/doc/${_package}/copyright" DESTINATION licenses RENAME "${_package}.txt" OPTIONAL)
   endforeach()
 endif()

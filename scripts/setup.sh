@@ -71,11 +71,12 @@ install_packages() {
   apt_install "${missing[@]}" || fail 1 "installing packages failed; the whole output is in build/packages.log"
 }
 
-install_for_tests() {
+# As root, or not at all.
+install_optional() {
   local missing
   ((EUID == 0)) && command -v dpkg-query >/dev/null || return 0
   mapfile -t missing < <(missing_of "$@")
-  ((${#missing[@]} == 0)) || apt_install "${missing[@]}" || say "there is no ${missing[*]}; tests of it are skipped"
+  ((${#missing[@]} == 0)) || apt_install "${missing[@]}" || say "there is no ${missing[*]}; what needs it will say so"
 }
 
 # Sets `torch` to the LibTorch that the user named, or to nothing.
@@ -178,8 +179,8 @@ install_torch() {
 
 # What a wheel is made of, and for which part of torch.
 wheel_sources() {
-  (cd "$root" && find base c* data distributed eager graph hooks io m* optim p* CMakeLists.txt duet.h -type f ! -name '*.pyc' \
-    -exec sha256sum {} + | LC_ALL=C sort | sha256sum)
+  (cd "$root" && find base checkpoint cli cmake core data distributed eager graph hooks io metrics optim python CMakeLists.txt \
+    duet.h make_trainer.* pyproject.toml -type f ! -name '*.pyc' -exec sha256sum {} + | LC_ALL=C sort | sha256sum)
   wants_cuda && echo cuda || echo cpu
 }
 
@@ -189,9 +190,9 @@ install_wheel() {
   [[ -e $root/dist/sources && -z ${DUET_TORCH:-}${DUET_TORCH_VERSION:-}${CMAKE_PREFIX_PATH:-} ]] || return 1
   sources="$(wheel_sources)"
   [[ $(<"$root/dist/sources") == "$sources" ]] || return 1
-  install_packages python3-venv dataset-fashion-mnist
+  install_optional python3-venv dataset-fashion-mnist
   install_torch
-  program="$root/.venv/bin/duet"
+  program="$(echo "$root"/.venv/lib/python3*/site-packages)/duet/bin/duet"
   [[ -x $program && -e $stamp && $(<"$stamp") == "$sources" ]] && return
   say "installing the wheel in dist/"
   "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall \
@@ -209,7 +210,7 @@ prepare_tests() {
 
 # A browser, sanitizers for clang, and what builds the site. What cannot be installed here is skipped by the tests.
 prepare_slow_tests() {
-  install_for_tests libclang-rt-19-dev llvm-19 chromium
+  install_optional libclang-rt-19-dev llvm-19 chromium
   [[ -n $torch ]] || install_docs
 }
 

@@ -55,7 +55,7 @@ def main():
     # No programs of this machine's but the shell's: what the wheel needs, it has.
     bare = {"PATH": "/usr/bin:/bin", "HOME": str(WORK), "OMP_NUM_THREADS": "1"}
     prefix = run(python, "-c", PACKAGE, env=bare, stdout=subprocess.PIPE).stdout.strip()
-    libraries = {path.name for path in (pathlib.Path(prefix) / "lib").iterdir()}
+    libraries = {path.name for path in (pathlib.Path(prefix) / "lib" / "bundled").iterdir()}
     for start in ("libpng", "libjpeg", "libyaml-cpp", "libz"):
         assert any(name.startswith(start) for name in libraries), f"no {start} among {sorted(libraries)}"
     assert train(WORK / "venv" / "bin" / "duet", "of_wheel", bare) == train(PROGRAM, "of_build", {**os.environ, **bare})
