@@ -54,6 +54,7 @@ inline Floats multiply(Floats first, Floats second) {
   return product;
 }
 inline Floats divide(Floats value, Floats by) { return _mm256_div_ps(value, by); }
+inline Floats square_root(Floats value) { return _mm256_sqrt_ps(value); }
 inline Floats subtract(Floats from, Floats value) {
   Floats difference;
   asm("%{vex3%} vsubps %2, %1, %0" : "=x"(difference) : "x"(from), "x"(value));

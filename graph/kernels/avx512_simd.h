@@ -49,6 +49,7 @@ inline Floats subtract(Floats from, Floats value) {
   return difference;
 }
 inline Floats divide(Floats value, Floats by) { return _mm512_div_ps(value, by); }
+inline Floats square_root(Floats value) { return _mm512_sqrt_ps(value); }
 // a * b + c
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
   asm("vfmadd132ps %2, %1, %0" : "+v"(a) : "v"(c), "v"(b));

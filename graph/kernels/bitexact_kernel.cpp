@@ -123,8 +123,10 @@ const KernelPasses& bitexact_passes() {
   static const KernelPass gemms{"gemm", find_bitexact_gemms}, gelus{"gelu", find_bitexact_gelus},
       max_pools{"max_pool2d", find_bitexact_max_pools}, batch_norms{"batch norm", find_bitexact_batch_norms},
       direct_calls{"direct call", find_direct_calls},  // what no other has taken
-      bernoullis{"bernoulli", find_bitexact_bernoullis}, pointwise{"direct arithmetic", find_direct_pointwise};
-  static const KernelPasses all = {&gemms, &gelus, &max_pools, &batch_norms, &direct_calls, &bernoullis, &pointwise};
+      adamw{"AdamW", find_bitexact_adamw}, bernoullis{"bernoulli", find_bitexact_bernoullis},
+      pointwise{"direct arithmetic", find_direct_pointwise}, rows{"direct rows", find_direct_rows};
+  static const KernelPasses all = {&gemms, &gelus,      &max_pools, &batch_norms, &direct_calls,
+                                   &adamw, &bernoullis, &pointwise, &rows};
   return all;
 }
 

@@ -93,8 +93,14 @@ void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& 
 // Small mm and addmm that nobody above has taken: ATen's arithmetic without what ATen does before it.
 void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
+// The step of AdamW over all parameters.
+void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
 // bernoulli_(p), with a division that follows, as in dropout.
 void find_bitexact_bernoullis(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
+// Embeddings, their backward and cat: small ones, the same.
+void find_direct_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
 // Sums, products, quotients, relu and its backward, fills: the same.
 void find_direct_pointwise(const std::vector<OpCall>& calls, BitexactKernels& kernels);

@@ -29,6 +29,20 @@ struct Bernoulli {
 };
 constexpr int64_t kMersenneWords = 624;
 
+// A step of AdamW for `count` elements of a parameter.
+struct AdamwStep {
+  float* param = nullptr;
+  float* grad = nullptr;  // divided by `grad_scale` if that is not null
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  int64_t count = 0;
+  const float* grad_scale = nullptr;
+  float decay = 1;                  // of the parameter
+  float weight = 0, weight_sq = 0;  // of the gradient in the averages
+  float beta2 = 0;
+  float bias_sqrt = 1, eps = 0, step = 0;  // param += step * exp_avg / (sqrt(exp_avg_sq) / bias_sqrt + eps)
+};
+
 struct PointwiseKernels {
   PointwiseKernel add = nullptr;
   PointwiseKernel subtract = nullptr;
@@ -37,6 +51,7 @@ struct PointwiseKernels {
   PointwiseKernel relu = nullptr;                // of a
   PointwiseKernel threshold_backward = nullptr;  // b where a, the op's input, is greater than `number` or NaN; else 0
   void (*bernoulli)(Bernoulli& work) = nullptr;
+  void (*adamw)(const AdamwStep& work) = nullptr;
 };
 PointwiseKernels pointwise_kernels_avx512();  // empty: not for this CPU
 PointwiseKernels pointwise_kernels_avx2();

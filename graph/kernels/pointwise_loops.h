@@ -1,6 +1,8 @@
 #pragma once
 
+#include "graph/kernels/adamw_loops.h"
 #include "graph/kernels/bernoulli_loops.h"
+#include "graph/kernels/pointwise_kernels.h"
 
 // The loops of pointwise_kernels.h, with the vector operations of *_simd.h, which is included before.
 
@@ -50,9 +52,9 @@ void pointwise_threshold_backward(const Pointwise& work) {
   compute(work, [=](Floats a, Floats b) { return select(greater_or_nan(a, threshold), b, broadcast(0)); });
 }
 
-constexpr PointwiseKernels kPointwiseKernels = {pointwise_add,    pointwise_subtract, pointwise_multiply,
-                                                pointwise_divide, pointwise_relu,     pointwise_threshold_backward,
-                                                bernoulli};
+constexpr PointwiseKernels kPointwiseKernels = {
+    pointwise_add,  pointwise_subtract,           pointwise_multiply, pointwise_divide,
+    pointwise_relu, pointwise_threshold_backward, bernoulli,          adamw};
 
 }  // namespace
 

@@ -1,0 +1,138 @@
+#include "graph/kernels/bitexact_adamw.h"
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include "base/detail/bits.h"
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/trial_data.h"
+#include "optim/detail/device_hyper_parameters.h"
+
+// The step of AdamW over all parameters at once: without the calls, checks and powers that ATen has for each.
+
+namespace duet {
+
+namespace {
+
+// The arguments of duet::fused_adamw_ (optim/optimizers/fused.cpp).
+struct AdamwCall {
+  std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, numbers;
+  at::Tensor step, grad_scale, found_inf;
+
+  void run(const PointwiseKernels& kernels) const {
+    if (found_inf.defined() && *floats_of(found_inf) == 1.0F) return;
+    const auto number = [&](std::size_t i) { return read_device_scalar(numbers[i]); };
+    const double lr = number(0), beta1 = number(1), beta2 = number(2), steps = read_device_scalar(step);
+    AdamwStep work;
+    work.grad_scale = floats_of(grad_scale);
+    work.decay = static_cast<float>(1 - lr * number(3));
+    work.weight = static_cast<float>(1 - beta1), work.weight_sq = static_cast<float>(1 - beta2);
+    work.beta2 = static_cast<float>(beta2);
+    work.bias_sqrt = static_cast<float>(std::sqrt(1 - std::pow(beta2, steps)));
+    work.eps = static_cast<float>(number(4));
+    work.step = static_cast<float>(-(lr / (1 - std::pow(beta1, steps))));
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      work.param = writable_floats_of(params[i]), work.grad = writable_floats_of(grads[i]);
+      work.exp_avg = writable_floats_of(exp_avgs[i]), work.exp_avg_sq = writable_floats_of(exp_avg_sqs[i]);
+      work.count = params[i].numel();
+      kernels.adamw(work);
+    }
+  }
+};
+
+bool is_plain(const at::Tensor& tensor, const at::Tensor& param) {
+  return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat &&
+         tensor.is_contiguous() && tensor.sizes() == param.sizes();
+}
+
+// Neither amsgrad nor maximize, all steps the same tensor.
+bool find_call(const OpCall& op, AdamwCall& call) {
+  if (!op.is("duet::fused_adamw_", "") || op.arguments[7].toBool() || op.arguments[8].toBool()) return false;
+  const auto list = [&](std::size_t i) { return op.arguments[i].toTensorVector(); };
+  call = {list(0), list(1), list(2), list(3), list(6), {}, op.floats(9), op.floats(10)};
+  for (std::size_t i = 0; i < call.params.size(); ++i) {
+    for (const auto* tensors : {&call.params, &call.grads, &call.exp_avgs, &call.exp_avg_sqs}) {
+      if (!is_plain((*tensors)[i], call.params[i])) return false;
+    }
+  }
+  const std::vector<at::Tensor> steps = list(5);
+  call.step = steps.front();
+  const bool alike = std::all_of(steps.begin(), steps.end(), [&](const auto& step) { return step.is_same(call.step); });
+  const bool known = (op.lacks(9) || call.grad_scale.defined()) && (op.lacks(10) || call.found_inf.defined());
+  return alike && known && call.step.scalar_type() == at::kFloat;
+}
+
+struct TrialStep {
+  double steps;
+  std::vector<double> numbers;
+  bool scaled;
+};
+
+// The same step of both on parameters of many lengths.
+bool steps_alike(const PointwiseKernels& kernels, const TrialStep& trial, TrialNumbers numbers) {
+  std::vector<int64_t> lengths = {1000, 4099};
+  for (int64_t length = 1; length < 70; ++length) lengths.push_back(length);
+  std::vector<std::vector<at::Tensor>> theirs(4), ours(4);
+  uint64_t seed = 0;
+  for (std::size_t slot = 0; slot < theirs.size(); ++slot) {
+    for (const int64_t length : lengths) {
+      theirs[slot].push_back(trial_tensor({length}, numbers, ++seed));
+      ours[slot].push_back(theirs[slot].back().clone());
+    }
+  }
+  AdamwCall call{ours[0], ours[1], ours[2], ours[3], {}, at::full({}, trial.steps, at::kFloat), {}, {}};
+  for (const double number : trial.numbers) call.numbers.push_back(at::full({}, number, at::kDouble));
+  if (trial.scaled) call.grad_scale = at::full({}, 3.7, at::kFloat);
+  call.run(kernels);
+
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("duet::fused_adamw_", "");
+  torch::jit::Stack stack;
+  for (const auto& slot : theirs) stack.emplace_back(slot);
+  stack.emplace_back(std::vector<at::Tensor>());
+  stack.emplace_back(std::vector<at::Tensor>(lengths.size(), call.step));
+  stack.emplace_back(call.numbers);
+  for (const bool flag : {false, false}) stack.emplace_back(flag);
+  stack.push_back(trial.scaled ? c10::IValue(call.grad_scale) : c10::IValue());
+  stack.emplace_back();
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  for (std::size_t slot = 0; slot < theirs.size(); ++slot) {
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      if (!same_bits(theirs[slot][i], ours[slot][i])) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool adamw_is_bitexact(const PointwiseKernels& kernels) {
+  if (kernels.adamw == nullptr || at::get_num_threads() > 1) return false;
+  const TrialGuard guard;
+  for (const TrialStep& trial :
+       {TrialStep{1, {1e-3, 0.9, 0.999, 0.01, 1e-8}, false}, TrialStep{7, {0.1, 0.9, 0.95, 0, 1e-8}, true},
+        TrialStep{1e5, {1e-3, 0.3, 0.999, 0.5, 0}, false}}) {
+    for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
+                                       TrialNumbers::kSpecial, TrialNumbers::kNan, TrialNumbers::kAllNan}) {
+      if (!steps_alike(kernels, trial, numbers)) return false;
+    }
+  }
+  return true;
+}
+
+// With several threads ATen cuts each parameter, and how the last elements of a part are rounded is not tried.
+void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  const KernelSettings settings = kernel_settings();
+  if (settings.threads > 1 || settings.flushes_denormals) return;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    AdamwCall call;
+    if (!find_call(calls[i], call)) continue;
+    static const bool bitexact = adamw_is_bitexact(fast_pointwise_kernels());
+    if (bitexact)
+      kernels.of_call[i] = {[call = std::move(call)] { call.run(fast_pointwise_kernels()); }, "bit-exact AdamW"};
+  }
+}
+
+}  // namespace duet

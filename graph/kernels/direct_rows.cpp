@@ -1,0 +1,152 @@
+#include "graph/kernels/direct_rows.h"
+#include <algorithm>
+#include <cstring>
+#include <vector>
+#include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include "base/detail/bits.h"
+#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/trial_data.h"
+
+// Ops that copy rows or add them up, on small tensors: without what ATen does before, and for each row.
+
+namespace duet {
+
+namespace {
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && tensor.numel() > 0;
+}
+
+// A row of a table for each index.
+struct Rows {
+  at::Tensor table, indices, rows;
+  int64_t padding = -1;
+
+  int64_t width() const { return table.size(1); }
+  const int64_t* index() const { return static_cast<const int64_t*>(indices.const_data_ptr()); }
+  bool has(int64_t row) const { return row >= 0 && row < table.size(0); }
+
+  bool fits() const {
+    const bool plain = is_plain(table) && table.dim() == 2 && is_plain(rows);
+    return plain && indices.scalar_type() == at::kLong && indices.is_cpu() && indices.is_contiguous() &&
+           rows.numel() == indices.numel() * width() && !rows.is_alias_of(table);
+  }
+
+  void copy() const {
+    const int64_t *const begin = index(), count = indices.numel();
+    // ATen has the words for an index that is not there.
+    if (!std::all_of(begin, begin + count, [&](int64_t row) { return has(row); })) at::embedding(table, indices);
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(writable_floats_of(rows) + i * width(), floats_of(table) + begin[i] * width(),
+                  sizeof(float) * static_cast<std::size_t>(width()));
+    }
+  }
+
+  // In the order of the indices, as ATen does it.
+  void add_up(PointwiseKernel add) const {
+    float* const sums = writable_floats_of(table);
+    std::fill_n(sums, table.numel(), 0.0F);
+    for (int64_t i = 0; i < indices.numel(); ++i) {
+      const int64_t row = index()[i];
+      if (row == padding || !has(row)) continue;
+      float* const sum = sums + row * width();
+      add({sum, floats_of(rows) + i * width(), sum, 1, width()});
+    }
+  }
+};
+
+// Side by side along a dimension.
+struct Cat {
+  std::vector<at::Tensor> parts;
+  at::Tensor whole;
+  int64_t dim = 0;
+
+  bool fits() const {
+    if (!is_plain(whole) || dim < 0) return false;
+    return std::all_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
+      return is_plain(part) && part.is_cpu() && part.layout() == at::kStrided && !part.is_neg() &&
+             part.dim() == whole.dim() && !part.is_alias_of(whole);
+    });
+  }
+
+  void copy() const {
+    const int64_t rows = c10::multiply_integers(whole.sizes().slice(0, static_cast<std::size_t>(dim)));
+    float* to = writable_floats_of(whole);
+    for (const at::Tensor& part : parts) {
+      const int64_t width = part.numel() / rows, step = whole.numel() / rows;
+      for (int64_t row = 0; row < rows; ++row) {
+        std::memcpy(to + row * step, floats_of(part) + row * width, sizeof(float) * static_cast<std::size_t>(width));
+      }
+      to += width;
+    }
+  }
+};
+
+// Several threads share larger ones.
+bool is_small(const at::Tensor& tensor) {
+  constexpr int64_t kWorthAThread = 1 << 14;
+  return tensor.defined() && (at::get_num_threads() == 1 || tensor.numel() <= kWorthAThread);
+}
+
+at::Tensor tensor_of(const OpCall& call, std::size_t argument) { return call.arguments[argument].toTensor(); }
+
+}  // namespace
+
+std::function<void()> make_rows_kernel(const OpCall& call, PointwiseKernel add) {
+  if (call.is("aten::embedding", "")) {
+    const Rows work{call.floats(0), tensor_of(call, 1), call.result(0)};
+    if (is_small(work.rows) && work.table.defined() && work.fits()) return [=] { work.copy(); };
+  }
+  if (call.is("aten::embedding_dense_backward", "") && add != nullptr && !call.arguments[4].toBool()) {
+    const Rows work{call.result(0), tensor_of(call, 1), call.floats(0), call.arguments[3].toInt()};
+    if (is_small(work.rows) && work.table.defined() && work.fits()) return [=] { work.add_up(add); };
+  }
+  if (call.is("aten::cat", "out")) {
+    Cat work{call.arguments[0].toTensorVector(), call.floats(2), call.arguments[1].toInt()};
+    if (!is_small(work.whole)) return {};
+    if (work.dim < 0) work.dim += work.whole.dim();
+    if (work.fits()) return [=] { work.copy(); };
+  }
+  return {};
+}
+
+bool rows_are_bitexact(PointwiseKernel add) {
+  if (add == nullptr) return false;
+  const TrialGuard guard;
+  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
+                                     TrialNumbers::kSpecial, TrialNumbers::kNan, TrialNumbers::kAllNan}) {
+    for (const int64_t width : {1, 3, 16, 31, 64, 133}) {
+      constexpr int64_t kTable = 5, kIndices = 12;
+      const at::Tensor table = trial_tensor({kTable, width}, numbers, 1), indices = at::full({kIndices}, 0, at::kLong);
+      for (int64_t i = 0; i < kIndices; ++i) static_cast<int64_t*>(indices.mutable_data_ptr())[i] = i * i % kTable;
+      const at::Tensor rows = trial_tensor({kIndices, width}, numbers, 2), copied = at::empty_like(rows);
+      const at::Tensor sums = at::empty_like(table), whole = trial_tensor({kTable, 2 * width}, numbers, 3);
+      Rows{table, indices, copied}.copy();
+      Rows{sums, indices, rows, 1}.add_up(add);
+      Cat{{table, sums}, whole, 1}.copy();
+      if (!same_bits(at::embedding(table, indices), copied) || !same_bits(at::cat({table, sums}, 1), whole) ||
+          !same_bits(at::embedding_dense_backward(rows, indices, kTable, 1, false), sums)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void find_direct_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  if (kernel_settings().flushes_denormals) return;
+  const PointwiseKernel add = fast_pointwise_kernels().add;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    std::function<void()> run = make_rows_kernel(calls[i], add);
+    if (!run) continue;
+    static const bool bitexact = rows_are_bitexact(add);
+    if (bitexact) kernels.of_call[i] = {std::move(run), "direct rows"};
+  }
+}
+
+}  // namespace duet
