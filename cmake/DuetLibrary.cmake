@@ -33,10 +33,11 @@ endif()
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mavx512f DUET_HAVE_AVX512)
 check_cxx_compiler_flag(-mavx2 DUET_HAVE_AVX2)
-foreach(kernels gelu gemm image_kernels pointwise_kernels)  # each compiled for both
+foreach(kernels gelu gemm image_kernels pointwise_kernels softmax)  # each compiled for both
   list(APPEND avx512_files graph/kernels/${kernels}_avx512.cpp)
   list(APPEND avx2_files graph/kernels/${kernels}_avx2.cpp)
 endforeach()
+list(APPEND avx2_files graph/kernels/row_kernels_avx2.cpp)
 duet_choose(DUET_TORCH_CUDA graph/cuda/cuda_graph.cpp graph/cuda/no_cuda_graph.cpp)
 duet_choose(has_nccl distributed/detail/nccl_backend.cpp distributed/detail/no_nccl_backend.cpp)
 duet_choose(DUET_HAVE_AVX512 "${avx512_files}" graph/kernels/no_avx512.cpp)

@@ -138,6 +138,32 @@ inline void store(double* to, const Sums& sums) {
   _mm256_storeu_pd(to + kLanes / 2, sums.high);
 }
 
+// Whether any of the vectors seen had a NaN.
+class NanWatch {
+ public:
+  void see(Floats values) { seen_ = _mm256_or_ps(seen_, _mm256_cmp_ps(values, values, _CMP_UNORD_Q)); }
+  bool any() const { return _mm256_movemask_ps(seen_) != 0; }
+
+ private:
+  Floats seen_ = _mm256_setzero_ps();
+};
+
+inline Floats square_root(Floats values) { return _mm256_sqrt_ps(values); }
+inline Floats greater(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+
+// All lanes combined, in the order of ATen's vectors.
+template <class Combine>
+float fold_lanes(Floats v, Combine combine) {
+  v = combine(v, _mm256_permute2f128_ps(v, v, 0x01));
+  v = combine(v, _mm256_shuffle_ps(v, v, 0x4E));
+  v = combine(v, _mm256_shuffle_ps(v, v, 0xB1));
+  return _mm256_cvtss_f32(v);
+}
+
+// SLEEF's functions that ATen's vectors call: LibTorch carries and exports them.
+constexpr const char* kVectorExp = "Sleef_expf8_u10";
+constexpr const char* kVectorLog = "Sleef_logf8_u10";
+
 // The sum of all lanes in the order of ATen's vectors, and of two NaN the one that is ATen's.
 inline float sum_of_lanes(Floats v) {
   v = add(v, _mm256_permute2f128_ps(v, v, 0x01));

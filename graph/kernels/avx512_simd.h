@@ -67,6 +67,32 @@ inline Floats subtract_product(Floats a, Floats b, Floats c) {
 }
 
 inline Mask less(Floats value, Floats than) { return _mm512_cmp_ps_mask(value, than, _CMP_LT_OQ); }
+// Whether any of the vectors seen had a NaN.
+class NanWatch {
+ public:
+  void see(Floats values) { seen_ = static_cast<Mask>(seen_ | _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q)); }
+  bool any() const { return seen_ != 0; }
+
+ private:
+  Mask seen_ = 0;
+};
+
+inline Floats greater(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+
+// All lanes combined, in the order of ATen's vectors.
+template <class Combine>
+float fold_lanes(Floats v, Combine combine) {
+  v = combine(v, _mm512_shuffle_f32x4(v, v, 0x4E));
+  v = combine(v, _mm512_shuffle_f32x4(v, v, 0xB1));
+  v = combine(v, _mm512_shuffle_ps(v, v, 0x4E));
+  v = combine(v, _mm512_shuffle_ps(v, v, 0xB1));
+  return _mm512_cvtss_f32(v);
+}
+
+// SLEEF's functions that ATen's vectors call: LibTorch carries and exports them.
+constexpr const char* kVectorExp = "Sleef_expf16_u10";
+constexpr const char* kVectorLog = "Sleef_logf16_u10";
+
 inline Mask greater_or_nan(Floats value, Floats than) {
   return _mm512_cmp_ps_mask(value, than, _CMP_GT_OQ) | _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
 }

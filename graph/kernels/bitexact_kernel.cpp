@@ -122,11 +122,11 @@ int64_t passes_switched_off() { return switched_off().count; }
 const KernelPasses& bitexact_passes() {
   static const KernelPass gemms{"gemm", find_bitexact_gemms}, gelus{"gelu", find_bitexact_gelus},
       max_pools{"max_pool2d", find_bitexact_max_pools}, batch_norms{"batch norm", find_bitexact_batch_norms},
-      direct_calls{"direct call", find_direct_calls},  // what no other has taken
+      rows{"row", find_bitexact_rows}, direct_calls{"direct call", find_direct_calls},  // what no other has taken
       adamw{"AdamW", find_bitexact_adamw}, bernoullis{"bernoulli", find_bitexact_bernoullis},
-      pointwise{"direct arithmetic", find_direct_pointwise}, rows{"direct rows", find_direct_rows};
-  static const KernelPasses all = {&gemms, &gelus,      &max_pools, &batch_norms, &direct_calls,
-                                   &adamw, &bernoullis, &pointwise, &rows};
+      pointwise{"direct arithmetic", find_direct_pointwise}, direct_rows{"direct rows", find_direct_rows};
+  static const KernelPasses all = {&gemms, &gelus,      &max_pools, &batch_norms, &rows, &direct_calls,
+                                   &adamw, &bernoullis, &pointwise, &direct_rows};
   return all;
 }
 

@@ -105,6 +105,9 @@ void find_direct_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels
 // Sums, products, quotients, relu and its backward, fills: the same.
 void find_direct_pointwise(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
+// Sums of columns, layer norm, softmax and its loss in small tensors, and their backwards.
+void find_bitexact_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
 // Batch norm with the statistics of the batch, and its backward.
 void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 

@@ -118,7 +118,7 @@ const std::map<std::string, std::string> kRunEager = {
 
 // Empty: it is captured.
 std::string reason_to_run_eager(const std::string& kind) {
-  constexpr bool kNewest = TORCH_VERSION_MINOR >= 15;
+  constexpr bool kNewest = TORCH_VERSION_MINOR >= 14;
   constexpr const char* kByAddress = "reads the memory of a tensor of the step by its address";
   if (kind == "combinations") return kNewest ? "" : kRunEager.at("masked_select");
   if (kind == "quantile" || kind == "nanquantile") return kNewest ? kByAddress : "";

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+
+// Sums, norms and losses over the rows of a float matrix without gaps: ATen's order of arithmetic, less time before it
+// begins. Which of two NaN an operation hands on is the compiler's choice: a kernel that has written a NaN gives false,
+// and ATen's own is to run. No includes but the above, as in fast_kernels.h.
+
+namespace duet {
+
+struct RowShape {
+  int64_t rows = 0, width = 0;
+};
+
+struct RowRange {
+  int64_t begin = 0, end = 0;
+};
+
+// y = the sum of each column.
+struct ColumnSum {
+  RowShape shape;
+  const float* x = nullptr;
+  float* y = nullptr;
+};
+
+struct LayerNormForward {
+  RowShape shape;
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // null: zeros
+  float epsilon = 0;
+  float* y = nullptr;
+  float* mean = nullptr;
+  float* inverse_std = nullptr;
+};
+
+struct LayerNormBackward {
+  RowShape shape;
+  const float* grad = nullptr;
+  const float* x = nullptr;
+  const float* mean = nullptr;
+  const float* inverse_std = nullptr;
+  const float* weight = nullptr;
+  float* grad_x = nullptr;  // null: not wanted, as the two below
+  float* grad_weight = nullptr;
+  float* grad_bias = nullptr;
+  int64_t parts = 1;      // ATen's threads, each of which sums some of the rows
+  float* sums = nullptr;  // memory for norm_sums() floats
+};
+
+constexpr int64_t kNarrowestNorm = 8;  // rows that the norms take
+constexpr int64_t kWidestNorm = 1 << 14;
+constexpr int64_t norm_sums(int64_t width) { return 2 * width + 16; }  // both sums of a part, in whole vectors
+
+// Softmax or its logarithm, of each row.
+struct Softmax {
+  RowShape shape;
+  const float* x = nullptr;
+  float* y = nullptr;
+};
+
+// Of the logarithm.
+struct SoftmaxBackward {
+  RowShape shape;
+  const float* grad = nullptr;
+  const float* y = nullptr;
+  float* grad_x = nullptr;
+  bool fuses_last =
+      false;  // the last products of a row, without the logarithm: LibTorch's compiler did so here or there
+};
+
+struct RowKernels {
+  bool (*column_sum)(const ColumnSum& work) = nullptr;
+  bool (*layer_norm_forward)(const LayerNormForward& work) = nullptr;
+  bool (*layer_norm_backward)(const LayerNormBackward& work) = nullptr;
+};
+RowKernels row_kernels_avx2();  // empty: not for this CPU
+
+struct SoftmaxKernels {
+  bool (*forward)(const Softmax& work) = nullptr;
+  bool (*log_forward)(const Softmax& work) = nullptr;
+  bool (*log_backward)(const SoftmaxBackward& work) = nullptr;
+};
+SoftmaxKernels softmax_kernels_avx512();  // empty: not for this CPU and LibTorch
+SoftmaxKernels softmax_kernels_avx2();
+
+}  // namespace duet
