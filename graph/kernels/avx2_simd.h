@@ -148,7 +148,6 @@ class NanWatch {
   Floats seen_ = _mm256_setzero_ps();
 };
 
-inline Floats square_root(Floats values) { return _mm256_sqrt_ps(values); }
 inline Floats greater(Floats a, Floats b) { return _mm256_max_ps(a, b); }
 
 // All lanes combined, in the order of ATen's vectors.
