@@ -125,8 +125,8 @@ const KernelPasses& bitexact_passes() {
       rows{"row", find_bitexact_rows}, direct_calls{"direct call", find_direct_calls},  // what no other has taken
       adamw{"AdamW", find_bitexact_adamw}, bernoullis{"bernoulli", find_bitexact_bernoullis},
       pointwise{"direct arithmetic", find_direct_pointwise}, direct_rows{"direct rows", find_direct_rows};
-  static const KernelPasses all = {&gemms, &gelus,      &max_pools, &batch_norms, &rows, &direct_calls,
-                                   &adamw, &bernoullis, &pointwise, &direct_rows};
+  static const KernelPasses all = {&gemms,        &gelus, &max_pools,  &batch_norms, &rows,
+                                   &direct_calls, &adamw, &bernoullis, &pointwise,   &direct_rows};
   return all;
 }
 
