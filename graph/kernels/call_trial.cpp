@@ -1,19 +1,36 @@
 #include "graph/kernels/call_trial.h"
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <numeric>
-#include <sstream>
-#include <string>
 #include <utility>
-#include <vector>
+#include <ATen/ops/any.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isnan.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/trial_data.h"
 
 namespace duet {
 
+void AtenCall::run() const {
+  std::vector<c10::IValue> stack = arguments;
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined() && !results[i].is_same(stack[i].toTensor())) results[i].copy_(stack[i].toTensor());
+  }
+}
+
 namespace {
+
+std::vector<at::Tensor> tensors_of(const OpCall& call) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& argument : call.arguments) {
+    if (argument.isTensor() && argument.toTensor().defined()) tensors.push_back(argument.toTensor());
+  }
+  for (const at::Tensor& result : call.results) {
+    if (result.defined()) tensors.push_back(result);
+  }
+  return tensors;
+}
 
 // How many rows of the tensors with the most dimensions are tried: so many that as many elements as in all of them are
 // left for the end of a loop over vectors, where ATen may compute otherwise.
@@ -41,75 +58,21 @@ class FirstRows {
   int64_t rows_ = std::numeric_limits<int64_t>::max();
 };
 
-// A call on tensors of its own.
-class CallCopy {
- public:
-  static std::vector<at::Tensor> tensors_of(const OpCall& call) {
-    std::vector<at::Tensor> tensors;
-    for (const c10::IValue& argument : call.arguments) {
-      if (argument.isTensor() && argument.toTensor().defined()) tensors.push_back(argument.toTensor());
-    }
-    for (const at::Tensor& result : call.results) {
-      if (result.defined()) tensors.push_back(result);
-    }
-    return tensors;
-  }
+at::Tensor trial_indices(const at::Tensor& like, int64_t count) {
+  const at::Tensor indices = at::empty(like.sizes(), like.options());
+  auto* values = static_cast<int64_t*>(indices.mutable_data_ptr());
+  for (int64_t i = 0; i < indices.numel(); ++i) values[i] = i * 7 % count;
+  return indices;
+}
 
-  CallCopy(const OpCall& call, TrialNumbers numbers) {
-    const std::vector<at::Tensor> originals = tensors_of(call);
-    const FirstRows rows(originals);
-    for (const at::Tensor& original : originals) add(original, rows, numbers);
-    for (const c10::IValue& argument : call.arguments) {
-      const bool copied = argument.isTensor() && argument.toTensor().defined();
-      arguments_.push_back(copied ? c10::IValue(copy_of(argument.toTensor())) : argument);
-    }
-    for (const at::Tensor& result : call.results) {
-      results_.push_back(result.defined() ? copy_of(result) : at::Tensor());
-    }
-  }
+bool is_wrapped_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
-  OpCall call(const OpCall& like) const { return {like.op, arguments_, like.segment, results_}; }
-
-  // As ATen does it; what the op makes anew are the results then.
-  void run_atens(const c10::OperatorHandle& op) {
-    torch::jit::Stack stack = arguments_;
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-    for (std::size_t i = 0; i < std::min(results_.size(), stack.size()); ++i) {
-      if (stack[i].isTensor() && results_[i].defined()) results_[i].copy_(stack[i].toTensor());
-    }
-  }
-
-  bool same_bits_as(const CallCopy& other) const {
-    for (std::size_t i = 0; i < copies_.size(); ++i) {
-      if (!same_bits(copies_[i].second, other.copies_[i].second)) return false;
-    }
-    return true;
-  }
-
- private:
-  void add(const at::Tensor& original, const FirstRows& rows, TrialNumbers numbers) {
-    if (copy_of(original).defined()) return;
-    const bool is_float = original.scalar_type() == at::kFloat;
-    copies_.emplace_back(original, is_float ? trial_tensor(rows.of(original), numbers, copies_.size() + 1) : original);
-  }
-
-  at::Tensor copy_of(const at::Tensor& original) const {
-    for (const auto& [known, copy] : copies_) {
-      if (known.is_same(original)) return copy;
-    }
-    return {};
-  }
-
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // by original; one of no floats is its own copy
-  std::vector<c10::IValue> arguments_;
-  std::vector<at::Tensor> results_;
-};
-
-// What is no float and may get its memory later cannot be copied; nor can parts of one memory.
-bool can_copy(const OpCall& call) {
-  const std::vector<at::Tensor> tensors = CallCopy::tensors_of(call);
+// Not: other types than floats and classes, and parts of one memory.
+bool can_copy(const CallKernelMaker& maker, const std::vector<at::Tensor>& tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].scalar_type() != at::kFloat && !tensors[i].unsafeGetTensorImpl()->is_wrapped_number()) return false;
+    const at::ScalarType type = tensors[i].scalar_type();
+    const bool known = type == at::kFloat || (type == at::kLong && maker.classes >= 0) || is_wrapped_number(tensors[i]);
+    if (!known) return false;
     for (std::size_t j = 0; j < i; ++j) {
       if (!tensors[i].is_same(tensors[j]) && tensors[i].is_alias_of(tensors[j])) return false;
     }
@@ -117,54 +80,96 @@ bool can_copy(const OpCall& call) {
   return true;
 }
 
-bool try_call(const OpCall& call, MakeKernel make) {
-  const TrialGuard guard;
-  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
-                                     TrialNumbers::kSpecial, TrialNumbers::kNan, TrialNumbers::kAllNan}) {
-    CallCopy theirs(call, numbers);
-    const CallCopy ours(call, numbers);
-    const OpCall like = ours.call(call);
-    const std::function<void()> run = make(like);
-    if (!run) return false;
-    run();
-    theirs.run_atens(call.op);
-    if (!ours.same_bits_as(theirs)) return false;
+struct Filling {
+  TrialNumbers numbers;
+  uint64_t seed;
+};
+
+// The call in memory of its own, filled: twice the same for the same filling.
+class TrialCall {
+ public:
+  TrialCall(const CallKernelMaker& maker, const OpCall& like, const Filling& filling) : op_(like.op) {
+    const int64_t classes = maker.classes < 0 ? 1 : like.arguments[maker.classes].toTensor().size(-1);
+    const std::vector<at::Tensor> originals = tensors_of(like);
+    const FirstRows rows(originals);
+    for (const at::Tensor& original : originals) {
+      if (copy_of(original).defined()) continue;
+      const bool is_float = original.scalar_type() == at::kFloat;
+      const at::Tensor part = maker.by_element ? rows.of(original) : original;
+      copies_.emplace_back(original, is_float ? trial_tensor(part, filling.numbers, filling.seed + copies_.size() + 1)
+                                     : is_wrapped_number(original) ? original
+                                                                   : trial_indices(original, classes));
+    }
+    for (const c10::IValue& argument : like.arguments) {
+      const bool copied = argument.isTensor() && argument.toTensor().defined();
+      arguments_.push_back(copied ? c10::IValue(copy_of(argument.toTensor())) : argument);
+    }
+    for (const at::Tensor& result : like.results) {
+      results_.push_back(result.defined() ? copy_of(result) : at::Tensor());
+    }
   }
-  return true;
+
+  OpCall call() const { return {op_, arguments_, 0, results_}; }
+  void run_atens() const { AtenCall{op_, arguments_, results_}.run(); }
+
+  bool same_bits_as(const TrialCall& other) const {
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      if (!same_bits(copies_[i].second, other.copies_[i].second)) return false;
+    }
+    return true;
+  }
+  bool has_nan() const {
+    return std::ranges::any_of(
+        results_, [](const at::Tensor& result) { return result.defined() && result.isnan().any().item<bool>(); });
+  }
+
+ private:
+  at::Tensor copy_of(const at::Tensor& original) const {
+    for (const auto& [known, copy] : copies_) {
+      if (known.is_same(original)) return copy;
+    }
+    return {};
+  }
+
+  c10::OperatorHandle op_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // by original
+  std::vector<c10::IValue> arguments_;
+  std::vector<at::Tensor> results_;
+};
+
+bool gives_atens_bits(const CallKernelMaker& maker, const OpCall& like, const Filling& filling) {
+  const TrialCall ours(maker, like, filling), theirs(maker, like, filling);
+  const OpCall call = ours.call();
+  const CallKernel kernel = maker.make(call);
+  if (!kernel) return false;
+  const bool computed = kernel();
+  theirs.run_atens();
+  return computed ? ours.same_bits_as(theirs) : theirs.has_nan();
 }
 
-std::string trial_key(const OpCall& call) {
-  std::ostringstream key;
-  const KernelSettings settings = kernel_settings();
-  key << call.op.operator_name() << ' ' << settings.threads << settings.in_parallel << settings.flushes_denormals;
-  const std::vector<at::Tensor> tensors = CallCopy::tensors_of(call);
-  const auto first = [&](const at::Tensor& tensor) {
-    return std::find_if(tensors.begin(), tensors.end(), [&](const at::Tensor& t) { return t.is_same(tensor); }) -
-           tensors.begin();
-  };
-  const auto describe = [&](const at::Tensor& tensor) {
-    key << " #" << first(tensor) << tensor.scalar_type() << tensor.sizes() << tensor.strides();
-  };
-  for (const c10::IValue& argument : call.arguments) {
-    const bool is_tensor = argument.isTensor() && argument.toTensor().defined();
-    is_tensor ? describe(argument.toTensor()) : void(key << ' ' << argument);
-  }
-  for (const at::Tensor& result : call.results) {
-    if (result.defined()) describe(result);
-  }
-  return key.str();
+// Another rounding shows in few elements: small tensors are tried many times.
+int64_t trials_of(const std::vector<at::Tensor>& tensors) {
+  constexpr int64_t kFewest = 2, kMost = 16, kElements = int64_t{1} << 14;
+  int64_t largest = 1;
+  for (const at::Tensor& tensor : tensors) largest = std::max(largest, tensor.numel());
+  return std::clamp(kElements / largest, kFewest, kMost);
 }
 
 }  // namespace
 
-bool has_atens_bits(const OpCall& call, MakeKernel make) {
-  static std::mutex mutex;
-  static std::map<std::string, bool> known;
-  if (!can_copy(call)) return false;
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known.try_emplace(trial_key(call), false);
-  if (is_new) found->second = try_call(call, make);
-  return found->second;
+bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
+  const TrialGuard guard;
+  constexpr uint64_t kSeedsApart = 100;
+  const std::vector<at::Tensor> tensors = tensors_of(like);
+  if (!can_copy(maker, tensors)) return false;
+  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
+                                     TrialNumbers::kSpecial, TrialNumbers::kNan, TrialNumbers::kAllNan}) {
+    if (!gives_atens_bits(maker, like, {numbers, 0})) return false;
+  }
+  for (int64_t i = trials_of(tensors); i > 0; --i) {
+    if (!gives_atens_bits(maker, like, {TrialNumbers::kPlain, kSeedsApart * static_cast<uint64_t>(i)})) return false;
+  }
+  return true;
 }
 
 }  // namespace duet

@@ -1,16 +1,36 @@
 #pragma once
 
 #include <functional>
+#include <vector>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include "graph/kernels/bitexact_kernel.h"
 
 namespace duet {
 
-// Makes what does a call's work; empty if it cannot.
-using MakeKernel = std::function<void()> (*)(const OpCall& call);
+// Computes the call's results; false: one is NaN, and ATen is to choose its bits.
+using CallKernel = std::function<bool()>;
 
-// Whether what `make` makes of a call like this one gives the bits that LibTorch's op gives: tried on memory of its own
-// with numbers of all kinds, where tensors are large with their first rows. Once per process for each op, layout,
-// scalars and settings.
-bool has_atens_bits(const OpCall& call, MakeKernel make);
+struct CallKernelMaker {
+  const char* op;
+  const char* overload;
+  const char* name;                        // for CpuProgram::text
+  CallKernel (*make)(const OpCall& call);  // empty: the call does not fit
+  int classes = -1;                        // the argument whose columns are what the call's integers count
+  bool by_element = false;                 // the first rows of large tensors may be tried for all
+};
+
+// A call as ATen computes it.
+struct AtenCall {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> arguments;
+  std::vector<at::Tensor> results;
+  // Into `results`, if it gives them and does not write them.
+  void run() const;
+};
+
+// Whether the kernel gives ATen's bits on numbers of all kinds, in tensors like the call's. NaN that it leaves to ATen
+// do not count.
+bool is_bitexact(const CallKernelMaker& maker, const OpCall& like);
 
 }  // namespace duet

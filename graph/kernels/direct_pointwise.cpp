@@ -2,7 +2,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/call_trial.h"
+#include "graph/kernels/call_kernels.h"
 #include "graph/kernels/image_tensors.h"
 #include "graph/kernels/pointwise_kernels.h"
 
@@ -132,18 +132,21 @@ class PointwiseCall {
   Number number_;
 };
 
-std::function<void()> make_pointwise(const OpCall& call) {
+CallKernel make_pointwise(const OpCall& call) {
   for (const PointwiseOp& op : kPointwiseOps) {
     const PointwiseKernel kernel = fast_pointwise_kernels().*op.kernel;
     PointwiseCall pointwise;
     if (!call.is(op.name, op.overload) || kernel == nullptr || !pointwise.find(op, call)) continue;
-    return [=] { pointwise.run(kernel); };
+    return [=] {
+      pointwise.run(kernel);
+      return true;
+    };
   }
   return {};
 }
 
 // All elements get the same number.
-std::function<void()> make_fill(const OpCall& call) {
+CallKernel make_fill(const OpCall& call) {
   const bool ones = call.is("aten::ones_like", ""), zeros = call.is("aten::zeros_like", "");
   Number number{{}, ones ? 1.0 : 0.0};
   const bool in_place =
@@ -152,20 +155,30 @@ std::function<void()> make_fill(const OpCall& call) {
   if (!ones && !zeros && !in_place) return {};
   const at::Tensor y = in_place ? call.floats(0) : call.result(0);
   if (!y.defined() || y.scalar_type() != at::kFloat || !y.is_non_overlapping_and_dense() || is_large(y)) return {};
-  return [=] { std::fill_n(writable_floats_of(y), y.numel(), number.get()); };
+  return [=] {
+    std::fill_n(writable_floats_of(y), y.numel(), number.get());
+    return true;
+  };
+}
+
+std::vector<CallKernelMaker> pointwise_makers() {
+  std::vector<CallKernelMaker> makers;
+  const auto add = [&](const char* op, const char* overload, CallKernel (*make)(const OpCall&)) {
+    makers.push_back({op, overload, "direct arithmetic", make, -1, true});
+  };
+  for (const PointwiseOp& op : kPointwiseOps) add(op.name, op.overload, make_pointwise);
+  add("aten::ones_like", "", make_fill);
+  add("aten::zeros_like", "", make_fill);
+  add("aten::zero_", "", make_fill);
+  add("aten::fill_", "Scalar", make_fill);
+  return makers;
 }
 
 }  // namespace
 
 void find_direct_pointwise(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  if (kernel_settings().flushes_denormals) return;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    for (const MakeKernel make : {make_pointwise, make_fill}) {
-      if (kernels.of_call[i].run) continue;
-      const std::function<void()> run = make(calls[i]);
-      if (run && has_atens_bits(calls[i], make)) kernels.of_call[i] = {run, "direct arithmetic"};
-    }
-  }
+  static const std::vector<CallKernelMaker> makers = pointwise_makers();
+  if (!kernel_settings().flushes_denormals) find_call_kernels(makers, calls, kernels);
 }
 
 }  // namespace duet

@@ -112,35 +112,44 @@ TEST(DirectPointwise, OthersStayWithATen) {
   for (const bool taken : calls.taken(find_direct_pointwise)) EXPECT_FALSE(taken);
 }
 
-std::function<void()> right_product(const OpCall& call) {
-  return [a = call.floats(0), b = call.floats(1), y = call.floats(2)]() mutable { at::mul_out(y, a, b); };
+CallKernel right_product(const OpCall& call) {
+  return [a = call.floats(0), b = call.floats(1), y = call.floats(2)]() mutable {
+    at::mul_out(y, a, b);
+    return true;
+  };
 }
-std::function<void()> wrong_in_the_last(const OpCall& call) {
+CallKernel wrong_in_the_last(const OpCall& call) {
   return [run = right_product(call), y = call.floats(2)] {
     run();
     float& last = floats(y)[y.numel() - 1];
     last = std::nextafter(last, 0.0F);
+    return true;
   };
 }
-std::function<void()> writes_an_input(const OpCall& call) {
+CallKernel writes_an_input(const OpCall& call) {
   return [run = right_product(call), a = call.floats(0)] {
     run();
     floats(a)[0] = 3;
+    return true;
   };
+}
+CallKernel leaves_all_to_aten(const OpCall&) {
+  return [] { return false; };
 }
 
 TEST(CallTrial, IsPassedOnlyIfEveryBitIsRight) {
-  const auto passes = [](MakeKernel make, int64_t rows) {
+  const auto passes = [](CallKernel (*make)(const OpCall&), int64_t rows) {
     Calls calls;
     calls.add("aten::mul", "out", {at::empty({rows, 3}), at::empty({rows, 3}), at::empty({rows, 3})});
-    return has_atens_bits(calls.calls[0], make);
+    return is_bitexact({"aten::mul", "out", "", make, -1, true}, calls.calls[0]);
   };
   EXPECT_TRUE(passes(right_product, 20));
   EXPECT_TRUE(passes(right_product, 100000));
   EXPECT_FALSE(passes(wrong_in_the_last, 21));
   EXPECT_FALSE(passes(wrong_in_the_last, 100001));
   EXPECT_FALSE(passes(writes_an_input, 22));
-  EXPECT_FALSE(passes([](const OpCall&) { return std::function<void()>(); }, 23));
+  EXPECT_FALSE(passes(leaves_all_to_aten, 23));
+  EXPECT_FALSE(passes([](const OpCall&) { return CallKernel(); }, 24));
 }
 
 }  // namespace
