@@ -7,7 +7,7 @@
 #include <ATen/ops/full.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 #include "optim/detail/device_hyper_parameters.h"
 
@@ -43,11 +43,6 @@ struct AdamwCall {
   }
 };
 
-bool is_plain(const at::Tensor& tensor, const at::Tensor& param) {
-  return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat &&
-         tensor.is_contiguous() && tensor.sizes() == param.sizes();
-}
-
 // Neither amsgrad nor maximize, all steps the same tensor.
 bool find_call(const OpCall& op, AdamwCall& call) {
   if (!op.is("duet::fused_adamw_", "") || op.arguments[7].toBool() || op.arguments[8].toBool()) return false;
@@ -55,10 +50,11 @@ bool find_call(const OpCall& op, AdamwCall& call) {
   call = {list(0), list(1), list(2), list(3), list(6), {}, op.floats(9), op.floats(10)};
   for (std::size_t i = 0; i < call.params.size(); ++i) {
     for (const auto* tensors : {&call.params, &call.grads, &call.exp_avgs, &call.exp_avg_sqs}) {
-      if (!is_plain((*tensors)[i], call.params[i])) return false;
+      if (!is_contiguous_float((*tensors)[i]) || (*tensors)[i].sizes() != call.params[i].sizes()) return false;
     }
   }
   const std::vector<at::Tensor> steps = list(5);
+  if (steps.empty()) return false;
   call.step = steps.front();
   const bool alike = std::all_of(steps.begin(), steps.end(), [&](const auto& step) { return step.is_same(call.step); });
   const bool known = (op.lacks(9) || call.grad_scale.defined()) && (op.lacks(10) || call.found_inf.defined());
@@ -114,8 +110,7 @@ bool adamw_is_bitexact(const PointwiseKernels& kernels) {
   for (const TrialStep& trial :
        {TrialStep{1, {1e-3, 0.9, 0.999, 0.01, 1e-8}, false}, TrialStep{7, {0.1, 0.9, 0.95, 0, 1e-8}, true},
         TrialStep{1e5, {1e-3, 0.3, 0.999, 0.5, 0}, false}}) {
-    for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
-                                       TrialNumbers::kSpecial, TrialNumbers::kNan, TrialNumbers::kAllNan}) {
+    for (const TrialNumbers numbers : kTrialNumbersWithNan) {
       if (!steps_alike(kernels, trial, numbers)) return false;
     }
   }

@@ -2,20 +2,19 @@
 #include <algorithm>
 #include <array>
 #include <vector>
-#include <ATen/Version.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 namespace duet {
 
 // Without AVX2 ATen rounds in another way. Forward, the length of the vectors is not seen in the result.
 BatchNormKernels fast_batch_norm_kernels() {
-  if (at::get_cpu_capability() != "AVX2" && at::get_cpu_capability() != "AVX512") return {};
+  if (!aten_uses("AVX2") && !aten_uses("AVX512")) return {};
   BatchNormKernels kernels = image_kernels_avx2().batch_norm;
   const BatchNormKernels wide = image_kernels_avx512().batch_norm;
   if (kernels.backward != nullptr && wide.forward != nullptr) kernels.forward = wide.forward;

@@ -8,7 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 // ATen draws the numbers of a dropout one by one. Where it does so with MKL, the trial fails and ATen's kernel runs.
@@ -75,10 +75,11 @@ bool divides(const OpCall& call, const at::Tensor& y) {
 }  // namespace
 
 void find_bitexact_bernoullis(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  const PointwiseKernels fast = fast_pointwise_kernels();
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const PointwiseKernels fast = fast_pointwise_kernels();
+    if (!is_bernoulli(calls[i])) continue;
     static const bool bitexact = bernoulli_is_bitexact(fast);
-    if (!is_bernoulli(calls[i]) || !bitexact) continue;
+    if (!bitexact) return;
     BernoulliCall call{calls[i].floats(0), calls[i].arguments[1].toDouble()};
     const bool followed =
         i + 1 < calls.size() && calls[i + 1].segment == calls[i].segment && divides(calls[i + 1], call.y);

@@ -9,7 +9,7 @@
 #include <ATen/ops/gelu_backward.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 #include "graph/replay/memory_plan.h"
 

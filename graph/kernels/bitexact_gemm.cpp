@@ -4,7 +4,7 @@
 #include <vector>
 #include <ATen/Parallel.h>
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 
 namespace duet {
 
@@ -75,17 +75,9 @@ void GemmRunner::run(const GemmTensors& tensors) const {
   run_tasks(parts, [&](int64_t i) { kernel_(gemm, part(i), scratch + i * floats); });
 }
 
-namespace {
-
-bool is_one(const c10::IValue& value) {
-  return value.isInt() ? value.toInt() == 1 : value.isDouble() && value.toDouble() == 1;
-}
-
-}  // namespace
-
 GemmTensors gemm_of(const OpCall& call) {
   if (call.is("aten::mm", "out")) return {call.floats(0), call.floats(1), call.floats(2), {}, {}};
-  if (!call.is("aten::addmm", "out") || !is_one(call.arguments[3]) || !is_one(call.arguments[4])) return {};
+  if (!call.is("aten::addmm", "out") || !call.is_one(3) || !call.is_one(4)) return {};
   GemmTensors tensors{call.floats(1), call.floats(2), call.floats(5), call.floats(0), {}};
   return tensors.before.defined() ? tensors : GemmTensors();
 }
@@ -94,7 +86,7 @@ namespace {
 
 // The row that the call adds to all of `out`, if it does nothing else: add_(view of out, bias, alpha = 1).
 at::Tensor bias_added_to(const at::Tensor& out, const OpCall& call) {
-  if (!call.is("aten::add_", "Tensor") || !is_one(call.arguments[2])) return {};
+  if (!call.is("aten::add_", "Tensor") || !call.is_one(2)) return {};
   const at::Tensor target = call.floats(0);
   const at::Tensor bias = call.floats(1);
   if (!target.defined() || !bias.defined() || bias.dim() != 1) return {};

@@ -4,8 +4,10 @@
 #include <limits>
 #include <mutex>
 #include <set>
+#include <string>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <dlfcn.h>
 #include "base/detail/op_rules.h"
 #include "graph/record/stack_tensors.h"
@@ -27,6 +29,11 @@ KernelSettings kernel_settings() {
   const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
   return {at::get_num_threads(), blas_threads(), at::in_parallel_region(), static_cast<int>(precision),
           flushes_denormals()};
+}
+
+bool aten_uses(const char* capability) {
+  static const std::string found = at::get_cpu_capability();
+  return found == capability;
 }
 
 namespace {
@@ -69,6 +76,11 @@ at::Tensor OpCall::floats(std::size_t argument) const {
   const bool fits = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
                     tensor.scalar_type() == at::kFloat && !tensor.is_neg();
   return fits ? tensor : at::Tensor();
+}
+
+bool OpCall::is_one(std::size_t argument) const {
+  const c10::IValue& value = arguments[argument];
+  return value.isInt() ? value.toInt() == 1 : value.isDouble() && value.toDouble() == 1;
 }
 
 bool OpCall::lacks(std::size_t argument) const {

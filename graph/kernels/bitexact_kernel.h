@@ -22,6 +22,14 @@ struct KernelSettings {
 };
 KernelSettings kernel_settings();
 
+// Of kernels that are compiled for both instruction sets those in ATen's, whose vectors' width can decide how it
+// rounds. ATEN_CPU_CAPABILITY=avx2 imitates a CPU without AVX-512.
+bool aten_uses(const char* capability);
+template <class Kernels>
+Kernels atens_choice(Kernels avx512, Kernels avx2) {
+  return aten_uses("AVX512") ? avx512 : aten_uses("AVX2") ? avx2 : Kernels{};
+}
+
 // Runs task(0) ... task(count - 1) and returns when all are done: on the threads that LibTorch computes with
 // (OpenMP's), or one after the other if this LibTorch has none. A task must not throw.
 void run_tasks(int64_t count, const std::function<void(int64_t)>& task);
@@ -47,6 +55,7 @@ struct OpCall {
   }
   // The argument as a dense float tensor on the CPU; undefined if it is anything else.
   at::Tensor floats(std::size_t argument) const;
+  bool is_one(std::size_t argument) const;  // the number, of whatever type
   // Whether the argument is an optional tensor that is not given.
   bool lacks(std::size_t argument) const;
   at::Tensor result(std::size_t index) const { return index < results.size() ? results[index] : at::Tensor(); }

@@ -1,9 +1,8 @@
 #include <array>
 #include <cmath>
-#include <ATen/Version.h>
 #include <ATen/core/Reduction.h>
 #include "graph/kernels/bitexact_rows.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 
 // Softmax, its logarithm and the negative log-likelihood of the right classes, which is what cross entropy is made of.
 
@@ -12,9 +11,7 @@ namespace duet {
 namespace {
 
 const SoftmaxKernels& softmax_kernels() {
-  static const SoftmaxKernels kernels = at::get_cpu_capability() == "AVX512" ? softmax_kernels_avx512()
-                                        : at::get_cpu_capability() == "AVX2" ? softmax_kernels_avx2()
-                                                                             : SoftmaxKernels();
+  static const SoftmaxKernels kernels = atens_choice(softmax_kernels_avx512(), softmax_kernels_avx2());
   return kernels;
 }
 
@@ -30,7 +27,8 @@ RowShape softmax_rows(const at::Tensor& x, const c10::IValue& dimension) {
 CallKernel make_forward(const OpCall& call, bool (*kernel)(const Softmax&)) {
   const at::Tensor x = call.floats(0), y = call.result(0);
   const RowShape shape = softmax_rows(x, call.arguments[1]);
-  if (kernel == nullptr || shape.rows == 0 || !is_plain(y, x.numel()) || !share_no_memory({y}, {x})) return {};
+  if (kernel == nullptr || shape.rows == 0 || !is_contiguous_float(y, x.numel()) || !share_no_memory({y}, {x}))
+    return {};
   return [=] { return kernel({shape, floats_of(x), writable_floats_of(y)}); };
 }
 
@@ -42,7 +40,8 @@ CallKernel make_log_softmax_backward(const OpCall& call) {
   const at::Tensor grad = call.floats(0), y = call.floats(1), grad_x = call.result(0);
   const RowShape shape = softmax_rows(y, call.arguments[2]);
   const auto kernel = softmax_kernels().log_backward;
-  const bool fits = kernel != nullptr && shape.rows > 0 && is_plain(grad, y.numel()) && is_plain(grad_x, y.numel());
+  const bool fits = kernel != nullptr && shape.rows > 0 && is_contiguous_float(grad, y.numel()) &&
+                    is_contiguous_float(grad_x, y.numel());
   if (!fits || !share_no_memory({grad_x}, {grad, y})) return {};
   return [=] { return kernel({shape, floats_of(grad), floats_of(y), writable_floats_of(grad_x)}); };
 }
@@ -109,7 +108,7 @@ bool nll_loss(const Classes& classes, const float* x, float* loss, float* total_
 CallKernel make_nll_loss(const OpCall& call) {
   const Classes classes = classes_of(call, 0);
   const at::Tensor x = call.floats(0), loss = call.result(0), total_weight = call.result(1);
-  const bool fits = classes.shape.rows > 0 && is_plain(loss, 1) && is_plain(total_weight, 1);
+  const bool fits = classes.shape.rows > 0 && is_contiguous_float(loss, 1) && is_contiguous_float(total_weight, 1);
   if (!fits || !share_no_memory({loss, total_weight}, {x, classes.targets})) return {};
   return [=] { return nll_loss(classes, floats_of(x), writable_floats_of(loss), writable_floats_of(total_weight)); };
 }
@@ -130,8 +129,8 @@ bool nll_loss_backward(const Classes& classes, float grad, float* grad_x) {
 CallKernel make_nll_loss_backward(const OpCall& call) {
   const Classes classes = classes_of(call, 1);
   const at::Tensor grad = call.floats(0), total_weight = call.floats(6), grad_x = call.result(0);
-  const bool fits = classes.shape.rows > 0 && is_plain(grad, 1) && is_plain(total_weight, 1) &&
-                    is_plain(grad_x, classes.shape.rows * classes.shape.width);
+  const bool fits = classes.shape.rows > 0 && is_contiguous_float(grad, 1) && is_contiguous_float(total_weight, 1) &&
+                    is_contiguous_float(grad_x, classes.shape.rows * classes.shape.width);
   if (!fits || !share_no_memory({grad_x}, {grad, classes.targets, total_weight})) return {};
   return [=] {
     const float value = *floats_of(grad);

@@ -9,7 +9,7 @@
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 namespace duet {

@@ -1,9 +1,8 @@
 #include "graph/kernels/bitexact_rows.h"
 #include <algorithm>
 #include <ATen/Parallel.h>
-#include <ATen/Version.h>
 #include <ATen/ops/empty.h>
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 
 // Sums of columns and layer norm. In small tensors most of their time goes by before the arithmetic begins.
 
@@ -13,8 +12,7 @@ namespace {
 
 // ATen's kernels with AVX2 are those that it runs with AVX-512 too.
 const RowKernels& row_kernels() {
-  static const bool vectors = at::get_cpu_capability() == "AVX2" || at::get_cpu_capability() == "AVX512";
-  static const RowKernels kernels = vectors ? row_kernels_avx2() : RowKernels();
+  static const RowKernels kernels = atens_choice(row_kernels_avx2(), row_kernels_avx2());
   return kernels;
 }
 
@@ -25,11 +23,6 @@ bool is_small(const at::Tensor& x) {
 }
 
 }  // namespace
-
-bool is_plain(const at::Tensor& tensor, int64_t elements) {
-  return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat &&
-         !tensor.is_neg() && tensor.is_contiguous() && tensor.numel() == elements;
-}
 
 RowShape rows_of(const at::Tensor& x, int64_t width) {
   const bool fits = x.defined() && width > 0 && x.is_contiguous() && is_small(x) && x.numel() % width == 0;
@@ -56,7 +49,7 @@ int64_t width_after_sum(const at::Tensor& x, const c10::IValue& dimensions) {
 CallKernel make_column_sum(const OpCall& call) {
   const at::Tensor x = call.floats(0), y = call.result(0);
   const RowShape shape = rows_of(x, width_after_sum(x, call.arguments[1]));
-  const bool fits = shape.width > 1 && call.arguments[3].isNone() && is_plain(y, shape.width);
+  const bool fits = shape.width > 1 && call.arguments[3].isNone() && is_contiguous_float(y, shape.width);
   if (!fits || !share_no_memory({y}, {x}) || row_kernels().column_sum == nullptr) return {};
   return [=] { return row_kernels().column_sum({shape, floats_of(x), writable_floats_of(y)}); };
 }
@@ -67,7 +60,7 @@ RowShape normed_rows(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 bool is_plain_if_wanted(const at::Tensor& tensor, int64_t elements) {
-  return !tensor.defined() || is_plain(tensor, elements);
+  return !tensor.defined() || is_contiguous_float(tensor, elements);
 }
 
 // native_layer_norm(x, shape, weight, bias, epsilon) -> (y, mean, inverse_std)
@@ -75,8 +68,9 @@ CallKernel make_layer_norm(const OpCall& call) {
   const at::Tensor x = call.floats(0), weight = call.floats(2), bias = call.floats(3);
   const at::Tensor y = call.result(0), mean = call.result(1), inverse_std = call.result(2);
   const auto shape = normed_rows(x, weight);
-  const bool fits = shape.rows > 0 && (call.lacks(3) || is_plain(bias, shape.width)) && is_plain(y, x.numel()) &&
-                    is_plain(mean, shape.rows) && is_plain(inverse_std, shape.rows) &&
+  const bool fits = shape.rows > 0 && (call.lacks(3) || is_contiguous_float(bias, shape.width)) &&
+                    is_contiguous_float(y, x.numel()) && is_contiguous_float(mean, shape.rows) &&
+                    is_contiguous_float(inverse_std, shape.rows) &&
                     share_no_memory({y, mean, inverse_std}, {x, weight, bias});
   if (!fits || row_kernels().layer_norm_forward == nullptr) return {};
   const auto epsilon = static_cast<float>(call.arguments[4].toDouble());
@@ -94,8 +88,8 @@ CallKernel make_layer_norm_backward(const OpCall& call) {
                    weight = call.floats(5);
   const at::Tensor grad_x = call.result(0), grad_weight = call.result(1), grad_bias = call.result(2);
   const auto shape = normed_rows(x, weight);
-  const bool fits = shape.rows > 0 && is_plain(grad, x.numel()) && is_plain(mean, shape.rows) &&
-                    is_plain(inverse_std, shape.rows) && is_plain_if_wanted(grad_x, x.numel()) &&
+  const bool fits = shape.rows > 0 && is_contiguous_float(grad, x.numel()) && is_contiguous_float(mean, shape.rows) &&
+                    is_contiguous_float(inverse_std, shape.rows) && is_plain_if_wanted(grad_x, x.numel()) &&
                     is_plain_if_wanted(grad_weight, shape.width) && is_plain_if_wanted(grad_bias, shape.width) &&
                     share_no_memory({grad_x, grad_weight, grad_bias}, {grad, x, mean, inverse_std, weight});
   if (!fits || row_kernels().layer_norm_backward == nullptr) return {};

@@ -13,9 +13,6 @@ namespace duet {
 const std::vector<CallKernelMaker>& row_sum_kernels();
 const std::vector<CallKernelMaker>& loss_kernels();
 
-// Floats without gaps, of so many elements.
-bool is_plain(const at::Tensor& tensor, int64_t elements);
-
 // The tensor as rows that are `width` wide; none if it cannot be or is too large for the kernels.
 RowShape rows_of(const at::Tensor& x, int64_t width);
 

@@ -162,8 +162,7 @@ bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
   constexpr uint64_t kSeedsApart = 100;
   const std::vector<at::Tensor> tensors = tensors_of(like);
   if (!can_copy(maker, tensors)) return false;
-  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
-                                     TrialNumbers::kSpecial, TrialNumbers::kNan, TrialNumbers::kAllNan}) {
+  for (const TrialNumbers numbers : kTrialNumbersWithNan) {
     if (!gives_atens_bits(maker, like, {numbers, 0})) return false;
   }
   for (int64_t i = trials_of(tensors); i > 0; --i) {

@@ -7,7 +7,7 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/gemm_proof.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 // Where tensors are small, most of the time of an op goes by before its arithmetic begins: checks, views, allocation.

@@ -1,22 +1,16 @@
 #include <algorithm>
 #include <ATen/Parallel.h>
-#include <ATen/Version.h>
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/call_kernels.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/pointwise_kernels.h"
 
 // Arithmetic on each element by itself without what ATen does before it: checks, broadcasting, allocation.
 
 namespace duet {
 
-// ATen chooses between them as well, for the same reasons.
 PointwiseKernels fast_pointwise_kernels() {
-  static const PointwiseKernels found = [] {
-    const PointwiseKernels widest =
-        at::get_cpu_capability() == "AVX512" ? pointwise_kernels_avx512() : PointwiseKernels();
-    return widest.add != nullptr ? widest : pointwise_kernels_avx2();
-  }();
+  static const PointwiseKernels found = atens_choice(pointwise_kernels_avx512(), pointwise_kernels_avx2());
   return found;
 }
 
@@ -75,10 +69,6 @@ bool number_of(const c10::IValue& argument, Number& number) {
   return is_scalar && (number.tensor.scalar_type() == at::kFloat || wrapped);
 }
 
-bool is_one(const c10::IValue& value) {
-  return value.isInt() ? value.toInt() == 1 : value.isDouble() && value.toDouble() == 1;
-}
-
 // Whether `row` fits below each other to all of `whole`.
 bool is_row_of(const at::Tensor& row, const at::Tensor& whole) {
   if (!row.is_contiguous() || !whole.is_contiguous() || row.dim() > whole.dim()) return false;
@@ -108,7 +98,7 @@ class PointwiseCall {
     y_ = op.out >= 0 ? call.floats(op.out) : call.result(0);
     const bool fits = a_.defined() && y_.defined() && y_.scalar_type() == at::kFloat && a_.numel() > 0 &&
                       a_.is_non_overlapping_and_dense() && laid_out_alike(a_, y_) && !is_large(a_);
-    if (!fits || (op.alpha >= 0 && !is_one(call.arguments[op.alpha]))) return false;
+    if (!fits || (op.alpha >= 0 && !call.is_one(op.alpha))) return false;
     if (op.number >= 0 && !number_of(call.arguments[op.number], number_)) return false;
     return op.b < 0 || take_b(call, op.b);
   }

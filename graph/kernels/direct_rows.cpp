@@ -9,7 +9,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include "base/detail/bits.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 // Ops that copy rows or add them up, on small tensors: without what ATen does before, and for each row.
@@ -17,10 +17,6 @@
 namespace duet {
 
 namespace {
-
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && tensor.numel() > 0;
-}
 
 // A row of a table for each index.
 struct Rows {
@@ -32,7 +28,8 @@ struct Rows {
   bool has(int64_t row) const { return row >= 0 && row < table.size(0); }
 
   bool fits() const {
-    const bool plain = is_plain(table) && table.dim() == 2 && is_plain(rows);
+    const bool plain = is_contiguous_float(table) && table.numel() > 0 && table.dim() == 2 &&
+                       is_contiguous_float(rows) && rows.numel() > 0;
     return plain && indices.scalar_type() == at::kLong && indices.is_cpu() && indices.is_contiguous() &&
            rows.numel() == indices.numel() * width() && !rows.is_alias_of(table);
   }
@@ -67,10 +64,9 @@ struct Cat {
   int64_t dim = 0;
 
   bool fits() const {
-    if (!is_plain(whole) || dim < 0) return false;
+    if (!is_contiguous_float(whole) || whole.numel() == 0 || dim < 0) return false;
     return std::all_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
-      return is_plain(part) && part.is_cpu() && part.layout() == at::kStrided && !part.is_neg() &&
-             part.dim() == whole.dim() && !part.is_alias_of(whole);
+      return is_contiguous_float(part) && part.numel() > 0 && part.dim() == whole.dim() && !part.is_alias_of(whole);
     });
   }
 
@@ -118,8 +114,7 @@ std::function<void()> make_rows_kernel(const OpCall& call, PointwiseKernel add) 
 bool rows_are_bitexact(PointwiseKernel add) {
   if (add == nullptr) return false;
   const TrialGuard guard;
-  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
-                                     TrialNumbers::kSpecial, TrialNumbers::kNan, TrialNumbers::kAllNan}) {
+  for (const TrialNumbers numbers : kTrialNumbersWithNan) {
     for (const int64_t width : {1, 3, 16, 31, 64, 133}) {
       constexpr int64_t kTable = 5, kIndices = 12;
       const at::Tensor table = trial_tensor({kTable, width}, numbers, 1), indices = at::full({kIndices}, 0, at::kLong);

@@ -65,8 +65,6 @@ struct SoftmaxBackward {
   const float* grad = nullptr;
   const float* y = nullptr;
   float* grad_x = nullptr;
-  bool fuses_last =
-      false;  // the last products of a row, without the logarithm: LibTorch's compiler did so here or there
 };
 
 struct RowKernels {

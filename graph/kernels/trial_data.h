@@ -21,6 +21,9 @@ enum class TrialNumbers {
 constexpr TrialNumbers kAllTrialNumbers[] = {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
                                              TrialNumbers::kSpecial};
 
+constexpr TrialNumbers kTrialNumbersWithNan[] = {TrialNumbers::kPlain,   TrialNumbers::kWide, TrialNumbers::kTiny,
+                                                 TrialNumbers::kSpecial, TrialNumbers::kNan,  TrialNumbers::kAllNan};
+
 // How kernels are called that are compared: as a replay calls them.
 struct TrialGuard {
   at::NoGradGuard no_grad;

@@ -10,7 +10,7 @@
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include "base/detail/bits.h"
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "tests/graph/kernels/kernel_cases.h"
 
 // duet's sums of columns, layer norm, softmax and loss give ATen's bits, NaN included.

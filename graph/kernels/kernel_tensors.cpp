@@ -1,13 +1,21 @@
-#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/kernel_tensors.h"
 #include <algorithm>
 #include <ATen/Parallel.h>
 #include "graph/kernels/bitexact_kernel.h"
 
 namespace duet {
 
-bool are_images(const at::Tensor& tensor) {
+bool is_contiguous_float(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat &&
-         !tensor.is_neg() && tensor.numel() > 0 && tensor.is_contiguous() &&
+         !tensor.is_neg() && tensor.is_contiguous();
+}
+
+bool is_contiguous_float(const at::Tensor& tensor, int64_t elements) {
+  return is_contiguous_float(tensor) && tensor.numel() == elements;
+}
+
+bool are_images(const at::Tensor& tensor) {
+  return is_contiguous_float(tensor) && tensor.numel() > 0 &&
          tensor.suggest_memory_format() == at::MemoryFormat::Contiguous;
 }
 

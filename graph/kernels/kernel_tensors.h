@@ -5,9 +5,13 @@
 #include <vector>
 #include <ATen/core/Tensor.h>
 
-// What the passes for images ask of tensors, and how their work is cut for threads.
+// What the passes ask of tensors, and how work is cut for threads.
 
 namespace duet {
+
+// Floats on the CPU without gaps.
+bool is_contiguous_float(const at::Tensor& tensor);
+bool is_contiguous_float(const at::Tensor& tensor, int64_t elements);  // so many
 
 // Floats plane by plane: what ATen takes for NCHW and no other order.
 bool are_images(const at::Tensor& tensor);
