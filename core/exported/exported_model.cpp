@@ -27,6 +27,14 @@ void add_all(const Dict& dict, TensorsByName& tensors) {
   for (const auto& item : dict) tensors.emplace(item.key(), item.value());
 }
 
+// A tensor of another shape could be broadcast without a word.
+void check_meta(const ModelTensor& item, const at::Tensor& tensor) {
+  std::vector<std::string> sizes;
+  for (const int64_t size : tensor.sizes()) sizes.push_back(std::to_string(size));
+  expect_file(sizes == item.sizes && tensor.scalar_type() == item.dtype, "the tensor '", item.name, "' is ",
+              tensor.scalar_type(), tensor.sizes(), ", but its graph expects ", item.dtype, "[", join(item.sizes), "]");
+}
+
 }  // namespace
 
 ExportedModel::ExportedModel(const std::string& path, const std::string& who) : ExportedModel(path, who, nullptr) {}
@@ -87,6 +95,7 @@ ExportedModel::Source ExportedModel::source_of(std::size_t slot, const TensorsBy
   const TensorsByName& from = is_constant ? tensors : shared;
   const auto found = from.find(item->name);
   expect_file(found != from.end(), "the tensor '", item->name, "' is missing");
+  check_meta(*item, found->second);
   if (is_constant) layers_->constants.push_back(found->second);
   return found->second;
 }

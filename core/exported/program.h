@@ -81,6 +81,8 @@ struct ModelTensor {
   enum class Kind { kParameter, kBuffer, kConstant } kind;
   std::string name;  // "layers.0.weight"
   std::size_t slot;
+  at::ScalarType dtype;  // dtype and sizes as the graph's ops expect them
+  std::vector<std::string> sizes;
 };
 
 struct UserInput {

@@ -11,6 +11,7 @@
 #include "core/exported/tree_names.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
+#include "io/pt2_file.h"
 
 namespace duet::exported {
 
@@ -18,12 +19,16 @@ namespace {
 
 constexpr int64_t kSchemaMajor = 8;
 
-// "8" or the expression of each dimension.
-std::vector<std::string> sizes_of(const Json& graph, const std::string& tensor) {
+const Json& meta_of(const Json& graph, const std::string& tensor) {
   const auto meta = graph.at("tensor_values").find(tensor);
   expect_file(meta != graph.at("tensor_values").end(), "its graph does not say the shape of the input '", tensor, "'");
+  return *meta;
+}
+
+// "8" or the expression of each dimension.
+std::vector<std::string> sizes_of(const Json& meta) {
   std::vector<std::string> sizes;
-  for (const Json& size : meta->at("sizes")) {
+  for (const Json& size : meta.at("sizes")) {
     const auto [kind, value] = tagged(size);
     sizes.push_back(kind == "as_int" ? std::to_string(value->get<int64_t>())
                                      : value->at("expr_str").get<std::string>());
@@ -61,11 +66,13 @@ class InputReader {
  private:
   void add_tensor(ModelTensor::Kind kind, const Json& value, const char* key) {
     const std::string argument = value.at("arg").at("name").get<std::string>();
-    program_.tensors.push_back({kind, value.at(key).get<std::string>(), reader_.slot(argument)});
+    const Json& meta = meta_of(graph_, argument);
+    program_.tensors.push_back({kind, value.at(key).get<std::string>(), reader_.slot(argument),
+                                pt2_dtype(meta.at("dtype").get<int64_t>()), sizes_of(meta)});
   }
   void add_user_tensor(const std::string& name) {
     program_.inputs.push_back(
-        {.name = name, .python = {}, .slot = reader_.slot(name), .sizes = sizes_of(graph_, name)});
+        {.name = name, .python = {}, .slot = reader_.slot(name), .sizes = sizes_of(meta_of(graph_, name))});
   }
   void add_constant(const std::string& name) {
     program_.inputs.push_back({.name = name, .python = {}, .slot = 0, .is_tensor = false});

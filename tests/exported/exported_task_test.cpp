@@ -60,6 +60,8 @@ TEST_F(ExportedTask, RefusesWhatIsNoExportedModel) {
   refuses(folder_ / "nowhere.pt2", "there is no file");
   refuses(path_of("encoder/weights.pt"), "archive_format");
   refuses(path_of("decomposed.pt2"), "decomposed for inference");
+  expect_error<ConfigError>([] { make_exported_task({.path = path_of("other_shape.pt2")}); },
+                            {"'conv.bias' is Float[1], but its graph expects Float[4]"});
   for (const std::size_t length : {std::size_t{0}, std::size_t{1}, whole.size() / 3, whole.size() - 1}) {
     const std::string path = folder_.write("cut.pt2", whole.substr(0, length));
     expect_error<ConfigError>([&] { make_exported_task({.path = path}); }, {"cut.pt2"});

@@ -9,7 +9,8 @@ For each NAME of MODELS in FOLDER/NAME:
     data.pt      {"STEP.ITEM": tensor}, the batches, of two sizes
     weights.pt   {name: tensor}, parameters and buffers after the last step of AdamW
     output.pt    {"output": tensor}, what eval.pt2 with these weights gives for the first batch
-Besides FOLDER/decomposed.pt2, and FOLDER/python_op.pt2 with an op that only Python has.
+Besides FOLDER/decomposed.pt2, FOLDER/python_op.pt2 with an op that only Python has, and FOLDER/other_shape.pt2 with a bias
+of one number.
 
 Needs nothing but torch. One thread, since sums depend on how they are split.
 """
@@ -19,6 +20,7 @@ import pathlib
 import sys
 import typing
 import warnings
+import zipfile
 
 import torch
 from torch import nn
@@ -220,6 +222,17 @@ class WithPythonOp(nn.Module):
         return python_op(x)
 
 
+def save_with_other_shape(source, path):
+    with zipfile.ZipFile(source) as whole, zipfile.ZipFile(path, "w") as changed:
+        for name in whole.namelist():
+            content = whole.read(name)
+            if name.endswith("weights_config.json"):
+                config = json.loads(content)
+                config["config"]["conv.bias"]["tensor_meta"]["sizes"] = [{"as_int": 1}]
+                content = json.dumps(config).encode()
+            changed.writestr(name, content)
+
+
 def main(folder):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -228,6 +241,7 @@ def main(folder):
         write(folder / name, name)
     save(export(Convolutions(), (torch.randn(4, 1, 8, 8),)).run_decompositions(), folder / "decomposed.pt2")
     save(export(WithPythonOp(), (torch.randn(4),)), folder / "python_op.pt2")
+    save_with_other_shape(folder / "convolutions" / "model.pt2", folder / "other_shape.pt2")
 
 
 if __name__ == "__main__":
