@@ -1,6 +1,7 @@
 """GraphTrainer and EagerTrainer from Python."""
 
 import _thread
+import signal
 import threading
 import time
 
@@ -214,6 +215,7 @@ def test_an_exception_of_ones_own_leaves_everything_usable(kind, mode):
 
 
 def test_ctrl_c_ends_a_fit_with_a_keyboard_interrupt(mode):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup starts ignores it
     trainer = make(mode, max_steps=10**9)
 
     class Interrupt(duet.Hook):
