@@ -1,7 +1,6 @@
-// What evaluation costs in each mode: a pass of trainer.validate() with its metrics, per batch, and trainer.predict()
-// of one batch, on one thread, in CPU time of the process. `task` is the forward pass alone: Task::validation_step or
-// Task::predict by hand, without gradients and in evaluation mode all along. Repetitions are interleaved; the table
-// shows medians.
+// What evaluation costs in each mode: a pass of trainer.validate() with its metrics, per batch, on one thread, in CPU
+// time of the process. `task` is the forward pass alone: Task::validation_step by hand, without gradients and in
+// evaluation mode all along. Repetitions are interleaved; the table shows medians.
 //
 //   eval_benchmark [--repetitions N] [--calls N] [--filter TEXT]
 
@@ -14,7 +13,6 @@
 #include <vector>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/randn.h>
 #include "base/device.h"
 #include "base/log.h"
 #include "benchmarks/cases.h"
@@ -45,8 +43,6 @@ class SameBatches : public DataSource {
 // Runs `calls` forward passes.
 using Contestant = std::function<void(int64_t calls)>;
 
-enum class What { kValidate, kPredict };
-
 std::unique_ptr<BaseTrainer> trainer_of(const Case& item, Mode mode) {
   seed_all(0);
   TrainerOptions options;
@@ -55,49 +51,24 @@ std::unique_ptr<BaseTrainer> trainer_of(const Case& item, Mode mode) {
   return std::make_unique<GraphTrainer>(item.task(), options);
 }
 
-Contestant by_trainer(const Case& item, What what, Mode mode) {
+Contestant by_trainer(const Case& item, Mode mode) {
   const std::shared_ptr<BaseTrainer> trainer = trainer_of(item, mode);
-  if (what == What::kPredict) {
-    return [trainer, batch = item.batch()](int64_t calls) {
-      for (int64_t i = 0; i < calls; ++i) trainer->predict(batch);
-    };
-  }
-  if (item.batch().has("image")) trainer->add_metric<Accuracy>();
+  if (const Batch batch = item.batch(); batch.has("image") && batch["target"].dim() == 1)
+    trainer->add_metric<Accuracy>();
   return [trainer, batch = item.batch()](int64_t calls) {
     SameBatches data(batch, calls);
     trainer->validate(data);
   };
 }
 
-Contestant by_hand(const Case& item, What what) {
+Contestant by_hand(const Case& item) {
   seed_all(0);
   const std::shared_ptr<Task> task = item.task();
   task->train(false);
-  return [task, what, batch = item.batch()](int64_t calls) {
+  return [task, batch = item.batch()](int64_t calls) {
     const at::NoGradGuard no_grad;
-    for (int64_t i = 0; i < calls; ++i) {
-      what == What::kPredict ? task->predict(batch) : task->validation_step(batch);
-    }
+    for (int64_t i = 0; i < calls; ++i) task->validation_step(batch);
   };
-}
-
-struct Row {
-  Case item;  // its steps: calls per repetition
-  What what;
-};
-
-std::vector<Row> rows() {
-  std::vector<Row> all;
-  for (Case& item : cases()) {
-    if (item.name.rfind("MLP 64", 0) == 0) {
-      Case single = item;
-      single.name = "MLP 64-64-10, batch 1";
-      single.batch = [] { return Batch{{"image", at::randn({1, 64})}}; };
-      all.push_back({std::move(single), What::kPredict});
-    }
-    all.push_back({std::move(item), What::kValidate});
-  }
-  return all;
 }
 
 double microseconds(const Contestant& contestant, int64_t calls) {
@@ -106,10 +77,9 @@ double microseconds(const Contestant& contestant, int64_t calls) {
   return (cpu_seconds() - start) * 1e6 / static_cast<double>(calls);
 }
 
-void print_row(const Row& row, int64_t calls, int64_t repetitions) {
-  const std::vector<Contestant> contestants = {by_hand(row.item, row.what),
-                                               by_trainer(row.item, row.what, Mode::kEager),
-                                               by_trainer(row.item, row.what, Mode::kGraph)};
+void print_row(const Case& item, int64_t calls, int64_t repetitions) {
+  const std::vector<Contestant> contestants = {by_hand(item), by_trainer(item, Mode::kEager),
+                                               by_trainer(item, Mode::kGraph)};
   // Past the capture and, where a pass is short, the checks of host code that follow it (CheckSchedule::kFirst).
   for (const Contestant& contestant : contestants) contestant(std::max<int64_t>(calls / 4, calls > 1500 ? 1500 : 70));
   std::vector<std::vector<double>> times(contestants.size());
@@ -117,8 +87,7 @@ void print_row(const Row& row, int64_t calls, int64_t repetitions) {
     for (std::size_t c = 0; c < contestants.size(); ++c) times[c].push_back(microseconds(contestants[c], calls));
   }
   const double task = median(times[0]), eager = median(times[1]), graph = median(times[2]);
-  std::printf("%-30s %-9s %10.1f %10.1f %10.1f %8.2f\n", row.item.name.c_str(),
-              row.what == What::kPredict ? "predict" : "validate", task, eager, graph, eager / graph);
+  std::printf("%-30s %10.1f %10.1f %10.1f %8.2f\n", item.name.c_str(), task, eager, graph, eager / graph);
   std::fflush(stdout);
 }
 
@@ -126,12 +95,11 @@ void print_row(const Row& row, int64_t calls, int64_t repetitions) {
 
 int run(const Flags& flags) {
   set_log_level(LogLevel::kWarning);
-  std::printf("%-30s %-9s %10s %10s %10s %8s   (µs per batch)\n", "model", "what", "task", "eager", "graph",
-              "eager/gr");
+  std::printf("%-30s %10s %10s %10s %8s   (µs per batch)\n", "model", "task", "eager", "graph", "eager/gr");
   const std::string filter = flags.text("--filter");
-  for (const Row& row : rows()) {
-    if (row.item.name.find(filter) == std::string::npos) continue;
-    print_row(row, flags.number("--calls", row.item.steps), flags.number("--repetitions", 7));
+  for (const Case& item : cases()) {
+    if (item.is_forward || item.name.find(filter) == std::string::npos) continue;
+    print_row(item, flags.number("--calls", item.steps), flags.number("--repetitions", 7));
   }
   return 0;
 }

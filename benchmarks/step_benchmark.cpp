@@ -1,13 +1,17 @@
-// What one step costs: a hand-written LibTorch loop, the same with torch::optim, and duet's two trainers, on one
-// thread, in CPU time of the whole process. Each repetition builds model and trainer anew from the same seed and does
-// the same number of steps, so the contestants compute the same losses; a different one is reported as an error.
+// What one step costs, or a forward pass alone: a hand-written LibTorch loop, the same with torch::optim, and duet's
+// two trainers, in CPU time of the whole process, on OMP_NUM_THREADS threads. Each repetition builds model and trainer
+// anew from the same seed and does the same number of steps, so the contestants compute the same losses; a different
+// one is reported as an error.
 //
 // scripts/bench runs it with interleaved repetitions and prints the ratios.
 
 #include <cmath>
 #include <map>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/core/grad_mode.h>
 #include <benchmark/benchmark.h>
+#include <torch/version.h>
 #include "base/device.h"
 #include "base/log.h"
 #include "benchmarks/cases.h"
@@ -22,7 +26,7 @@ namespace {
 // Past the capture, which is the second step, the comparisons that follow it closely, and the first 1 024 replays,
 // whose host code is always checked: the steps that are timed cost what those of a long run do. Where a step takes tens
 // of milliseconds a check is cheap at any time.
-int warm_up_of(const Case& item) { return item.steps >= 200 ? 1100 : 68; }
+int warm_up_of(const Case& item) { return item.steps >= 200 ? 1100 : item.steps >= 50 ? 68 : 34; }
 
 struct Step {
   std::function<at::Tensor(const Batch&)> run;
@@ -57,6 +61,21 @@ Step graph(std::unique_ptr<Task> task) {
           [trainer] { return trainer->report().front().checked; }};
 }
 
+Step forward_by_hand(std::unique_ptr<Task> made) {
+  const std::shared_ptr<Task> task = std::move(made);
+  task->train(false);
+  return {[task](const Batch& batch) {
+    const at::NoGradGuard no_grad;
+    return task->predict(batch).front().second;
+  }};
+}
+
+template <class Trainer>
+Step forward_by(std::unique_ptr<Task> task) {
+  const auto trainer = std::make_shared<Trainer>(std::move(task), trainer_options());
+  return {[trainer](const Batch& batch) { return trainer->predict(batch)["prediction"]; }};
+}
+
 // The loss after the last step, per case: the first contestant's is what the others must reach.
 std::map<std::string, double>& reached_losses() {
   static std::map<std::string, double> losses;
@@ -73,7 +92,7 @@ void run(benchmark::State& state, const Case& item, const MakeStep& make_step) {
   for ([[maybe_unused]] auto _ : state) loss = step.run(batch);
   state.counters["checked"] = static_cast<double>(step.checked() - checked) / static_cast<double>(item.steps);
 
-  const double value = loss.item<double>();
+  const double value = loss.sum().item<double>();
   const double expected = reached_losses().try_emplace(item.name, value).first->second;
   state.counters["loss"] = value;
   if (!(std::abs(value - expected) <= 1e-3 * std::abs(expected) + 1e-5)) {
@@ -91,8 +110,10 @@ void add_benchmarks() {
       {"graph_unchecked", graph<Check::kOff>},
       {"graph_checked", graph<Check::kEvery>},
   };
+  const std::vector<std::pair<std::string, MakeStep>> forward = {
+      {"hand", forward_by_hand}, {"eager", forward_by<EagerTrainer>}, {"graph", forward_by<GraphTrainer>}};
   for (const Case& item : cases()) {
-    for (const auto& [name, make_step] : contestants) {
+    for (const auto& [name, make_step] : item.is_forward ? forward : contestants) {
       const auto body = [item, make_step = make_step](benchmark::State& state) { run(state, item, make_step); };
       benchmark::RegisterBenchmark((item.name + "/" + name).c_str(), body)
           ->Iterations(item.steps)
@@ -107,7 +128,9 @@ void add_benchmarks() {
 }  // namespace duet::benchmarks
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);
+  benchmark::AddCustomContext("libtorch", TORCH_VERSION);
+  benchmark::AddCustomContext("instruction_set", at::get_cpu_capability());
+  benchmark::AddCustomContext("threads", std::to_string(at::get_num_threads()));
   duet::set_log_level(duet::LogLevel::kWarning);
   duet::benchmarks::add_benchmarks();
   benchmark::Initialize(&argc, argv);

@@ -1,94 +1,96 @@
 #!/usr/bin/env python3
-"""Measures what a step costs in other trainers, on one thread of the CPU, and prints JSON.
+"""Measures what a step costs in other trainers, on the CPU, and prints JSON.
 
-usage: run.py [--peer NAME] [--case NAME] [--steps N] [--repetitions N]
+usage: run.py --case NAME [--peer NAME]... [--seconds S] [--threads N]
 
-{"CASE": {"PEER": {"cpu_us": ..., "wall_us": ..., "steps": ...}}}: time of the whole process per step, the least
-of the repetitions. Every measurement is a process of its own. A peer that fails has {"error": ...} instead.
+{"PEER": {"cpu_us": ..., "wall_us": ..., "loss": ..., "first": ...}}: time of the whole process per step, the median of
+three windows of about S seconds of PyTorch's eager steps, the loss at the end of the first and of the last of them.
+Every peer is a process of its own, on as many cores as it has threads. A peer that fails has {"error": ...} instead.
 """
 
 import argparse
+import copy
 import json
 import os
-import pathlib
+import statistics
 import subprocess
 import sys
 import time
 
-os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false")
-
-WARM_UP = 20
+WINDOWS = 3
 
 
 class Clock:
-    """Counts steps; holds the times of the last warm-up step and of the last one."""
+    """Counts steps; notes the times and the loss at the end of the warm-up and of each window after it."""
 
-    def __init__(self):
-        self.steps = 0
+    def __init__(self, warm_up, window):
+        self.steps, self.next, self.window, self.marks, self.losses = 0, warm_up, window, [], []
 
-    def __call__(self):
-        self.steps += 1
-        if self.steps == WARM_UP:
-            self.begin = time.process_time(), time.perf_counter()
-        self.end = time.process_time(), time.perf_counter()
+    def __call__(self, loss=None, steps=1):
+        self.steps += steps
+        if self.steps < self.next:
+            return
+        value = None if loss is None else float(loss.sum())  # waits for it
+        self.marks.append((self.steps, time.process_time(), time.perf_counter()))
+        self.losses.append(value)
+        self.next = self.steps + self.window
 
     def result(self):
-        timed = self.steps - WARM_UP
-        cpu, wall = (1e6 * (end - begin) / timed for begin, end in zip(self.begin, self.end))
-        return {"cpu_us": round(cpu, 1), "wall_us": round(wall, 1), "steps": timed}
+        spans = [[b - a for a, b in zip(*pair)] for pair in zip(self.marks, self.marks[1:])]
+        cpu, wall = (round(1e6 * statistics.median(span[i] / span[0] for span in spans), 1) for i in (1, 2))
+        return {"cpu_us": cpu, "wall_us": wall, "first": self.losses[0], "loss": self.losses[-1]}
 
 
-def measure_here(case, peer, steps):
+def measure_here(case, peer, seconds, threads):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])  # JAX has no other way to say it
     import torch
 
     import models
     import trainers
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     model, batch = models.CASES[case]()
-    clock = Clock()
-    trainers.PEERS[peer](model.train(), trainers.Repeated(batch, WARM_UP + steps), clock)
+    run = trainers.peers_of(case)
+    trial = Clock(5, 5)
+    run["PyTorch eager"](copy.deepcopy(model).train(), trainers.Repeated(batch, 25), trial)
+    window = max(5, int(1e6 * seconds / trial.result()["cpu_us"]))
+    warm_up = max(20, window // 2)
+    torch.manual_seed(1)
+    clock = Clock(warm_up, window)
+    # What scans many steps at once may need a call more for each.
+    run[peer](model.train(), trainers.Repeated(batch, warm_up + WINDOWS * (window + 50)), clock)
+    clock.marks = clock.marks[:WINDOWS + 1]
     return clock.result()
 
 
-def measure(case, peer, steps):
-    command = [sys.executable, __file__, "--here", "--case", case, "--peer", peer, "--steps", str(steps)]
-    done = subprocess.run(command, capture_output=True, text=True)
+def measure(case, peer, options):
+    threads = str(options.threads)
+    environment = os.environ | {
+        "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu",
+        "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, __file__, "--here", "--case", case, "--peer", peer, "--seconds", str(options.seconds)]
+    done = subprocess.run([*command, "--threads", threads], capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def fastest(runs):
-    good = [run for run in runs if "error" not in run]
-    return min(good, key=lambda run: run["cpu_us"]) if good else runs[0]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case")
-    parser.add_argument("--peer")
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--case", required=True)
+    parser.add_argument("--peer", action="append")
+    parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
-        print(json.dumps(measure_here(options.case, options.peer, options.steps)))
+        print(json.dumps(measure_here(options.case, options.peer[0], options.seconds, options.threads)))
         return
-
-    sys.path.insert(0, str(pathlib.Path(__file__).parent))
-    import models
     import trainers
 
-    cases = [options.case] if options.case else list(models.CASES)
-    peers = [options.peer] if options.peer else list(trainers.PEERS)
-    found = {case: {peer: [] for peer in peers} for case in cases}
-    for _ in range(options.repetitions):
-        for case in cases:
-            for peer in peers:
-                found[case][peer].append(measure(case, peer, options.steps))
-    print(json.dumps({case: {peer: fastest(runs) for peer, runs in row.items()} for case, row in found.items()}, indent=1))
+    peers = options.peer or trainers.peers_of(options.case)
+    print(json.dumps({peer: measure(options.case, peer, options) for peer in peers}, indent=1))
 
 
 if __name__ == "__main__":
