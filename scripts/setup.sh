@@ -208,9 +208,10 @@ prepare_tests() {
   fi
 }
 
-# A browser, sanitizers for clang, and what builds the site. What cannot be installed here is skipped by the tests.
+# A browser, sanitizers for clang, headers of another kind of CPU, and what builds the site. What cannot be installed here
+# is skipped by the tests.
 prepare_slow_tests() {
-  install_optional libclang-rt-19-dev llvm-19 chromium
+  install_optional libclang-rt-19-dev llvm-19 chromium libc6-dev-arm64-cross libstdc++-12-dev-arm64-cross
   [[ -n $torch ]] || install_docs
 }
 
