@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/profile/kernel_clock.h"
 #include "cli/profile/op_clock.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
@@ -131,6 +132,35 @@ void time_ops(const RunConfig& original, const Run& data, int64_t steps, Json& j
   }
 }
 
+// The kernels of a replayed step, and how long the machine would take at the pace that is measured beside them.
+void time_kernels(const RunConfig& original, const Run& data, int64_t steps, Json& json) {
+  const ScratchFolder folder;
+  RunConfig config = in_scratch(original, folder.path());
+  config.graph.check = Check::kOff;  // host code has spans of its own
+  config.graph.verify_interval = 0;
+  Run run = build_measured_run(config, "graph", data, steps + kWarmUp);
+  std::optional<KernelClock> clock;
+  const auto begin_step = [&clock](TrainContext& at) {
+    if (at.progress.step == kWarmUp) clock.emplace();
+  };
+  const auto end_step = [&clock, steps](TrainContext& at) {
+    if (clock) clock->end_step();
+    if (at.progress.step >= steps + kWarmUp) at.control.request_stop("all steps were timed");
+  };
+  run.trainer->on(HookPoint::kBeforeTrainIter, begin_step, "kernel_clock", kLowest);
+  run.trainer->on(HookPoint::kAfterTrainIter, end_step, "kernel_clock_end", kHighest);
+  run.trainer->train(*run.train);
+  const KernelWork work = clock ? clock->median_step() : KernelWork();
+  clock.reset();
+  if (work.seconds == 0) return;                                               // a device's, or nothing was captured
+  int64_t working_set = 4 * bytes_of(run.trainer->task().named_parameters());  // gradients and AdamW's state too
+  for (const SignatureReport& signature : run.graph->report()) working_set += signature.bytes;
+  const MachinePeak peak = measure_peak(working_set);
+  json["kernels"] = {
+      {"us", work.seconds * 1e6}, {"floor_us", work.floor_seconds(peak) * 1e6}, {"flops", work.flops},
+      {"bytes", work.bytes},      {"peak_flops_per_second", peak.flops},        {"peak_bytes_per_second", peak.bytes}};
+}
+
 std::string text_of(double value, const char* format = "%.3f") { return number_text(value, format); }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -144,18 +174,36 @@ Rows parts_of_step(const char* mode, double data_us, double step_us,
   return rows;
 }
 
+// Replay and hooks, or the kernels in it and the rest; checks.
+void print_graph(const Json& json, const Measured& graph) {
+  std::vector<std::pair<const char*, double>> parts = {{"replay and hooks", graph.step_us - graph.checks_us},
+                                                       {"checks", graph.checks_us}};
+  const Json& kernels = json["kernels"];
+  if (!kernels.is_null()) {
+    const double us = kernels["us"];
+    parts.front() = {"rest of replay, hooks", std::max(0.0, parts.front().second - us)};
+    parts.insert(parts.begin(), {"kernels", us});
+  }
+  std::cout << text_columns(parts_of_step("graph mode", graph.data_us, graph.step_us, parts));
+  const double eager_us = json["eager_us"];
+  std::cout << text_of(eager_us / graph.step_us, "%.2f") << " times as fast as eager mode\n";
+  if (!kernels.is_null()) {
+    const double us = kernels["us"], floor_us = kernels["floor_us"];
+    const auto giga = [&kernels](const char* key) { return text_of(kernels[key].get<double>() / 1e9, "%.3g"); };
+    std::cout << "floor of the kernels on this machine: " << text_of(floor_us / 1e3) << " ms; they take "
+              << text_of(us / floor_us, "%.2f") << " times as long\n  " << giga("flops") << " GFLOP of products at "
+              << giga("peak_flops_per_second") << " GFLOP/s, and " << giga("bytes") << " GB of other ops at "
+              << giga("peak_bytes_per_second") << " GB/s, as measured\n";
+  }
+  std::cout << graph.captures << "\n";
+}
+
 void print(const Json& json, const Measured& graph) {
   const double step_us = json["eager_us"];
   std::vector<std::pair<const char*, double>> phases;
   for (const char* name : OpClock::kPhases) phases.emplace_back(name, json.value(c10::str(name, "_us"), 0.0));
   std::cout << text_columns(parts_of_step("eager mode", json["data_us"], step_us, phases)) << "\n";
-  if (graph.step_us > 0) {
-    std::cout << text_columns(parts_of_step(
-                     "graph mode", graph.data_us, graph.step_us,
-                     {{"replay and hooks", graph.step_us - graph.checks_us}, {"checks", graph.checks_us}}))
-              << text_of(step_us / graph.step_us, "%.2f") << " times as fast as eager mode\n"
-              << graph.captures << "\n";
-  }
+  if (graph.step_us > 0) print_graph(json, graph);
   Rows rows = {{"memory", ""}};
   for (const auto& [name, bytes] : json["memory"].items()) rows.push_back({name, readable_bytes(bytes)});
   std::cout << text_columns(rows) << "\n";
@@ -179,13 +227,15 @@ int profile_command(const Arguments& arguments) {
   Run data;
   read_training_data(config, data);
   const int64_t steps = arguments.profile_steps;
-  log_info(c10::str("profile: ", steps, " steps after ", kWarmUp, " others, three times"));
+  const bool has_graph = config.mode == "graph";
+  log_info(c10::str("profile: ", steps, " steps after ", kWarmUp, " others, ", has_graph ? "four times" : "twice"));
   const Measured eager = measure(config, "eager", data, steps);
   Json json = {
       {"eager_us", eager.step_us}, {"data_us", eager.data_us}, {"memory", Json::object()}, {"ops", Json::array()}};
-  const bool has_graph = config.mode == "graph";
   const Measured graph = has_graph ? measure(config, "graph", data, steps) : Measured();
   time_ops(config, data, steps, json);
+  json["kernels"] = nullptr;
+  if (has_graph) time_kernels(config, data, steps, json);
   json["graph_us"] = has_graph ? Json(graph.step_us) : Json();
   json["checks_us"] = has_graph ? Json(graph.checks_us) : Json();
   write_json(arguments.json, json);

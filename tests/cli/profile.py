@@ -39,6 +39,13 @@ def check_graph(program):
         assert result["eager_us"] > 0 and result["graph_us"] > 0 and "captured" in text, text
         # Its first replays are all checked.
         assert 0 < result["checks_us"] < result["graph_us"] and "\nchecks " in text, text
+        kernels = result["kernels"]
+        assert 0 < kernels["us"] < result["graph_us"] and "\nkernels " in text and "floor of the kernels" in text, text
+        # Three products for each layer but the first, which needs no gradient of its inputs.
+        products = 16 * (2 * 3 * 64 + 3 * 64 * 32 + 3 * 32)
+        assert accumulate > 1 or kernels["flops"] == 2 * products, kernels
+        # Adam alone reads and writes weights, gradients and two moments.
+        assert kernels["bytes"] > 4 * 4 * (64 * 4 + 64 * 33), kernels
         calls = {(op["op"], op["module"]): op["calls"] for op in result["ops"]}
         for layer in ("hidden1", "hidden2", "head"):
             assert calls[("aten::addmm", layer)] == batches, calls
@@ -54,7 +61,7 @@ def check_graph(program):
 
 def check_eager(program):
     text, result = program.profile("--mode", "eager")
-    assert result["graph_us"] is None and result["checks_us"] is None and "graph mode" not in text, text
+    assert result["graph_us"] is result["checks_us"] is result["kernels"] is None and "graph mode" not in text, text
     assert not (program.folder / "runs").exists()
 
 
