@@ -112,7 +112,13 @@ KernelWork KernelClock::median_step() const {
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end(),
                    [](const KernelWork& a, const KernelWork& b) { return a.seconds < b.seconds; });
-  return *middle;
+  KernelWork work = *middle;
+  work.least_seconds = work.seconds;
+  for (const KernelWork& step : steps_) {
+    if (step.flops == work.flops && step.bytes == work.bytes)
+      work.least_seconds = std::min(work.least_seconds, step.seconds);
+  }
+  return work;
 }
 
 }  // namespace duet

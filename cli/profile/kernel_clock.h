@@ -18,9 +18,9 @@ MachinePeak measure_peak(int64_t working_set);
 
 // What the kernels of a step are and took.
 struct KernelWork {
-  double seconds = 0;
-  double flops = 0;  // of products and convolutions
-  double bytes = 0;  // that the other ops read and write
+  double seconds = 0, least_seconds = 0;  // the least: of all steps with this work
+  double flops = 0;                       // of products and convolutions
+  double bytes = 0;                       // that the other ops read and write
 
   // The least time that it takes at this pace.
   double floor_seconds(const MachinePeak& peak) const { return flops / peak.flops + bytes / peak.bytes; }
@@ -36,7 +36,7 @@ class KernelClock {
   KernelClock& operator=(const KernelClock&) = delete;
 
   void end_step();
-  // Of all steps the one in the middle, by time: comparisons with an eager step take longer. Zeros without a step.
+  // Of all steps the one in the middle, by time. Zeros without a step.
   KernelWork median_step() const;
 
  private:
