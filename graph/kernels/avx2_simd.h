@@ -149,6 +149,15 @@ class NanWatch {
 };
 
 inline Floats greater(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+inline Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+inline Floats round_down(Floats values) { return _mm256_floor_ps(values); }
+inline Floats power_of_two(Floats exponent) {
+  const Ints biased = add_ints(_mm256_cvtps_epi32(exponent), broadcast_int(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+inline Mask is_minus_zero(Floats values) {
+  return _mm256_cmpeq_epi32(_mm256_castps_si256(values), _mm256_castps_si256(broadcast(-0.0F)));
+}
 
 // All lanes combined, in the order of ATen's vectors.
 template <class Combine>

@@ -78,6 +78,18 @@ class NanWatch {
 };
 
 inline Floats greater(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+inline Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+inline Floats round_down(Floats values) {
+  return _mm512_roundscale_ps(values, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+// 2 to the power of whole numbers; 0 for -127.
+inline Floats power_of_two(Floats exponent) {
+  const Ints biased = _mm512_add_epi32(_mm512_cvtps_epi32(exponent), _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+}
+inline Mask is_minus_zero(Floats values) {
+  return _mm512_cmpeq_epi32_mask(_mm512_castps_si512(values), _mm512_castps_si512(_mm512_set1_ps(-0.0F)));
+}
 
 // All lanes combined, in the order of ATen's vectors.
 template <class Combine>

@@ -8,12 +8,12 @@
 
 namespace duet {
 
-namespace {
-
 const SoftmaxKernels& softmax_kernels() {
   static const SoftmaxKernels kernels = atens_choice(softmax_kernels_avx512(), softmax_kernels_avx2());
   return kernels;
 }
+
+namespace {
 
 // Of more elements the exponentials take the time, and those are ATen's own.
 RowShape softmax_rows(const at::Tensor& x, const c10::IValue& dimension) {

@@ -118,6 +118,7 @@ void find_bitexact_rows(const std::vector<OpCall>& calls, BitexactKernels& kerne
   if (!threads_round_alike()) return;
   find_call_kernels(row_sum_kernels(), calls, kernels);
   find_call_kernels(loss_kernels(), calls, kernels);
+  find_call_kernels(attention_kernels(), calls, kernels);
 }
 
 }  // namespace duet

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <string>
 #include <utility>
-#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 #include "graph/kernels/trial_data.h"
 
@@ -25,7 +24,9 @@ void describe(std::ostream& out, const at::Tensor& tensor, std::vector<at::Tenso
 std::string kind_of(const OpCall& call) {
   std::ostringstream out;
   std::vector<at::Tensor> seen;
-  out << call.op.operator_name() << at::get_num_threads() << at::in_parallel_region() << ";";
+  const KernelSettings now = kernel_settings();
+  out << call.op.operator_name()
+      << c10::str(";", now.threads, ";", now.blas_threads, ";", now.in_parallel, ";", now.precision, ";");
   for (const c10::IValue& argument : call.arguments) {
     if (argument.isTensor()) {
       describe(out, argument.toTensor(), seen);

@@ -67,17 +67,16 @@ at::Tensor trial_indices(const at::Tensor& like, int64_t count) {
 
 bool is_wrapped_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
-// Not: other types than floats and classes, and parts of one memory.
-bool can_copy(const CallKernelMaker& maker, const std::vector<at::Tensor>& tensors) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const at::ScalarType type = tensors[i].scalar_type();
-    const bool known = type == at::kFloat || (type == at::kLong && maker.classes >= 0) || is_wrapped_number(tensors[i]);
-    if (!known) return false;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!tensors[i].is_same(tensors[j]) && tensors[i].is_alias_of(tensors[j])) return false;
-    }
-  }
-  return true;
+// Not: other types than floats and classes, and results in the memory of others.
+bool can_copy(const CallKernelMaker& maker, const OpCall& call) {
+  const std::vector<at::Tensor> tensors = tensors_of(call);
+  return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
+    const at::ScalarType type = tensor.scalar_type();
+    const bool known = type == at::kFloat || (type == at::kLong && maker.classes >= 0) || is_wrapped_number(tensor);
+    return known && std::ranges::none_of(call.results, [&](const at::Tensor& result) {
+             return result.defined() && !result.is_same(tensor) && result.is_alias_of(tensor);
+           });
+  });
 }
 
 struct Filling {
@@ -161,7 +160,7 @@ bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
   const TrialGuard guard;
   constexpr uint64_t kSeedsApart = 100;
   const std::vector<at::Tensor> tensors = tensors_of(like);
-  if (!can_copy(maker, tensors)) return false;
+  if (!can_copy(maker, like)) return false;
   for (const TrialNumbers numbers : kTrialNumbersWithNan) {
     if (!gives_atens_bits(maker, like, {numbers, 0})) return false;
   }

@@ -72,6 +72,14 @@ template <bool kFirst, bool kAfter, int kRows, int kVectors>
 
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void store(const Tile& tile, const Floats (&sums)[kRows][kVectors]) {
+  if (!tile.has_sum && tile.after == nullptr && tile.last_columns == kLanes) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) store(tile.c + i * tile.c_row + j * kLanes, sums[i][j]);
+    }
+    return;
+  }
   if (!tile.has_sum || tile.last_columns != kLanes) {
     alignas(64) float values[kRows * kVectors * kLanes];
 #pragma GCC unroll 8
@@ -210,7 +218,7 @@ void multiply_columns(const Gemm& g, const GemmPart& part, int64_t k, int64_t j,
   }
 }
 
-void multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
+inline void multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
   for (int64_t k = 0; k < gemm.k; k += gemm.order.k_block) {
     for (int64_t j = part.column_begin; j < part.column_end; j += kTileColumns) {
       multiply_columns(gemm, part, k, j, scratch);

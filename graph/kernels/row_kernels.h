@@ -67,6 +67,35 @@ struct SoftmaxBackward {
   float* grad_x = nullptr;
 };
 
+// Rows of vectors without gaps, for each batch and head.
+template <class Number>
+struct Heads {
+  Number* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0;  // strides
+};
+
+constexpr int64_t kShortestSequence = 16, kLongestSequence = 128;  // that the kernels take: multiples of 16
+constexpr int64_t kNarrowestHead = 16, kWidestHead = 64;
+
+// Each of `length` queries attends to as many keys, or (causal) to those up to its own.
+struct Attention {
+  int64_t heads = 0, length = 0, width = 0;
+  bool causal = false;
+  float scale = 1;
+  Heads<const float> q, k, v;
+};
+
+struct AttentionForward {
+  Attention shape;
+  Heads<float> out, log_sum;  // of the exponentials of each row of scores
+};
+
+struct AttentionBackward {
+  Attention shape;
+  Heads<const float> out, log_sum, grad_out;
+  Heads<float> grad_q, grad_k, grad_v;
+};
+
 struct RowKernels {
   bool (*column_sum)(const ColumnSum& work) = nullptr;
   bool (*layer_norm_forward)(const LayerNormForward& work) = nullptr;
@@ -78,6 +107,9 @@ struct SoftmaxKernels {
   bool (*forward)(const Softmax& work) = nullptr;
   bool (*log_forward)(const Softmax& work) = nullptr;
   bool (*log_backward)(const SoftmaxBackward& work) = nullptr;
+  // Some of batches * heads. False also for numbers of which a mask could hide what ATen makes of them.
+  bool (*attention)(const AttentionForward& work, const RowRange& heads) = nullptr;
+  bool (*attention_backward)(const AttentionBackward& work, const RowRange& heads) = nullptr;
 };
 SoftmaxKernels softmax_kernels_avx512();  // empty: not for this CPU and LibTorch
 SoftmaxKernels softmax_kernels_avx2();

@@ -1,5 +1,5 @@
 #include "graph/kernels/avx2_simd.h"
-#include "graph/kernels/softmax_loops.h"
+#include "graph/kernels/flash_attention_backward_loops.h"
 
 // Compiled with AVX2 instructions: nothing here runs before softmax_kernels_avx2() has asked the CPU.
 
@@ -7,7 +7,8 @@ namespace duet {
 
 SoftmaxKernels softmax_kernels_avx2() {
   const bool fits = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_vector_functions();
-  return fits ? SoftmaxKernels{softmax, log_softmax, log_softmax_backward} : SoftmaxKernels();
+  if (!fits) return {};
+  return {softmax, log_softmax, log_softmax_backward, attention_forward, attention_backward};
 }
 
 }  // namespace duet

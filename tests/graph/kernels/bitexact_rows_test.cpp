@@ -180,6 +180,95 @@ TEST(BitexactRows, ATargetThatIsNoClassIsAnError) {
   }
 }
 
+// [batch, head, row, column] of what a linear layer gives, or cut from it with two others.
+Tensor heads_of_kind(const std::vector<int64_t>& sizes, bool cut, int kind, Random& random) {
+  const int64_t batch = sizes[0], heads = sizes[1], length = sizes[2], width = sizes[3];
+  const Tensor rows = floats_of_kind({batch, length, (cut ? 3 : 1) * heads * width}, kind, random);
+  return rows.narrow(2, 0, heads * width).view({batch, length, heads, width}).transpose(1, 2);
+}
+
+// Attention and its backward.
+std::vector<Case> attention_cases(const std::vector<int64_t>& sizes, bool causal, int kind, Random& random) {
+  const auto numbers = [&](bool cut) { return heads_of_kind(sizes, cut, random.coin() ? kind : 0, random); };
+  const auto target = [&] { return at::full_like(heads_of_kind(sizes, false, 0, random), 7); };
+  const auto sums = [&](int of_kind) {
+    return floats_of_kind({sizes[0], sizes[2], sizes[1]}, of_kind, random).transpose(1, 2);
+  };
+  const Tensor q = heads_of_kind(sizes, true, kind, random), k = numbers(true), v = numbers(true);
+  const c10::IValue none;
+  Case forward{"aten::_scaled_dot_product_flash_attention_for_cpu",
+               "",
+               {q, k, v, 0.0, causal, none, none},
+               {target(), at::full_like(sums(0), 7)}};
+  Case backward{"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+                "",
+                {numbers(false), q, k, v, numbers(false), sums(kind), 0.0, causal, none, none},
+                {target(), target(), target()}};
+  return {forward, backward};
+}
+
+TEST(BitexactAttention, GivesTheBitsOfATen) {
+  if (!has_kernels()) GTEST_SKIP() << "no kernel of duet's for this CPU";
+  Random random;
+  SCOPED_TRACE(random.seed);
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
+           {1, 1, 16, 16}, {2, 3, 32, 16}, {1, 2, 48, 32}, {2, 2, 64, 32}, {1, 1, 80, 48}, {1, 2, 128, 64}}) {
+    for (int round = 0; round < 2 * testing::kKinds; ++round) {
+      const Threads scope(round % 12 == 0 ? 2 : 1);
+      for (const Case& item : attention_cases(sizes, round % 2 == 0, round / 2, random)) {
+        ASSERT_EQ(outcome(item), Outcome::kSameBits) << item.op << at::IntArrayRef(sizes) << ", round " << round;
+      }
+    }
+  }
+}
+
+// What a mask hides shows in ATen's result where it is infinite, and where it makes a 0 of a -0.
+TEST(BitexactAttention, LeavesToATenWhatAMaskDoesNotHide) {
+  if (!has_kernels()) GTEST_SKIP() << "no kernel of duet's for this CPU";
+  Random random;
+  const auto same_with = [&](std::size_t op, std::size_t argument, const auto& fill) {
+    const Case item = attention_cases({1, 1, 16, 16}, true, 0, random)[op];
+    fill(item.arguments[argument].toTensor()[0][0]);
+    return outcome(item) == Outcome::kSameBits;
+  };
+  const auto last_is_infinite = [](const Tensor& rows) { rows[15][3] = INFINITY; };
+  EXPECT_TRUE(same_with(0, 2, last_is_infinite));
+  for (const std::size_t argument : {1, 2, 3}) EXPECT_TRUE(same_with(1, argument, last_is_infinite)) << argument;
+  Case overflow = attention_cases({1, 1, 16, 16}, true, 0, random)[1];
+  overflow.arguments[0].toTensor()[0][0][0].fill_(1e20F);
+  overflow.arguments[3].toTensor()[0][0][15].fill_(1e20F);
+  EXPECT_EQ(outcome(overflow), Outcome::kSameBits);
+
+  const Case zero = attention_cases({1, 1, 16, 16}, true, 0, random)[0];
+  zero.arguments[0].toTensor().fill_(1);
+  zero.arguments[1].toTensor().fill_(0)[0][0][0] = -5.75F;  // later rows give it a weight of 1e-10
+  const Tensor v = zero.arguments[2].toTensor().fill_(1)[0][0];
+  v.narrow(0, 0, 11).fill_(-0.0F)[0] = -1e-40F;
+  EXPECT_EQ(outcome(zero), Outcome::kSameBits);
+}
+
+TEST(BitexactAttention, TakesOnlyWhatItKnows) {
+  if (!has_kernels()) GTEST_SKIP() << "no kernel of duet's for this CPU";
+  Random random;
+  const auto takes = [&](const std::vector<int64_t>& sizes) {
+    return attention_cases(sizes, true, 0, random).front().is_taken();
+  };
+  EXPECT_TRUE(takes({1, 1, 16, 16}));
+  EXPECT_FALSE(takes({1, 1, 17, 16}));
+  EXPECT_FALSE(takes({1, 1, 16, 24}));
+  EXPECT_FALSE(takes({1, 1, 144, 16}));
+  EXPECT_FALSE(takes({1, 1, 16, 80}));
+  for (const auto& [argument, value] : std::vector<std::pair<std::size_t, c10::IValue>>{
+           {1, at::ones({1, 1, 32, 16})}, {3, 0.1}, {5, at::zeros({16, 16})}, {6, 2.0}, {6, -1.0}}) {
+    Case item = attention_cases({1, 1, 16, 16}, false, 0, random).front();
+    item.arguments[argument] = value;
+    EXPECT_FALSE(item.is_taken()) << argument;
+  }
+  Case in_place = attention_cases({1, 1, 16, 16}, true, 0, random).front();
+  in_place.results[0] = in_place.arguments[2].toTensor();
+  EXPECT_FALSE(in_place.is_taken());
+}
+
 // A sum that is right but for one bit, one that always leaves the work to ATen, and the right one.
 CallKernel right_sum(const OpCall& call) { return row_sum_kernels().front().make(call); }
 CallKernel wrong_sum(const OpCall& call) {

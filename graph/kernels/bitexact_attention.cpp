@@ -1,0 +1,117 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <initializer_list>
+#include "graph/kernels/bitexact_rows.h"
+#include "graph/kernels/kernel_tensors.h"
+
+// Attention over short sequences. Its products take BLAS longer than their arithmetic does, and half of what ATen
+// computes under a causal mask is multiplied by zeros.
+
+namespace duet {
+
+namespace {
+
+template <class Number>
+Heads<Number> heads_of(const at::Tensor& rows, Number* data) {
+  return {data, rows.stride(0), rows.stride(1), rows.stride(2)};
+}
+Heads<const float> inputs_of(const at::Tensor& rows) { return heads_of(rows, floats_of(rows)); }
+Heads<float> results_of(const at::Tensor& rows) { return heads_of(rows, writable_floats_of(rows)); }
+
+// The call's tensors, and where in its arguments q, k, v and the flag of a causal mask are.
+struct AttentionCall {
+  const OpCall& call;
+  std::size_t query, causal;
+
+  // No heads: it does not fit.
+  Attention shape() const {
+    const at::Tensor q = call.floats(query);
+    const std::size_t dropout = causal - 1, mask = causal + 1, scale = causal + 2;
+    if (!q.defined() || q.dim() != 4 || q.numel() == 0 || call.arguments[dropout].toDouble() != 0) return {};
+    const int64_t length = q.size(2), width = q.size(3);
+    const bool fits = length % kShortestSequence == 0 && length <= kLongestSequence && width % kNarrowestHead == 0 &&
+                      width <= kWidestHead && call.lacks(mask);
+    const double factor =
+        call.lacks(scale) ? 1 / std::sqrt(static_cast<double>(width)) : call.arguments[scale].toDouble();
+    if (!fits || factor <= 0 || factor > 1) return {};
+    return {q.size(1), length, width, call.arguments[causal].toBool(), static_cast<float>(factor), {}, {}, {}};
+  }
+
+  // All with the sizes of q and rows without gaps.
+  bool have_rows(std::initializer_list<at::Tensor> tensors) const {
+    const at::IntArrayRef sizes = call.floats(query).sizes();
+    return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
+      return tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.sizes() == sizes && tensor.stride(3) == 1;
+    });
+  }
+  bool is_row_of_each(const at::Tensor& tensor) const {
+    return tensor.defined() && tensor.scalar_type() == at::kFloat &&
+           tensor.sizes() == call.floats(query).sizes().slice(0, 3);
+  }
+};
+
+// Some of all heads, on several threads if they are worth it.
+bool for_heads(const Attention& shape, int64_t heads, const std::function<bool(const RowRange&)>& work) {
+  std::atomic<bool> computed = true;
+  for_each_part(heads, heads * shape.length * shape.width, [&](int64_t begin, int64_t end) {
+    if (!work({begin, end})) computed = false;
+  });
+  return computed;
+}
+
+// _scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, causal, mask, scale) -> (out, log_sum)
+CallKernel make_attention(const OpCall& call) {
+  const AttentionCall attention{call, 0, 4};
+  const at::Tensor q = call.floats(0), k = call.floats(1), v = call.floats(2);
+  const at::Tensor out = call.result(0), log_sum = call.result(1);
+  const Attention like = attention.shape();
+  const auto kernel = softmax_kernels().attention;
+  const bool fits = kernel != nullptr && like.heads > 0 && attention.have_rows({q, k, v, out}) &&
+                    attention.is_row_of_each(log_sum) && share_no_memory({out, log_sum}, {q, k, v});
+  if (!fits) return {};
+  return [=] {
+    AttentionForward work{like, results_of(out), results_of(log_sum)};
+    work.shape.q = inputs_of(q), work.shape.k = inputs_of(k), work.shape.v = inputs_of(v);
+    return for_heads(like, q.size(0) * q.size(1), [&](const RowRange& heads) { return kernel(work, heads); });
+  };
+}
+
+// ..._backward(grad_out, q, k, v, out, log_sum, dropout, causal, mask, scale) -> (grad_q, grad_k, grad_v)
+CallKernel make_attention_backward(const OpCall& call) {
+  const AttentionCall attention{call, 1, 7};
+  const at::Tensor grad_out = call.floats(0), q = call.floats(1), k = call.floats(2), v = call.floats(3);
+  const at::Tensor out = call.floats(4), log_sum = call.floats(5);
+  const at::Tensor grad_q = call.result(0), grad_k = call.result(1), grad_v = call.result(2);
+  const Attention like = attention.shape();
+  const auto kernel = softmax_kernels().attention_backward;
+  const bool fits =
+      kernel != nullptr && like.heads > 0 && attention.have_rows({grad_out, q, k, v, out, grad_q, grad_k, grad_v}) &&
+      attention.is_row_of_each(log_sum) && share_no_memory({grad_q, grad_k, grad_v}, {grad_out, q, k, v, out, log_sum});
+  if (!fits) return {};
+  return [=] {
+    AttentionBackward work{like,
+                           inputs_of(out),
+                           inputs_of(log_sum),
+                           inputs_of(grad_out),
+                           results_of(grad_q),
+                           results_of(grad_k),
+                           results_of(grad_v)};
+    work.shape.q = inputs_of(q), work.shape.k = inputs_of(k), work.shape.v = inputs_of(v);
+    return for_heads(like, q.size(0) * q.size(1), [&](const RowRange& heads) { return kernel(work, heads); });
+  };
+}
+
+}  // namespace
+
+const std::vector<CallKernelMaker>& attention_kernels() {
+  static const std::vector<CallKernelMaker> makers = {
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", "", "bit-exact attention", make_attention},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", "", "bit-exact attention",
+       make_attention_backward},
+  };
+  return makers;
+}
+
+}  // namespace duet

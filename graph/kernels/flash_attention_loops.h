@@ -1,0 +1,116 @@
+#pragma once
+
+#include "graph/kernels/flash_attention_blocks.h"
+
+// Attention over short sequences, as ATen's flash attention has it where one block holds all keys.
+//
+// What a causal mask hides is left out. ATen multiplies it by zeros, which changes no sum but one that is -0, and one
+// to which a hidden infinity or NaN would be added: the kernels give up where either may be.
+
+namespace duet {
+
+namespace {
+
+// ATen's vectors have this exponential beside the exact one.
+inline Floats rough_exp(Floats x) {
+  const Floats lowest = broadcast(-0x1.5d58a0p+6F), one = broadcast(1.0F);
+  const Floats clamped = greater(smaller(x, broadcast(0x1.62e430p+6F)), lowest);
+  const Floats power = round_down(multiply_add(clamped, broadcast(0x1.715476p+0F), broadcast(0.5F)));
+  const Floats rest = subtract_product(power, broadcast(0x1.62e430p-1F), clamped);
+  Floats sum = broadcast(0.00828929059F);
+  constexpr float kFactors[] = {0.0418978221F, 0.166676521F, 0.499991506F, 0.999999701F, 1.0F};
+#pragma GCC unroll 5
+  for (const float factor : kFactors) sum = multiply_add(rest, sum, broadcast(factor));
+  const Floats half = select(less(x, lowest), broadcast(0.0F), power_of_two(subtract(power, one)));
+  return multiply(multiply(sum, half), broadcast(2.0F));
+}
+
+// Whether no product of two such vectors can overflow, nor any number be infinite or NaN.
+bool are_moderate(const Heads<const float>& all, const Attention& shape, int64_t head) {
+  const Rows<const float> rows = rows_of(all, shape, head);
+  constexpr float kLargest = 1e30F;
+  Floats squares = broadcast(0.0F), others = squares;  // so that one need not wait for the other
+  for (int64_t i = 0; i < shape.length; i += 2) {
+    for (int64_t j = 0; j < shape.width; j += kLanes) {
+      const Floats x = load(rows.row(i) + j), y = load(rows.row(i + 1) + j);
+      squares = add_product(x, x, squares);
+      others = add_product(y, y, others);
+    }
+  }
+  return fold_lanes(add(squares, others), add_values) < kLargest;
+}
+
+bool inputs_are_moderate(const Attention& shape, int64_t head) {
+  return are_moderate(shape.q, shape, head) && are_moderate(shape.k, shape, head) && are_moderate(shape.v, shape, head);
+}
+
+struct Softened {
+  float greatest, sum;
+};
+
+// Scores become their exponentials, and zeros where the row does not see, as far as a tile reaches.
+Softened soften(float* row, int64_t seen, int64_t length, float scale) {
+  Floats most = broadcast(-INFINITY), sum = broadcast(0.0F);
+  for (int64_t j = 0; j < seen; j += kLanes) {
+    const Floats scaled = multiply(load(row + j), broadcast(scale));
+    const Floats score = select(first_lanes(seen - j), scaled, broadcast(-INFINITY));
+    store(row + j, score);
+    most = greater(most, score);
+  }
+  const float greatest = fold_lanes(most, keep_greater);
+  int64_t j = 0;
+  for (; j < seen; j += kLanes) {
+    const Floats power = rough_exp(subtract(load(row + j), broadcast(greatest)));
+    store(row + j, power);
+    sum = add(sum, power);
+  }
+  if (j < length) store(row + j, broadcast(0.0F));
+  return {greatest, fold_lanes(sum, add_values)};
+}
+
+struct ForwardMemory {
+  alignas(64) float keys[kLongestSequence * kWidestHead];
+  alignas(64) float weights[kQueryBlock * kLongestSequence];
+  alignas(64) float sums[kQueryBlock * kWidestHead];
+};
+
+// Whether ATen gives the same for certain.
+bool forward_block(const AttentionForward& work, const QueryBlock& block, int64_t head, ForwardMemory& memory) {
+  const Attention& shape = work.shape;
+  block.score(rows_of(shape.q, shape, head), memory.keys, memory.weights);
+  const Rows<float> log_sum = rows_of(work.log_sum, shape, head).from(block.first);
+  float shares[kQueryBlock];
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const auto [greatest, sum] = soften(memory.weights + i * shape.length, block.seen_by(i), shape.length, shape.scale);
+    shares[i] = 1 / sum;
+    *log_sum.row(i) = greatest + logf(sum);
+  }
+  block.mix(memory.weights, rows_of(shape.v, shape, head), {memory.sums, shape.width}, Start::kPart);
+  const Rows<float> out = rows_of(work.out, shape, head).from(block.first);
+  NanWatch watch;
+  for (int64_t i = 0; i < block.rows; ++i) {
+    for (int64_t j = 0; j < shape.width; j += kLanes) {
+      const Floats y = multiply(load(memory.sums + i * shape.width + j), broadcast(shares[i]));
+      watch.see(select(is_minus_zero(y), broadcast(NAN), y));
+      store(out.row(i) + j, y);
+    }
+  }
+  return !watch.any();
+}
+
+bool attention_forward(const AttentionForward& work, const RowRange& heads) {
+  const Attention& shape = work.shape;
+  ForwardMemory memory;
+  for (int64_t head = heads.begin; head < heads.end; ++head) {
+    if (!inputs_are_moderate(shape, head)) return false;
+    transpose_rows(rows_of(shape.k, shape, head), {shape.length, shape.width}, memory.keys);
+    for (int64_t first = 0; first < shape.length; first += kQueryBlock) {
+      if (!forward_block(work, {shape, first}, head, memory)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+}  // namespace duet
