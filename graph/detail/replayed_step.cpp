@@ -1,31 +1,57 @@
 #include "graph/detail/replayed_step.h"
 #include <cstring>
+#include <utility>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include "base/detail/references.h"
 #include "graph/record/step_results.h"
 
 namespace duet {
 
 namespace {
 
+bool is_plain_memory(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 // A dispatched clone costs more than the bytes of a small result.
-at::Tensor copy_of(const at::Tensor& tensor) {
-  const bool plain = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-  if (!plain) return tensor.clone();
-  at::Tensor copy(at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type()));
+at::Tensor empty_as(const at::Tensor& tensor) { return at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type()); }
+
+at::Tensor filled(at::Tensor copy, const at::Tensor& tensor) {
   std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
   return copy;
 }
 
-// What a user keeps must not change with the next step.
-StepResult copy_of(const StepResult& result) {
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return mapped(result, [](const at::Tensor& tensor) { return copy_of(tensor); });
+}  // namespace
+
+// Whether nobody else has it any more, and it is what was handed out.
+bool ReplayedStep::Copy::is_free_for(const at::Tensor& other) const {
+  return tensor.defined() && references_to(tensor) == 1 && memory.use_count() == 2 &&
+         tensor.storage().unsafeGetStorageImpl() == memory.unsafeGetStorageImpl() &&
+         tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr && tensor.scalar_type() == other.scalar_type() &&
+         tensor.sizes() == other.sizes() && tensor.is_contiguous() && memory.nbytes() == other.nbytes();
 }
 
-}  // namespace
+// What a user keeps must not change with the next step. A number that nobody keeps is written over by the step after
+// the next one: to allocate a tensor for each would take as long as a small kernel.
+StepResult ReplayedStep::copied_output() {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::size_t number = 0;
+  return mapped(tensors_.output, [&](const at::Tensor& tensor) {
+    if (number == copies_.size()) copies_.emplace_back();
+    std::array<Copy, 2>& copies = copies_[number++];
+    if (!is_plain_memory(tensor)) return tensor.clone();
+    if (tensor.numel() != 1) return filled(empty_as(tensor), tensor);
+    std::swap(copies[0], copies[1]);
+    if (!copies[0].is_free_for(tensor)) {
+      copies[0].tensor = empty_as(tensor);
+      copies[0].memory = copies[0].tensor.storage();
+    }
+    return filled(copies[0].tensor, tensor);
+  });
+}
 
 std::string ReplayedStep::text(const NamedTensors& names) const {
   NamedTensors all = names;
@@ -89,12 +115,12 @@ bool ReplayedStep::run_to_split(std::size_t split, StepCode& code, StepObserver&
 StepResult ReplayedStep::run_last(StepCode& code, const RunSegment& run_segment) {
   run_segment(recording_->splits.size());
   handles_.hand_out(code.parameters());
-  return copy_of(tensors_.output);
+  return copied_output();
 }
 
 StepResult ReplayedStep::finish_by_op(std::size_t split, StepCode& code, StepObserver& observer) {
   const SplitPoint passed = recording_->splits[split].point;
-  StepResult output = copy_of(tensors_.output);
+  StepResult output = copied_output();
   if (passed == SplitPoint::kAfterBackward) output.grad_norm.reset();  // of the last step
   code.run_rest(passed, output, observer);
   return output;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -47,11 +48,21 @@ class ReplayedStep {
   const std::string& replaced_gradient() const { return replaced_gradient_; }
 
  private:
+  // A number that an earlier step gave, and its memory.
+  struct Copy {
+    at::Tensor tensor;
+    c10::Storage memory;
+
+    bool is_free_for(const at::Tensor& other) const;
+  };
+  StepResult copied_output();
+
   StaticInputs inputs_;
   std::unique_ptr<SegmentReplay> segments_;
   std::shared_ptr<const StepProgram> recording_;
   ReplayTensors tensors_;
   GradientHandles handles_;
+  std::vector<std::array<Copy, 2>> copies_;  // by tensor of the output: of the step before, and of the one before that
   std::string replaced_gradient_;
 };
 

@@ -45,7 +45,9 @@ class CheckSchedule {
     unchecked_since_ = unchecked_++ == 0 ? steps_done : std::min(unchecked_since_, steps_done);
     pause_ = std::max<int64_t>(pause_ - 1, 0);
   }
-  // Seconds of that replay.
+  // Whether that replay is to be timed, which takes as long as a small kernel: those before a check, and some others.
+  bool wants_seconds() const { return !timed_alone_ || unchecked_ % 16 == 0 || (pause_ < 16 && check_ != Check::kOff); }
+  // Its seconds.
   void note_replay(double seconds) {
     if (!std::exchange(timed_alone_, true)) replay_seconds_ = 0;
     learn(replay_seconds_, seconds);

@@ -17,8 +17,8 @@ class StorageWatch {
     entries_.clear();
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.has_storage()) continue;
-      entries_.push_back(
-          {name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(), TensorLayout(tensor), 0});
+      entries_.push_back({name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.storage().data(),
+                          tensor.storage_offset(), TensorLayout(tensor), 0});
     }
   }
   // Watches nothing from here on.
@@ -61,12 +61,14 @@ class StorageWatch {
     std::string name;
     at::Tensor tensor;
     const void* storage;
-    const void* data;
+    const void* data;  // of the storage
+    int64_t offset;
     TensorLayout layout;
     std::size_t references;
 
     bool has_moved() const {
-      return tensor.storage().unsafeGetStorageImpl() != storage || tensor.const_data_ptr() != data ||
+      const c10::Storage& now = tensor.unsafeGetTensorImpl()->unsafe_storage();
+      return now.unsafeGetStorageImpl() != storage || now.data() != data || tensor.storage_offset() != offset ||
              !layout.is_of(tensor);
     }
   };

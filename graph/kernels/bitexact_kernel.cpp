@@ -49,7 +49,7 @@ Parallel openmp_parallel() {
 
 struct Work {
   int64_t count;
-  const std::function<void(int64_t)>& task;
+  c10::function_ref<void(int64_t)> task;
   std::atomic<int64_t> next{0};
 };
 
@@ -60,7 +60,7 @@ void take_tasks(void* data) {
 
 }  // namespace
 
-void run_tasks(int64_t count, const std::function<void(int64_t)>& task) {
+void run_tasks(int64_t count, c10::function_ref<void(int64_t)> task) {
   Work work{count, task};
   const Parallel parallel = count > 1 ? openmp_parallel() : nullptr;
   if (parallel != nullptr) {

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/FunctionRef.h>
 #include "graph/kernels/fast_kernels.h"
 
 namespace duet {
@@ -32,7 +33,7 @@ Kernels atens_choice(Kernels avx512, Kernels avx2) {
 
 // Runs task(0) ... task(count - 1) and returns when all are done: on the threads that LibTorch computes with
 // (OpenMP's), or one after the other if this LibTorch has none. A task must not throw.
-void run_tasks(int64_t count, const std::function<void(int64_t)>& task);
+void run_tasks(int64_t count, c10::function_ref<void(int64_t)> task);
 
 // A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
 struct BitexactKernel {
