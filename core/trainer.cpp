@@ -291,6 +291,24 @@ const StepResult& BaseTrainer::step(std::vector<Batch> batches) {
   return result_;
 }
 
+int64_t BaseTrainer::step_many(DataSource& data, int64_t count) {
+  const RunControl& control = context_.control;
+  const auto is_asked_to_stop = [&] { return run_ == Run::kOpen && !control.stop_reason.empty(); };
+  const bool goes_on = is_asked_to_stop();  // as a loop does that calls step() all the same
+  for (int64_t done = 0; done < count; ++done) {
+    std::vector<Batch> batches;
+    while (static_cast<int64_t>(batches.size()) < options_.accumulate) {
+      std::optional<Batch> batch = data.next();
+      if (!batch) break;
+      batches.push_back(std::move(*batch));
+    }
+    if (batches.empty()) return done;
+    step(std::move(batches));
+    if (is_asked_to_stop() && !goes_on) return done + 1;
+  }
+  return std::max<int64_t>(count, 0);
+}
+
 void BaseTrainer::manual_step(std::vector<Batch> batches) {
   if (run_ == Run::kClosed) {
     epochs_->forget();

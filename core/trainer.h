@@ -144,6 +144,10 @@ class BaseTrainer : public Stateful, private TrainerServices {
   // next step() opens another one. Points of epochs do not occur.
   const StepResult& step(const Batch& batch);
   const StepResult& step(std::vector<Batch> batches);
+  // Up to `count` steps on what `data` gives from where it stands, LoopOptions::accumulate micro-batches each: as if
+  // step() were called with them, the same state and the same errors. How many were made: fewer where the data end, and
+  // after one in which a hook asks to stop. result() is of the last one.
+  int64_t step_many(DataSource& data, int64_t count);
   // Closes the run that step() opened, if one is open; train() does so first. The destructor runs no hooks: without
   // finish() the last checkpoint of a loop of your own is that of the last interval.
   void finish();

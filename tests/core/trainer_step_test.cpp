@@ -168,6 +168,104 @@ TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
   EXPECT_EQ(trainer->progress().step, 5);
 }
 
+// Two epochs of 13 batches; the state and the loss after them.
+template <class Epoch>
+std::pair<StateDict, at::Tensor> after_two_epochs(const std::string& mode, int64_t accumulate, Epoch epoch) {
+  const LoopOptions loop = {.accumulate = accumulate};
+  const auto trainer = trainer_for(mode, loop, "AdamW", "", {Linear{.start_factor = 0.2, .end = 9}});
+  const auto data = loader(26);
+  for (const int64_t number : {0, 1}) {
+    data->start_epoch(number);
+    epoch(*trainer, *data);
+  }
+  return {trainer->state_dict(), trainer->result().loss};
+}
+
+TEST_P(TrainerStep, ManyAtOnceAreAsManyAlone) {
+  for (const int64_t accumulate : {1, 2}) {
+    SCOPED_TRACE(accumulate);
+    const auto [alone, loss] = after_two_epochs(mode(), accumulate, [&](BaseTrainer& trainer, DataSource& data) {
+      for (std::optional<Batch> next = data.next(); next; next = data.next()) {
+        std::vector<Batch> batches{std::move(*next)};
+        if (accumulate == 2 && (next = data.next())) batches.push_back(std::move(*next));
+        trainer.step(std::move(batches));
+      }
+    });
+    const auto [at_once, same_loss] = after_two_epochs(mode(), accumulate, [&](BaseTrainer& trainer, DataSource& data) {
+      EXPECT_EQ(trainer.step_many(data, 0), 0);
+      EXPECT_EQ(trainer.step_many(data, 4), 4);
+      EXPECT_EQ(trainer.step_many(data, 100), (13 + accumulate - 1) / accumulate - 4);
+      EXPECT_EQ(trainer.step_many(data, 100), 0);
+    });
+    expect_same_training(alone, at_once);
+    expect_same_tensor("loss", loss, same_loss);
+  }
+}
+
+TEST_P(TrainerStep, ManyEndWhereAHookAsksToStopAndGoOnLikeALoopThatDoesNotCare) {
+  const auto trainer = trainer_for(mode(), {});
+  trainer->on(HookPoint::kAfterTrainIter, [](TrainContext& context) {
+    if (context.progress.step == 3) context.control.request_stop("enough");
+  });
+  const auto data = loader(20);
+  data->start_epoch(0);
+  EXPECT_EQ(trainer->step_many(*data, 8), 3);
+  EXPECT_EQ(trainer->step_many(*data, 2), 2);
+  EXPECT_EQ(trainer->progress().step, 5);
+}
+
+TEST_P(TrainerStep, AnErrorOfTheDataIsNoneOfTheStepsBeforeIt) {
+  class Failing : public DataSource {
+   public:
+    void start_epoch(int64_t /*epoch*/) override {}
+    std::optional<Batch> next() override {
+      if (++given_ == 3) throw DataError("the third is broken");
+      return given_ == 5 ? Batch{{"x", at::ones({0, 4})}} : mlp_batch(given_);
+    }
+    int64_t batches_per_epoch() const override { return 0; }
+
+   private:
+    uint64_t given_ = 0;
+  };
+  const auto trainer = trainer_for(mode(), {});
+  Names calls;
+  trainer->add_hook(recorder(calls));
+  Failing data;
+  expect_error<DataError>([&] { trainer->step_many(data, 4); }, {"the third is broken"});
+  EXPECT_EQ(trainer->progress().step, 2);
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), "on_exception"), 0);
+  expect_error<DataError>([&] { trainer->step_many(data, 4); }, {"of step 3", "weight 0"});
+  EXPECT_EQ(trainer->progress().step, 3);
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), "on_exception"), 1);
+  const auto alone = trainer_for(mode(), {});
+  for (const uint64_t n : {1, 2, 4}) alone->step(mlp_batch(n));
+  expect_same_tensor("loss", alone->result().loss, trainer->result().loss);
+}
+
+TEST_P(TrainerStep, ALossIsTheUsers) {
+  const auto trainer = trainer_for(mode(), {});
+  std::vector<at::Tensor> kept, values;
+  std::vector<c10::Storage> memory;
+  const at::Tensor other = at::full({}, 7.0F);
+  for (int n = 0; n < 60; ++n) {
+    at::Tensor loss = trainer->step(mlp_batch(static_cast<uint64_t>(n))).loss;
+    ASSERT_EQ(loss.dim(), 0);
+    ASSERT_FALSE(loss.requires_grad());
+    values.push_back(loss.clone());
+    kept.push_back(n % 10 == 0 ? loss : n % 10 == 1 ? loss.view({1}) : values.back());
+    memory.push_back(n % 10 == 2 ? loss.storage() : values.back().storage());
+    if (n % 10 == 3) loss.requires_grad_();
+    if (n % 10 == 4) loss.resize_({3});
+    if (n % 10 == 5) loss.set_(other);
+  }
+  EXPECT_EQ(other.item<float>(), 7.0F);
+  for (std::size_t n = 0; n < values.size(); ++n) {
+    SCOPED_TRACE(n);
+    expect_same_tensor("loss", kept[n].reshape({}), values[n]);
+    EXPECT_EQ(*static_cast<const float*>(memory[n].data()), values[n].item<float>());
+  }
+}
+
 TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
   const auto trainer = trainer_for(mode(), {});
   EXPECT_FALSE(trainer->result().loss.defined());
