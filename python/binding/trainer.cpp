@@ -79,6 +79,14 @@ class Trainer {
     return get().step(std::move(batches)).loss;
   }
 
+  int64_t step_many(const py::object& batches, int64_t count) {
+    const Busy busy(busy_);
+    PythonSource source(py::iter(batches));
+    source.start_epoch(0);
+    const py::gil_scoped_release no_gil;
+    return get().step_many(source, count);
+  }
+
   at::Tensor step_accumulated(const py::list& micro_batches) {
     const Busy busy(busy_);
     std::vector<Batch> batches;
@@ -197,6 +205,10 @@ void bind_loop(py::class_<Trainer>& bound) {
            "'<name>/<metric>'.")
       .def("step", &Trainer::step, py::arg("batch"),
            "One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours.")
+      .def("step_many", &Trainer::step_many, py::arg("batches"), py::arg("count"),
+           "Up to count steps on what an iterator gives from where it stands (or an iterable from its beginning), "
+           "accumulate micro-batches each: as if step() were called with them. Returns how many were made: fewer where "
+           "the batches end, and after one in which a hook asks to stop. result is of the last one.")
       .def("step_accumulated", &Trainer::step_accumulated, py::arg("micro_batches"),
            "One step over several micro-batches: the weighted mean of their gradients.")
       .def(

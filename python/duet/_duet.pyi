@@ -1217,6 +1217,8 @@ class BaseTrainer:
         """Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be iterated over once per epoch. val_loader may be a dict of loaders: one validation in turn, with results '<name>/<metric>'."""
     def step(self, batch: object) -> torch.Tensor:
         """One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours."""
+    def step_many(self, batches: object, count: typing.SupportsInt) -> int:
+        """Up to count steps on what an iterator gives from where it stands (or an iterable from its beginning), accumulate micro-batches each: as if step() were called with them. Returns how many were made: fewer where the batches end, and after one in which a hook asks to stop. result is of the last one."""
     def step_accumulated(self, micro_batches: list) -> torch.Tensor:
         """One step over several micro-batches: the weighted mean of their gradients."""
     def finish(self) -> None:

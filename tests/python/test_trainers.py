@@ -80,6 +80,22 @@ def test_a_run_that_diverged_says_so(mode):
     assert "beyond hope" in trainer.stop_reason
 
 
+def test_many_steps_in_one_call_are_the_same_steps(mode):
+    alone, at_once = make(mode), make(mode)
+    batches = toy.batches(10)
+    torch.manual_seed(3)
+    losses = [alone.step(batch) for batch in batches + batches[:7]]
+    torch.manual_seed(3)
+    iterator = iter(batches)
+    assert [at_once.step_many(iterator, n) for n in (3, 0, 4)] == [3, 0, 4]
+    assert torch.equal(at_once.result["loss"], losses[6])
+    assert (at_once.step_many(iterator, 100), at_once.step_many(iterator, 100)) == (3, 0)
+    assert at_once.step_many(batches, 7) == 7
+    assert torch.equal(at_once.result["loss"], losses[16])
+    toy.assert_same_bits(at_once.model.state_dict(), alone.model.state_dict())
+    assert at_once.progress.step == 17
+
+
 def test_named_loaders_are_one_validation_with_results_of_each(mode):
     class Names(Watch):
         def after_val_iter(self, run):
