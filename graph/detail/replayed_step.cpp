@@ -4,7 +4,6 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include "base/detail/references.h"
 #include "graph/record/step_results.h"
 
 namespace duet {
@@ -25,9 +24,10 @@ at::Tensor filled(at::Tensor copy, const at::Tensor& tensor) {
 
 }  // namespace
 
-// Whether nobody else has it any more, and it is what was handed out.
+// Whether nobody else has it any more, and it is what was handed out. Python would find its old object again.
 bool ReplayedStep::Copy::is_free_for(const at::Tensor& other) const {
-  return tensor.defined() && references_to(tensor) == 1 && memory.use_count() == 2 &&
+  return tensor.defined() && tensor.use_count() == 1 && memory.use_count() == 2 &&
+         tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr &&
          tensor.storage().unsafeGetStorageImpl() == memory.unsafeGetStorageImpl() &&
          tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr && tensor.scalar_type() == other.scalar_type() &&
          tensor.sizes() == other.sizes() && tensor.is_contiguous() && memory.nbytes() == other.nbytes();
@@ -51,6 +51,16 @@ StepResult ReplayedStep::copied_output() {
     }
     return filled(copies[0].tensor, tensor);
   });
+}
+
+// What hooks have seen is what the step gives; only the norm comes after them.
+const StepResult& ReplayedStep::results() {
+  if (!results_) {
+    results_ = copied_output();
+  } else if (tensors_.output.grad_norm.defined()) {
+    results_->grad_norm = tensors_.output.grad_norm.clone();
+  }
+  return *results_;
 }
 
 std::string ReplayedStep::text(const NamedTensors& names) const {
@@ -92,6 +102,7 @@ StepResult ReplayedStep::run(StepCode& code, StepObserver& observer) {
 
 void ReplayedStep::begin() {
   replaced_gradient_.clear();
+  results_.reset();
   if (handles_.empty()) handles_.make(tensors_.gradients, recording_->table);
   handles_.leave_kept(tensors_.gradients, recording_->table,
                       [this](const auto* from, const auto& to) { segments_->move_tensors(from, to); });
@@ -101,7 +112,7 @@ bool ReplayedStep::run_to_split(std::size_t split, StepCode& code, StepObserver&
                                 const RunSegment& run_segment) {
   run_segment(split);
   handles_.hand_out(code.parameters());
-  const StepResult& output = tensors_.output;
+  const StepResult& output = results();
   if (recording_->splits[split].point == SplitPoint::kAfterBackward) {
     const StepResult so_far{output.loss, output.log, {}, output.outputs};  // the norm is still of the last step
     observer.after_backward({code.parameters(), so_far});
@@ -115,12 +126,14 @@ bool ReplayedStep::run_to_split(std::size_t split, StepCode& code, StepObserver&
 StepResult ReplayedStep::run_last(StepCode& code, const RunSegment& run_segment) {
   run_segment(recording_->splits.size());
   handles_.hand_out(code.parameters());
-  return copied_output();
+  results();
+  return *std::exchange(results_, std::nullopt);
 }
 
 StepResult ReplayedStep::finish_by_op(std::size_t split, StepCode& code, StepObserver& observer) {
   const SplitPoint passed = recording_->splits[split].point;
-  StepResult output = copied_output();
+  StepResult output = results();
+  results_.reset();
   if (passed == SplitPoint::kAfterBackward) output.grad_norm.reset();  // of the last step
   code.run_rest(passed, output, observer);
   return output;

@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 #include "graph/detail/gradient_handles.h"
@@ -56,6 +57,7 @@ class ReplayedStep {
     bool is_free_for(const at::Tensor& other) const;
   };
   StepResult copied_output();
+  const StepResult& results();
 
   StaticInputs inputs_;
   std::unique_ptr<SegmentReplay> segments_;
@@ -63,6 +65,7 @@ class ReplayedStep {
   ReplayTensors tensors_;
   GradientHandles handles_;
   std::vector<std::array<Copy, 2>> copies_;  // by tensor of the output: of the step before, and of the one before that
+  std::optional<StepResult> results_;        // of the step that runs, once a hook has seen them
   std::string replaced_gradient_;
 };
 

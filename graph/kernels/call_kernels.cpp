@@ -26,7 +26,8 @@ std::string kind_of(const OpCall& call) {
   std::vector<at::Tensor> seen;
   const KernelSettings now = kernel_settings();
   out << call.op.operator_name()
-      << c10::str(";", now.threads, ";", now.blas_threads, ";", now.in_parallel, ";", now.precision, ";");
+      << c10::str(";", now.threads, ";", now.blas_threads, ";", now.in_parallel, ";", now.precision, ";",
+                  now.flushes_denormals, ";");
   for (const c10::IValue& argument : call.arguments) {
     if (argument.isTensor()) {
       describe(out, argument.toTensor(), seen);

@@ -33,6 +33,7 @@ struct AttentionGradients {
   alignas(64) float scaled_queries[kQueryBlock * kWidestHead];
   alignas(64) float weights[kQueryBlock * kLongestSequence];
   alignas(64) float grads[kQueryBlock * kLongestSequence];
+  NanWatch log_sums;  // NaN for those that are not finite
 
   template <class Number>
   Rows<Number> rows(const Heads<Number>& all) const {
@@ -45,6 +46,7 @@ struct AttentionGradients {
     const int64_t query = block.first + i, seen = block.seen_by(i);
     const Floats log_sum = broadcast(*rows(work.log_sum).row(query));
     const float* grad_out = rows(work.grad_out).row(query);
+    log_sums.see(subtract(log_sum, log_sum));
     const Floats mean = broadcast(sum_of_products(grad_out, rows(work.out).row(query), shape.width));
     float *weight = weights + i * shape.length, *grad = grads + i * shape.length;
     int64_t j = 0;
@@ -74,12 +76,16 @@ struct AttentionGradients {
   bool compute() {
     const Attention& shape = work.shape;
     const RowShape all{shape.length, shape.width};
-    if (!inputs_are_moderate(shape, head) || !are_moderate(work.grad_out, shape, head)) return false;
+    if (!inputs_are_moderate(shape, head) || !are_moderate(work.grad_out, shape, head) ||
+        !are_moderate(work.out, shape, head)) {
+      return false;
+    }
     scale_rows(rows(shape.k), all, shape.scale, scaled_keys);
     transpose_rows({scaled_keys, shape.width}, all, keys);
     transpose_rows(rows(shape.v), all, values);
     for (int64_t first = 0; first < shape.length; first += kQueryBlock) compute(QueryBlock(shape, first));
-    return !has_nan(rows(work.grad_q), all) && !has_nan(rows(work.grad_k), all) && !has_nan(rows(work.grad_v), all);
+    return !log_sums.any() && !has_nan(rows(work.grad_q), all) && !has_nan(rows(work.grad_k), all) &&
+           !has_nan(rows(work.grad_v), all);
   }
 };
 

@@ -1,7 +1,9 @@
 #include "graph/kernels/kernel_tensors.h"
 #include <algorithm>
+#include <atomic>
 #include <ATen/Parallel.h>
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/record/thread_settings.h"
 
 namespace duet {
 
@@ -43,7 +45,10 @@ void for_each_part(int64_t count, int64_t elements, const std::function<void(int
 
 bool threads_round_alike() {
   const KernelSettings settings = kernel_settings();
-  return settings.threads == 1 || !settings.flushes_denormals;
+  if (settings.threads == 1) return true;
+  std::atomic<bool> flushes = settings.flushes_denormals;
+  run_tasks(settings.threads, [&](int64_t) { flushes = flushes || flushes_denormals(); });
+  return !flushes;
 }
 
 }  // namespace duet

@@ -17,6 +17,7 @@ class PythonSource : public DataSource {
   explicit PythonSource(py::object iterable) : iterable_(share(std::move(iterable))) {}
 
   void start_epoch(int64_t epoch) override;
+  void iterate();  // from where an iterator stands, without an epoch
   std::optional<Batch> next() override;
   int64_t batches_per_epoch() const override;
   int64_t batches_left() const override;
@@ -26,7 +27,6 @@ class PythonSource : public DataSource {
 
  private:
   void set_sampler_epoch(int64_t epoch) const;
-  void iterate();
   bool is_stateful() const;
   py::object next_object();
   void end_pass();

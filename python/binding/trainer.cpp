@@ -81,8 +81,8 @@ class Trainer {
 
   int64_t step_many(const py::object& batches, int64_t count) {
     const Busy busy(busy_);
-    PythonSource source(py::iter(batches));
-    source.start_epoch(0);
+    PythonSource source(batches);
+    source.iterate();
     const py::gil_scoped_release no_gil;
     return get().step_many(source, count);
   }

@@ -266,6 +266,24 @@ TEST_P(TrainerStep, ALossIsTheUsers) {
   }
 }
 
+TEST_P(TrainerStep, ALossThatAHookKeepsIsTheHooks) {
+  const auto trainer = trainer_for(mode(), {});
+  std::vector<at::Tensor> kept, values;
+  trainer->add_hook(std::make_unique<EveryPointHook>("keeper", [&](const std::string& point, TrainContext& context) {
+    if (context.step.result == nullptr) return;
+    SCOPED_TRACE(point);
+    kept.push_back(context.step.result->loss);
+    values.push_back(kept.back().clone());
+  }));
+  for (uint64_t n = 0; n < 20; ++n) {
+    const std::size_t before = kept.size();
+    const at::Tensor loss = trainer->step(mlp_batch(n)).loss;
+    ASSERT_GE(kept.size(), before + 2) << "after the backward pass, before and after the optimizer";
+    for (std::size_t i = before; i < kept.size(); ++i) EXPECT_TRUE(kept[i].is_same(loss));
+  }
+  for (std::size_t n = 0; n < values.size(); ++n) expect_same_tensor("loss", kept[n], values[n]);
+}
+
 TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
   const auto trainer = trainer_for(mode(), {});
   EXPECT_FALSE(trainer->result().loss.defined());

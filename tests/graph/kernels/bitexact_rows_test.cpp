@@ -233,7 +233,10 @@ TEST(BitexactAttention, LeavesToATenWhatAMaskDoesNotHide) {
   };
   const auto last_is_infinite = [](const Tensor& rows) { rows[15][3] = INFINITY; };
   EXPECT_TRUE(same_with(0, 2, last_is_infinite));
-  for (const std::size_t argument : {1, 2, 3}) EXPECT_TRUE(same_with(1, argument, last_is_infinite)) << argument;
+  for (const std::size_t argument : {1, 2, 3, 4}) EXPECT_TRUE(same_with(1, argument, last_is_infinite)) << argument;
+  for (const float sum : {INFINITY, -INFINITY}) {
+    EXPECT_TRUE(same_with(1, 5, [sum](const Tensor& sums) { sums[15] = sum; })) << sum;
+  }
   Case overflow = attention_cases({1, 1, 16, 16}, true, 0, random)[1];
   overflow.arguments[0].toTensor()[0][0][0].fill_(1e20F);
   overflow.arguments[3].toTensor()[0][0][15].fill_(1e20F);
