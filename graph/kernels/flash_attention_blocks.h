@@ -92,40 +92,15 @@ struct QueryBlock {
 
   // scores[row][key] = a[row] times a column of the panels.
   void score(Rows<const float> a, const float* panels, float* scores) const {
-    multiply_seen({rows,
-                   seen(),
-                   shape.width,
-                   a.row(first),
-                   a.stride,
-                   1,
-                   panels,
-                   kTileColumns,
-                   shape.width,
-                   scores,
-                   shape.length,
-                   nullptr,
-                   nullptr,
-                   {}},
-                  Start::kPart, [&](int64_t, int64_t end) { return Reach{0, shape.width, seen_by(end - 1)}; });
+    const Gemm product{rows,   seen(),       shape.width, a.row(first), a.stride,    1,
+                       panels, kTileColumns, shape.width, scores,       shape.length};
+    multiply_seen(product, Start::kPart, [&](int64_t, int64_t end) { return Reach{0, shape.width, seen_by(end - 1)}; });
   }
 
   // c[row] = the sum over keys of b[key] times weights[row][key].
   void mix(const float* weights, Rows<const float> b, Rows<float> c, Start start) const {
-    multiply_seen({rows,
-                   shape.width,
-                   seen(),
-                   weights,
-                   shape.length,
-                   1,
-                   b.data,
-                   b.stride,
-                   1,
-                   c.data,
-                   c.stride,
-                   nullptr,
-                   nullptr,
-                   {}},
-                  start, [&](int64_t, int64_t end) { return Reach{0, seen_by(end - 1), shape.width}; });
+    const Gemm product{rows, shape.width, seen(), weights, shape.length, 1, b.data, b.stride, 1, c.data, c.stride};
+    multiply_seen(product, start, [&](int64_t, int64_t end) { return Reach{0, seen_by(end - 1), shape.width}; });
   }
 
   // c[key] += the sum over rows of b[row] times weights[row][key]; keys that no block has seen yet start from 0.

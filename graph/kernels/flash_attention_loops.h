@@ -11,8 +11,8 @@ namespace duet {
 
 namespace {
 
-// ATen's vectors have this exponential beside the exact one.
-inline Floats rough_exp(Floats x) {
+// Vectorized::exp_u20 of ATen.
+inline Floats vector_exp_u20(Floats x) {
   const Floats lowest = broadcast(-0x1.5d58a0p+6F), one = broadcast(1.0F);
   const Floats clamped = greater(smaller(x, broadcast(0x1.62e430p+6F)), lowest);
   const Floats power = round_down(multiply_add(clamped, broadcast(0x1.715476p+0F), broadcast(0.5F)));
@@ -60,7 +60,7 @@ Softened soften(float* row, int64_t seen, int64_t length, float scale) {
   const float greatest = fold_lanes(most, keep_greater);
   int64_t j = 0;
   for (; j < seen; j += kLanes) {
-    const Floats power = rough_exp(subtract(load(row + j), broadcast(greatest)));
+    const Floats power = vector_exp_u20(subtract(load(row + j), broadcast(greatest)));
     store(row + j, power);
     sum = add(sum, power);
   }
