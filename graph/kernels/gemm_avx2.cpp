@@ -1,12 +1,9 @@
 #include "graph/kernels/avx2_simd.h"
 #include "graph/kernels/gemm_loops.h"
-
-// Compiled with AVX2 instructions: nothing here runs before gemm_kernel_avx2() has asked the CPU.
+#include "graph/kernels/instruction_sets.h"
 
 namespace duet {
 
-GemmKernel gemm_kernel_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? multiply_part : nullptr;
-}
+GemmKernel avx2::gemm_kernel() { return multiply_part; }
 
 }  // namespace duet

@@ -1,10 +1,9 @@
 #include "graph/kernels/avx512_simd.h"
 #include "graph/kernels/gemm_loops.h"
-
-// Compiled with AVX-512 instructions: nothing here runs before gemm_kernel_avx512() has asked the CPU.
+#include "graph/kernels/instruction_sets.h"
 
 namespace duet {
 
-GemmKernel gemm_kernel_avx512() { return __builtin_cpu_supports("avx512f") ? multiply_part : nullptr; }
+GemmKernel avx512::gemm_kernel() { return multiply_part; }
 
 }  // namespace duet

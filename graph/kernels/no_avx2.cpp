@@ -1,20 +1,17 @@
-#include "graph/kernels/fast_kernels.h"
-#include "graph/kernels/image_kernels.h"
-#include "graph/kernels/pointwise_kernels.h"
-#include "graph/kernels/row_kernels.h"
+#include "graph/kernels/instruction_sets.h"
 
 // Another kind of CPU, or a compiler without AVX2: ATen's kernels run.
 
 namespace duet {
 
-GemmKernel gemm_kernel_avx2() { return nullptr; }
+GemmKernel avx2::gemm_kernel() { return nullptr; }
 
-GeluKernels gelu_kernels_avx2() { return {}; }
+GeluKernels avx2::gelu_kernels() { return {}; }
 
-ImageKernels image_kernels_avx2() { return {}; }
+ImageKernels avx2::image_kernels() { return {}; }
 
-PointwiseKernels pointwise_kernels_avx2() { return {}; }
-RowKernels row_kernels_avx2() { return {}; }
-SoftmaxKernels softmax_kernels_avx2() { return {}; }
+PointwiseKernels avx2::pointwise_kernels() { return {}; }
+RowKernels avx2::row_kernels() { return {}; }
+SoftmaxKernels avx2::softmax_kernels() { return {}; }
 
 }  // namespace duet

@@ -1,19 +1,16 @@
-#include "graph/kernels/fast_kernels.h"
-#include "graph/kernels/image_kernels.h"
-#include "graph/kernels/pointwise_kernels.h"
-#include "graph/kernels/row_kernels.h"
+#include "graph/kernels/instruction_sets.h"
 
 // Another kind of CPU, or a compiler without AVX-512: ATen's kernels run.
 
 namespace duet {
 
-GemmKernel gemm_kernel_avx512() { return nullptr; }
+GemmKernel avx512::gemm_kernel() { return nullptr; }
 
-GeluKernels gelu_kernels_avx512() { return {}; }
+GeluKernels avx512::gelu_kernels() { return {}; }
 
-ImageKernels image_kernels_avx512() { return {}; }
-SoftmaxKernels softmax_kernels_avx512() { return {}; }
+ImageKernels avx512::image_kernels() { return {}; }
+SoftmaxKernels avx512::softmax_kernels() { return {}; }
 
-PointwiseKernels pointwise_kernels_avx512() { return {}; }
+PointwiseKernels avx512::pointwise_kernels() { return {}; }
 
 }  // namespace duet

@@ -1,11 +1,9 @@
 #include "graph/kernels/avx512_simd.h"
+#include "graph/kernels/instruction_sets.h"
 #include "graph/kernels/pointwise_loops.h"
 
 namespace duet {
 
-PointwiseKernels pointwise_kernels_avx512() {
-  if (!__builtin_cpu_supports("avx512f")) return {};
-  return kPointwiseKernels;
-}
+PointwiseKernels avx512::pointwise_kernels() { return kPointwiseKernels; }
 
 }  // namespace duet

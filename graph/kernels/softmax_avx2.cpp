@@ -1,13 +1,11 @@
 #include "graph/kernels/avx2_simd.h"
 #include "graph/kernels/flash_attention_backward_loops.h"
-
-// Compiled with AVX2 instructions: nothing here runs before softmax_kernels_avx2() has asked the CPU.
+#include "graph/kernels/instruction_sets.h"
 
 namespace duet {
 
-SoftmaxKernels softmax_kernels_avx2() {
-  const bool fits = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_vector_functions();
-  if (!fits) return {};
+SoftmaxKernels avx2::softmax_kernels() {
+  if (!has_vector_functions()) return {};
   return {softmax, log_softmax, log_softmax_backward, attention_forward, attention_backward};
 }
 
