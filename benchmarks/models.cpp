@@ -22,6 +22,9 @@ struct Lstm : nn::Module {
 
 nn::LayerNorm layer_norm(int64_t width) { return nn::LayerNorm(nn::LayerNormOptions({width})); }
 
+// One product with its bias, as in PyTorch's Python; LibTorch's Linear adds it to rows of three dimensions apart.
+Tensor linear(const nn::Linear& layer, const Tensor& x) { return at::linear(x, layer->weight, layer->bias); }
+
 enum class Norm { kFirst, kLast };  // as ViT, or as BERT, which has dropout
 
 struct Layer : nn::Module {
@@ -36,12 +39,12 @@ struct Layer : nn::Module {
 
   Tensor attention(const Tensor& x) {
     const int64_t samples = x.size(0), length = x.size(1), width = x.size(2), heads = 4;
-    std::vector<Tensor> parts = qkv(x).split(width, 2);
+    std::vector<Tensor> parts = linear(qkv, x).split(width, 2);
     for (Tensor& part : parts) part = part.view({samples, length, heads, width / heads}).transpose(1, 2);
     const Tensor mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
-    return out(mixed.transpose(1, 2).reshape({samples, length, width}));
+    return linear(out, mixed.transpose(1, 2).reshape({samples, length, width}));
   }
-  Tensor mlp(const Tensor& x) { return down(at::gelu(up(x))); }
+  Tensor mlp(const Tensor& x) { return linear(down, at::gelu(linear(up, x))); }
 
   Tensor forward(Tensor x) {
     if (norm_place == Norm::kFirst) {

@@ -1,5 +1,6 @@
 #include "core/trainer.h"
 #include <algorithm>
+#include <ATen/Context.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/machine_load.h"
@@ -22,6 +23,17 @@
 
 namespace duet {
 
+namespace {
+
+void use_deterministic_kernels() {
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);  // which finds errors, and decides no bit otherwise
+  context.setBenchmarkCuDNN(false);
+}
+
+}  // namespace
+
 BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, Mode mode, MakeExecutor make_graph)
     : options_((options.validate(), options.loop)),
       step_(std::make_unique<TrainStep>(std::move(task), options.resolved_device(), options)),
@@ -42,6 +54,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
           std::make_unique<Evaluator>(Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *forward_}, options_)),
       observer_(std::make_unique<HookObserver>(hooks_, context_)),
       executors_(std::make_unique<StepExecutors>(*step_, step_->device(), std::move(make_graph))) {
+  if (options_.deterministic) use_deterministic_kernels();
   set_mode(mode);
   context_.is_main = ranks_->is_main();
   context_.identity.world_size = step_->communicator().world_size();

@@ -28,6 +28,8 @@ const OptionFields& LoopOptions::fields() {
     limit("limit_val_batches", &O::limit_val_batches, "micro-batches of a validation; 0: all");
     limit("limit_test_batches", &O::limit_test_batches, "micro-batches of a test; 0: all");
     limit("limit_predict_batches", &O::limit_predict_batches, "micro-batches of a prediction; 0: all");
+    add("deterministic", &O::deterministic,
+        "kernels that give the same bits in every run; an op without one is an error");
     add.key("fast_dev_run", "true/false or integer", "a run of so many steps that only tries everything out");
   });
 }

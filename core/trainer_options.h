@@ -26,6 +26,9 @@ struct LoopOptions {
   bool val_by_epoch = false;  // val_interval counts epochs
   // Micro-batches of an epoch or a pass; 0: all.
   int64_t limit_train_batches = 0, limit_val_batches = 0, limit_test_batches = 0, limit_predict_batches = 0;
+  // Kernels that give the same bits in every run, for the whole process from here on, as
+  // torch.use_deterministic_algorithms(True): an op that has none on a GPU is an error. On a CPU all are.
+  bool deterministic = false;
 
   static const OptionFields& fields();
   // Steps that an epoch of `data` takes; 0: unknown.

@@ -17,6 +17,7 @@
 #include "cli/step_hashes.h"
 #include "cli/work_dir.h"
 #include "core/task.h"
+#include "graph/graph_trainer.h"
 #include "hooks/stop_signal_hook.h"
 
 namespace duet {
@@ -31,6 +32,7 @@ struct Half {
   Measurements measured;
   std::vector<StepHashes> seen;    // what is compared: weights at the start, losses, validations, what the run leaves
   std::vector<StepHashes> hashes;  // of every step, if asked for
+  bool is_unstable = false;        // an op gave other bits from run to run
 };
 
 // Bits, so that NaN equals NaN and -0 does not equal 0.
@@ -70,6 +72,8 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   add_hashes(run.trainer->task(), half.seen.front());
   train_on(*run.train, config, run);
   half.report = report_of(run, mode, half.measured);
+  half.is_unstable = run.graph != nullptr &&
+                     std::ranges::any_of(run.graph->report(), [](const auto& one) { return one.nondeterministic > 0; });
   for (const double loss : half.measured.losses)
     half.seen.push_back({std::ssize(half.seen), {{"loss", bits_of(loss)}}});
   half.seen.insert(half.seen.end(), validations.begin(), validations.end());
@@ -236,6 +240,10 @@ int compare_command(const Arguments& arguments) {
   print_table(eager, graph);
   if (arguments.bisect) print_bisection(parting, graph.hashes.size());
   print_verdict(graph.report["steps"], json, times, difference);
+  if (difference && graph.is_unstable) {
+    std::cout << "an op of the step gives other bits in every run (see the warning): compare with "
+                 "trainer.deterministic=true\n";
+  }
   return difference ? 1 : 0;
 }
 

@@ -37,6 +37,11 @@ const OptionFields& GptOptions::fields() {
 
 namespace {
 
+// One product with its bias, as in PyTorch's Python; LibTorch's Linear adds it to rows of three dimensions apart.
+at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
+  return at::linear(x, layer->weight, layer->bias);
+}
+
 torch::nn::LayerNorm norm_of_width(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
 
 class Attention : public torch::nn::Module {
@@ -49,13 +54,13 @@ class Attention : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     const int64_t samples = x.size(0), length = x.size(1), width = x.size(2);
-    const std::vector<at::Tensor> parts = qkv_->forward(x).split(width, 2);
+    const std::vector<at::Tensor> parts = linear(qkv_, x).split(width, 2);
     const auto by_head = [&](const at::Tensor& part) {
       return part.view({samples, length, heads_, width / heads_}).transpose(1, 2);
     };
     const at::Tensor mixed = at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
                                                               {}, is_training() ? dropout_ : 0.0, /*is_causal=*/true);
-    return residual_dropout_->forward(out_->forward(mixed.transpose(1, 2).reshape({samples, length, width})));
+    return residual_dropout_->forward(linear(out_, mixed.transpose(1, 2).reshape({samples, length, width})));
   }
 
  private:
@@ -78,7 +83,7 @@ class Block : public torch::nn::Module {
 
   at::Tensor forward(at::Tensor x) {
     x = x + attention_->forward(norm1_->forward(x));
-    return x + dropout_->forward(down_->forward(at::gelu(up_->forward(norm2_->forward(x)), "tanh")));
+    return x + dropout_->forward(linear(down_, at::gelu(linear(up_, norm2_->forward(x)), "tanh")));
   }
 
  private:

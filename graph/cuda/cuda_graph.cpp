@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "graph/cuda/capture_backend.h"
 
-// The capture backend on at::cuda::CUDAGraph. Not run on a GPU yet: see docs/gpu.md.
+// The capture backend on at::cuda::CUDAGraph.
 
 namespace duet {
 
@@ -197,6 +197,7 @@ class CudaBackend : public CaptureBackend {
     alone_.emplace();
     const CUDAStreamGuard on_stream(stream());
     stream().synchronize();
+    allocator::emptyCache();  // what the eager steps before it left is of no use to a pool of its own
     reserved_before_ = reserved_bytes(stream().device_index());
     graphs_.push_back(std::make_unique<at::cuda::CUDAGraph>());
     generators_ = {at::globalContext().defaultGenerator(stream().device())};

@@ -47,6 +47,19 @@ at::Tensor over_same_memory(const at::Tensor& tensor) {
   return tensor_over(span_of(tensor).mutable_data_ptr(), tensor, tensor);
 }
 
+// Each tensor as `make` makes it; one under two names stays one.
+MicroBatches mapped(MicroBatches micro_batches, const std::function<at::Tensor(const at::Tensor&)>& make) {
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> known;
+  for (Batch& batch : micro_batches.batches) {
+    batch = batch.mapped([&](const at::Tensor& tensor) {
+      at::Tensor& made = known[tensor.unsafeGetTensorImpl()];
+      if (!made.defined()) made = make(tensor);
+      return made;
+    });
+  }
+  return micro_batches;
+}
+
 // Calls visit(own, other) for each tensor of the two, which have the same layout.
 template <class Visit>
 void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit visit) {
@@ -60,9 +73,7 @@ void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit vi
 
 }  // namespace
 
-StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example) {
-  for (Batch& batch : micro_batches_.batches) batch = batch.mapped(empty_aligned_as);
-}
+StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(mapped(example, empty_aligned_as)) {}
 
 std::string StaticInputs::first_unsupported_input(const MicroBatches& micro_batches) {
   for (const Batch& batch : micro_batches.batches) {
@@ -83,16 +94,7 @@ int64_t StaticInputs::misalignment(const at::Tensor& tensor) {
 
 MicroBatches StaticInputs::lend(const MicroBatches& micro_batches) {
   const at::NoGradGuard no_grad;
-  MicroBatches lent = micro_batches;
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> known;  // one tensor under two names stays one
-  for (Batch& batch : lent.batches) {
-    batch = batch.mapped([&known](const at::Tensor& tensor) {
-      at::Tensor& made = known[tensor.unsafeGetTensorImpl()];
-      if (!made.defined()) made = over_same_memory(tensor);
-      return made;
-    });
-  }
-  return lent;
+  return mapped(micro_batches, over_same_memory);
 }
 
 void StaticInputs::find_in(const ValueTable& table, const MicroBatches& lent) {

@@ -82,6 +82,9 @@ bool can_copy(const CallKernelMaker& maker, const OpCall& call) {
 struct Filling {
   TrialNumbers numbers;
   uint64_t seed;
+  std::size_t others = 2;  // 0, 1: the even or the odd tensors are denormal, 2: none
+
+  TrialNumbers of(std::size_t tensor) const { return tensor % 2 == others ? TrialNumbers::kDenormal : numbers; }
 };
 
 // The call in memory of its own, filled: twice the same for the same filling.
@@ -95,9 +98,10 @@ class TrialCall {
       if (copy_of(original).defined()) continue;
       const bool is_float = original.scalar_type() == at::kFloat;
       const at::Tensor part = maker.by_element ? rows.of(original) : original;
-      copies_.emplace_back(original, is_float ? trial_tensor(part, filling.numbers, filling.seed + copies_.size() + 1)
-                                     : is_wrapped_number(original) ? original
-                                                                   : trial_indices(original, classes));
+      copies_.emplace_back(original,
+                           is_float ? trial_tensor(part, filling.of(copies_.size()), filling.seed + copies_.size() + 1)
+                           : is_wrapped_number(original) ? original
+                                                         : trial_indices(original, classes));
     }
     for (const c10::IValue& argument : like.arguments) {
       const bool copied = argument.isTensor() && argument.toTensor().defined();
@@ -163,6 +167,10 @@ bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
   if (!can_copy(maker, like)) return false;
   for (const TrialNumbers numbers : kTrialNumbersWithNan) {
     if (!gives_atens_bits(maker, like, {numbers, 0})) return false;
+  }
+  // Where a power of two multiplies shows in denormal numbers alone.
+  for (const std::size_t others : {0, 1}) {
+    if (!gives_atens_bits(maker, like, {TrialNumbers::kPlain, 0, others})) return false;
   }
   for (int64_t i = trials_of(tensors); i > 0; --i) {
     if (!gives_atens_bits(maker, like, {TrialNumbers::kPlain, kSeedsApart * static_cast<uint64_t>(i)})) return false;

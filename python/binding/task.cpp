@@ -1,5 +1,6 @@
 #include "python/binding/task.h"
 #include <utility>
+#include <ATen/Context.h>
 #include <ATen/SavedTensorHooks.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/pattern.h"
@@ -118,10 +119,33 @@ bool is_of_op(const py::error_already_set& error) {
   return name != "RAISE_VARARGS" && name != "RERAISE";
 }
 
+// A model may ask whether its stream is being captured and take another branch then (the masks of transformers). The
+// steps before were not captured, and the graph is to do what they did: so it is told no.
+class HiddenCapture {
+ public:
+  HiddenCapture() {
+    if (!at::hasCUDA() || !py::cast<bool>(cuda().attr(kName)())) return;
+    known_ = cuda().attr(kName);
+    cuda().attr(kName) = py::cpp_function([] { return false; });
+  }
+  ~HiddenCapture() {
+    if (known_) cuda().attr(kName) = known_;
+  }
+  HiddenCapture(const HiddenCapture&) = delete;
+  HiddenCapture& operator=(const HiddenCapture&) = delete;
+
+ private:
+  static constexpr const char* kName = "is_current_stream_capturing";
+  static py::module_ cuda() { return py::module_::import("torch.cuda"); }
+
+  py::object known_;
+};
+
 // Calls Python code of a step; an op's error in it becomes one that can be told where it came.
 template <class Call>
 auto in_step(const Call& call) {
   const UserCode code;
+  const HiddenCapture hidden;
   try {
     return call();
   } catch (const py::error_already_set& error) {

@@ -20,6 +20,7 @@ optim_wrapper:
 param_scheduler: [{type: Linear, end: 2}]
 default_hooks: {checkpoint: {interval: 4}, logger: {interval: 2}}
 evaluator: [{type: Accuracy}]
+device: cpu
 )";
 constexpr const char* kDataBase = R"(data:
   train: {type: FashionMnist, images: data/images, labels: data/labels, batch_size: 16}

@@ -85,8 +85,9 @@ TEST(MakeTask, CapturesAStepOncePerGraphKey) {
     return net.forward(batch["x"]).sum() * factor;
   };
   const auto key = [&factor] { return std::to_string(factor); };
-  GraphStep steps[] = {GraphStep(make_task(layer, forward, loss, nullptr, key), {.optimizer = SGD{.lr = 1}}),
-                       GraphStep(make_task(layer, of_module, key), {.optimizer = SGD{.lr = 1}})};
+  GraphStep steps[] = {
+      GraphStep(make_task(layer, forward, loss, nullptr, key), {.optimizer = SGD{.lr = 1}, .device = "cpu"}),
+      GraphStep(make_task(layer, of_module, key), {.optimizer = SGD{.lr = 1}, .device = "cpu"})};
   for (GraphStep& step : steps) {
     double expected = layer->weight.item<double>();
     for (int i = 0; i < 24; ++i) {

@@ -1,7 +1,9 @@
 #include <cstdlib>
 #include <limits>
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
@@ -39,6 +41,21 @@ Names pass_of(const std::string& what, int64_t batches) {
 }
 
 class Trainer : public testing::InBothModes {};
+
+TEST_P(Trainer, MayAskForDeterministicKernels) {
+  at::Context& context = at::globalContext();
+  const auto put_back = c10::make_scope_exit([&context, fills = context.deterministicFillUninitializedMemory()] {
+    context.setDeterministicAlgorithms(false, false);
+    context.setDeterministicFillUninitializedMemory(fills);
+  });
+  for (const bool deterministic : {false, true}) {
+    TrainerOptions options;
+    options.loop.deterministic = deterministic;
+    const auto trainer = make_trainer(GetParam(), testing::mlp_task().make(), options);
+    EXPECT_EQ(context.deterministicAlgorithms(), deterministic);
+    EXPECT_FALSE(context.deterministicAlgorithmsWarnOnly());
+  }
+}
 
 TEST_P(Trainer, HooksRunInOneOrder) {
   for (const int64_t accumulate : {1, 3}) {

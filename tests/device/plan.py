@@ -187,7 +187,10 @@ def test_programs(machine):
         yield Part(f"references of {kind}", [machine.python, str(machine.root / "tests" / kind / name), str(made / kind)], 200,
                    skipped=skipped or ("" if machine.torch else "they come from PyTorch for Python"))
     for name in QUICK_TESTS if machine.quick else TESTS:
-        yield Part(f"tests of {name}", machine.program(f"duet_{name}_tests"), 600, runs_tests=True, skipped=skipped, alone=False)
+        # Their ranks are forked, and a forked process has no CUDA.
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if name in ("distributed", "faults") else {}
+        yield Part(f"tests of {name}", machine.program(f"duet_{name}_tests"), 600, hidden, runs_tests=True, skipped=skipped,
+                   alone=False)
     package = machine.build / "python"
     missing = "" if machine.torch and (package / "duet").exists() else "no package of duet for Python in " + str(package)
     if not machine.quick:

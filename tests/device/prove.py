@@ -40,7 +40,7 @@ def run_all(todo, environment, root, deadline):
     for part in todo:
         if part.alone:
             take(run(part))
-    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 4)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
         for done in concurrent.futures.as_completed([pool.submit(run, part) for part in todo if not part.alone]):
             take(done.result())
     return results

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "graph/graph_trainer.h"
+#include "make_trainer.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"
@@ -56,7 +57,7 @@ NamedTensors trained(const char* mode, const char* device, const Ranks& ranks) {
   options.device = device;
   options.clip_grad = ClipNorm{.max_norm = 0.5};
   options.distributed.communicator = ranks;
-  const auto trainer = testing::make_trainer(mode, task.make(), options);
+  const auto trainer = make_trainer(parse_mode(mode), task.make(), options);
   trainer->train(*testing::share_of(task.batch(106, 7).items(), 8, ranks.get()));
   NamedTensors result = testing::weights_of(*trainer);
   const auto* graph = dynamic_cast<const GraphTrainer*>(trainer.get());
@@ -75,7 +76,8 @@ TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
         return trained(mode, device, forced ? connect(launch, parse_device(device), force) : one_process());
       })[0];
     };
-    const testing::RankResult without = weights("eager", false);
+    // On a GPU sums over a gradient take another order where it lies in a bucket: there the modes are compared.
+    const testing::RankResult without = weights("eager", device == std::string("cuda"));
     for (const char* mode : {"eager", "graph"}) {
       const testing::RankResult with = weights(mode, true);
       testing::expect_no_error({without, with});

@@ -27,7 +27,7 @@ TEST_P(ProgramBytes, AreThoseThatTheHeapGrowsBy) {
   GraphTrainer trainer(
       make_task(net.ptr(), [](torch::nn::SequentialImpl& module,
                               const Batch& batch) { return module.forward(batch["x"]).square().mean(); }),
-      {.optimizer = SGD{.lr = 1e-3}});
+      {.optimizer = SGD{.lr = 1e-3}, .device = "cpu"});
   const auto train = [&, width = width](int64_t size) {
     for (int step = 0; step < 4; ++step) trainer.step({{"x", at::full({size, width}, 0.1)}});
   };

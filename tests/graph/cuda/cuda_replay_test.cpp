@@ -44,6 +44,17 @@ TEST(CudaReplay, GivesTheBitsOfEager) {
   }
 }
 
+// As a language model gets it whose labels are its input.
+TEST(CudaReplay, OneTensorUnderTwoNamesStaysOne) {
+  Setting setting{.task = testing::attention_task()};
+  setting.task.batch = [make = setting.task.batch](int64_t size, uint64_t seed) {
+    const Tensor input = make(size, seed)["input"];
+    return Batch{{"input", input}, {"target", input}};
+  };
+  const Outcome graph = expect_eager_bits(setting);
+  EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
+}
+
 TEST(CudaReplay, SchedulesOfAllNumbersTakeOneCapture) {
   for (const OptimizerOptions& optimizer :
        {OptimizerOptions(SGD{.momentum = 0.9, .dampening = 0.2}),
