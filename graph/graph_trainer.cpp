@@ -20,6 +20,8 @@ const OptionFields& GraphOptions::fields() {
     add("fuse", &O::fuse, "kernels of duet's own where they give the same bits", {"off", "exact"})
         .called("exact, off")
         .expects("exact or off: passes that change numerics are not available in this version");
+    add("fuse_after", &O::fuse_after, "replays of a captured step before kernels that need a trial are tried for it")
+        .in(at_least(0));
   });
 }
 

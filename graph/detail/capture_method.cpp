@@ -4,8 +4,9 @@
 
 namespace duet {
 
+// Of one executor: a hook within a step may predict.
 CaptureMethod cpu_capture_method(const KernelPasses& passes) {
-  return {1, [passes] { return make_cpu_replay(passes); }, nullptr};
+  return {1, [passes, arena = std::make_shared<Arena>()] { return make_cpu_replay(passes, arena); }, nullptr};
 }
 
 CaptureMethod capture_method_for(at::Device device, Fuse fuse) {

@@ -49,6 +49,8 @@ class CapturedStep {
 
   // The replay alone, and what it takes and is made of.
   const ReplayedStep& replayed() const { return replayed_; }
+  bool has_untried_kernels() const { return replayed_.segments().has_untried_kernels(); }
+  void try_kernels() { replayed_.segments().try_kernels(); }
   CpuProgram* cpu_program() { return replayed_.segments().cpu_program(); }
   int64_t bytes() const;
   // Runs one step on `micro_batches`, which has the layout of the captured one.

@@ -45,6 +45,7 @@ class GraphExecutor : public StepExecutor {
 
  private:
   bool check_addresses();
+  void try_kernels(SignatureEntry& entry);
   SignatureEntry& entry_for(const MicroBatches& micro_batches);
   StepResult execute(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
@@ -73,6 +74,7 @@ class GraphExecutor : public StepExecutor {
   StepCode& step_;
   CaptureMethod method_;  // its device outlives the steps in the cache
   Fallback fallback_;
+  int64_t fuse_after_;
   SignatureCache cache_;
   bool noticed_ = false;                  // what the next step is to look into
   std::unordered_set<std::string> told_;  // reasons why steps run eager; one warning for each

@@ -63,6 +63,7 @@ class Explainer {
     explanation.captured = true;
     explanation.keeps_tensors = captured_->needs_host_code();
     explanation.reads = captured_->reads() != nullptr ? static_cast<int64_t>(captured_->reads()->size()) : 0;
+    captured_->try_kernels();
     explanation.ops = captured_->replayed().segments().ops();
     explanation.bytes = captured_->bytes();
     explanation.replay_us = best_of(5, [this] { replay(); });

@@ -124,8 +124,8 @@ void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kern
   for (std::size_t i = 0; i < calls.size(); ++i) {
     AdamwCall call;
     if (!find_call(calls[i], call)) continue;
-    static const bool bitexact = adamw_is_bitexact(fast_pointwise_kernels());
-    if (bitexact)
+    static Trials<int, bool> trials;
+    if (trials.of(0, kernels, [] { return adamw_is_bitexact(fast_pointwise_kernels()); }))
       kernels.of_call[i] = {[call = std::move(call)] { call.run(fast_pointwise_kernels()); }, "bit-exact AdamW"};
   }
 }

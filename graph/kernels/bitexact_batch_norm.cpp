@@ -187,8 +187,8 @@ void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels
   const auto is_either = [](const OpCall& call) { return is_norm(call) || is_norm_backward(call); };
   if (std::none_of(calls.begin(), calls.end(), is_either)) return;  // nor is a trial needed
   const BatchNormKernels kernels = fast_batch_norm_kernels();
-  static const bool are_bitexact = batch_norm_is_bitexact(kernels);
-  if (!are_bitexact || !threads_round_alike()) return;
+  static Trials<int, bool> trials;
+  if (!threads_round_alike() || !trials.of(0, result, [&] { return batch_norm_is_bitexact(kernels); })) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (const BatchNormTensors t = forward_tensors(calls[i]); t.x.defined()) {
       result.of_call[i] = {[t, kernels] { run_batch_norm_forward(kernels, t); }, "bit-exact batch norm"};

@@ -78,8 +78,8 @@ void find_bitexact_bernoullis(const std::vector<OpCall>& calls, BitexactKernels&
   const PointwiseKernels fast = fast_pointwise_kernels();
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!is_bernoulli(calls[i])) continue;
-    static const bool bitexact = bernoulli_is_bitexact(fast);
-    if (!bitexact) return;
+    static Trials<int, bool> trials;
+    if (!trials.of(0, kernels, [&] { return bernoulli_is_bitexact(fast); })) return;
     BernoulliCall call{calls[i].floats(0), calls[i].arguments[1].toDouble()};
     const bool followed =
         i + 1 < calls.size() && calls[i + 1].segment == calls[i].segment && divides(calls[i + 1], call.y);

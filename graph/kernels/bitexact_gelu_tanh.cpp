@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <vector>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -11,7 +9,7 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
-#include "graph/replay/memory_plan.h"
+#include "graph/replay/arena.h"
 
 namespace duet {
 
@@ -85,15 +83,6 @@ bool gelu_kernels_are_bitexact(const GeluKernels& kernels) {
 
 namespace {
 
-bool are_bitexact(const GeluKernels& kernels) {
-  static std::mutex mutex;
-  static std::map<int, bool> known;
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known.try_emplace(at::get_num_threads(), false);
-  if (is_new) found->second = gelu_kernels_are_bitexact(kernels);
-  return found->second;
-}
-
 bool plain(const at::Tensor& tensor) { return tensor.defined() && tensor.is_contiguous() && tensor.numel() > 0; }
 
 bool is_tanh(const c10::IValue& approximate) { return approximate.isString() && approximate.toStringRef() == "tanh"; }
@@ -122,30 +111,21 @@ std::size_t backward_of(const std::vector<OpCall>& calls, std::size_t forward) {
 }  // namespace
 
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  std::vector<Block> blocks;  // of memory for a tanh, from each gelu to its backward
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const std::size_t backward = is_forward(calls[i]) ? backward_of(calls, i) : 0;
-    if (backward != 0) blocks.push_back({calls[i].floats(0).nbytes(), i, backward, 0});
-  }
+  static Trials<int, bool> trials;
   const GeluKernels fast = fast_gelu_kernels();
-  if (blocks.empty() || fast.forward == nullptr || !are_bitexact(fast)) return;
-
-  constexpr std::size_t kAlignment = 64;
-  const auto bytes = static_cast<int64_t>(plan_memory(blocks, kAlignment));
-  const at::Tensor memory =
-      at::empty({bytes / static_cast<int64_t>(sizeof(float))}, at::TensorOptions().dtype(at::kFloat));
-  kernels.bytes += bytes;
-  for (const Block& block : blocks) {
-    const OpCall& forward = calls[block.first];
-    const OpCall& backward = calls[block.last];
-    const at::Tensor x = forward.floats(0), y = forward.floats(2);
-    const at::Tensor grad = backward.floats(0), grad_x = backward.floats(3);
-    const at::Tensor tanh = memory.narrow(0, static_cast<int64_t>(block.offset / sizeof(float)), x.numel());
-    const auto first = static_cast<std::ptrdiff_t>(block.first);
-    kernels.of_call[block.first] = {[=] { run_gelu_forward(fast, x, tanh, y); }, "bit-exact gelu, keeps its tanh",
-                                    first};
-    kernels.of_call[block.last] = {[=] { run_gelu_backward(fast, grad, x, tanh, grad_x); },
-                                   "bit-exact gelu, takes the kept tanh", first};
+  for (std::size_t i = 0; fast.forward != nullptr && i < calls.size(); ++i) {
+    const std::size_t last = is_forward(calls[i]) ? backward_of(calls, i) : 0;
+    const auto trial = [&] { return gelu_kernels_are_bitexact(fast); };
+    if (last == 0 || !trials.of(at::get_num_threads(), kernels, trial)) continue;
+    const at::Tensor x = calls[i].floats(0), y = calls[i].floats(2);
+    const at::Tensor grad = calls[last].floats(0), grad_x = calls[last].floats(3);
+    const c10::Storage memory = storage_without_memory(x.nbytes());
+    const at::Tensor tanh = at::empty({0}, x.options()).set_(memory, 0, x.sizes(), x.strides());
+    kernels.scratch.push_back({memory, i, last});
+    const auto first = static_cast<std::ptrdiff_t>(i);
+    kernels.of_call[i] = {[=] { run_gelu_forward(fast, x, tanh, y); }, "bit-exact gelu, keeps its tanh", first};
+    kernels.of_call[last] = {[=] { run_gelu_backward(fast, grad, x, tanh, grad_x); },
+                             "bit-exact gelu, takes the kept tanh", first};
   }
 }
 

@@ -106,7 +106,7 @@ void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kern
     const bool has_next = i + 1 < calls.size() && calls[i + 1].segment == calls[i].segment && !tensors.before.defined();
     if (has_next) tensors.after = bias_added_to(tensors.out, calls[i + 1]);
     if (!can_address(tensors)) tensors.after = at::Tensor();
-    const GemmOrder order = bitexact_gemm_order(tensors, kernel);
+    const GemmOrder order = bitexact_gemm_order(tensors, kernel, kernels);
     if (order.k_block == 0) continue;
     const GemmRunner runner(kernel, tensors, order);
     const bool adds_bias = tensors.after.defined();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 #include <ATen/core/Tensor.h>
 #include "graph/kernels/fast_kernels.h"
 
@@ -18,6 +19,7 @@ struct GemmTensors {
 bool can_address(const GemmTensors& tensors);
 
 struct OpCall;
+struct BitexactKernels;
 // mm(a, b, out), or addmm(bias, a, b, beta = 1, alpha = 1, out); undefined tensors for anything else.
 GemmTensors gemm_of(const OpCall& call);
 
@@ -37,7 +39,9 @@ class GemmRunner {
 
 // The order of summation of this LibTorch's gemm of such tensors (same sizes, strides and alignment), if it is proved
 // (order_is_proved) and `kernel` takes less time; otherwise its k_block is 0. Found on other memory, once for tensors
-// that are alike.
-GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel);
+// that are alike, if `kernels` may try.
+GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel, BitexactKernels& kernels);
+// What decides about it beside the kernel.
+std::vector<int64_t> trial_key(const GemmTensors& tensors);
 
 }  // namespace duet

@@ -142,9 +142,8 @@ const KernelPasses& bitexact_passes() {
   return all;
 }
 
-BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes) {
-  BitexactKernels kernels;
-  kernels.of_call.resize(calls.size());
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes, bool may_try) {
+  BitexactKernels kernels{.of_call = std::vector<BitexactKernel>(calls.size()), .may_try = may_try};
   for (const KernelPass* pass : passes) {
     if (is_switched_off(*pass)) continue;
     pass->find(calls, kernels);

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -65,8 +67,39 @@ struct OpCall {
 };
 
 struct BitexactKernels {
+  // Memory that kernels hand on from one call to a later one; the program gives it.
+  struct Scratch {
+    c10::Storage storage;
+    std::size_t first, last;  // calls
+  };
+
   std::vector<BitexactKernel> of_call;
-  int64_t bytes = 0;  // memory that they own
+  std::vector<Scratch> scratch{};
+  bool may_try = true;   // kernels that this process has not tried yet, which takes longer than many steps
+  bool untried = false;  // some were left out because of that
+};
+
+// What trials have found, each of which is made once in a process.
+template <class Key, class Found>
+class Trials {
+ public:
+  // Found() where it is not known and may not be tried now.
+  template <class Try>
+  Found of(const Key& key, BitexactKernels& kernels, Try trial) {
+    const std::lock_guard lock(mutex_);
+    auto known = known_.find(key);
+    if (known == known_.end()) {
+      kernels.untried = kernels.untried || !kernels.may_try;
+      if (!kernels.may_try) return Found();
+      known = known_.emplace(key, Found()).first;  // what cannot be tried is not tried again
+      known->second = trial();
+    }
+    return known->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, Found> known_;
 };
 
 // Finds the calls that kernels of one kind may take over, and gives them to `kernels`.
@@ -78,8 +111,8 @@ using KernelPasses = std::vector<const KernelPass*>;
 // Every pass below.
 const KernelPasses& bitexact_passes();
 
-// Leaves out passes that were switched off.
-BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes);
+// Leaves out passes that were switched off. `may_try`: BitexactKernels::may_try.
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes, bool may_try);
 
 // For the rest of the process: a kernel of the pass gave other bits than ATen's.
 void switch_off(const KernelPass& pass);

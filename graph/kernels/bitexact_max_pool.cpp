@@ -146,8 +146,8 @@ void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const
 void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& result) {
   if (std::none_of(calls.begin(), calls.end(), is_pool)) return;  // nor is a trial needed
   const MaxPoolKernels kernels = fast_max_pool_kernels();
-  static const bool are_bitexact = max_pool_is_bitexact(kernels);
-  if (!are_bitexact || !threads_round_alike()) return;
+  static Trials<int, bool> trials;
+  if (!threads_round_alike() || !trials.of(0, result, [&] { return max_pool_is_bitexact(kernels); })) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!is_pool(calls[i])) continue;
     const MaxPoolTensors tensors{calls[i].floats(0), calls[i].result(0), calls[i].result(1)};

@@ -1,7 +1,5 @@
 #include "graph/kernels/call_kernels.h"
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -39,14 +37,10 @@ std::string kind_of(const OpCall& call) {
   return std::move(out).str();
 }
 
-bool is_known_bitexact(const CallKernelMaker& maker, const OpCall& call) {
-  static std::mutex mutex;
-  static std::map<std::string, bool> known;
-  const std::lock_guard lock(mutex);
+bool is_known_bitexact(const CallKernelMaker& maker, const OpCall& call, BitexactKernels& kernels) {
+  static Trials<std::string, bool> trials;
   const auto* const make = reinterpret_cast<const void*>(maker.make);
-  const auto [found, is_new] = known.try_emplace(kind_of(call) + c10::str(make), false);
-  if (is_new) found->second = is_bitexact(maker, call);
-  return found->second;
+  return trials.of(kind_of(call) + c10::str(make), kernels, [&] { return is_bitexact(maker, call); });
 }
 
 }  // namespace
@@ -58,7 +52,7 @@ void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::ve
     for (const CallKernelMaker& maker : makers) {
       if (kernels.of_call[i].run || !call.is(maker.op, maker.overload)) continue;
       CallKernel kernel = maker.make(call);
-      if (!kernel || !is_known_bitexact(maker, call)) continue;
+      if (!kernel || !is_known_bitexact(maker, call, kernels)) continue;
       const AtenCall atens{call.op, call.arguments, call.results};
       kernels.of_call[i] = {[kernel = std::move(kernel), atens] {
                               if (!kernel()) atens.run();

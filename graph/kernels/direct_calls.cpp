@@ -90,12 +90,15 @@ bool is_atens_call(const SmallGemm& gemm, const GemmTensors& like) {
 }  // namespace
 
 void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  static Trials<std::vector<int64_t>, bool> trials;
   if (kernel_settings().flushes_denormals) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (kernels.of_call[i].run) continue;
     if (const GemmTensors t = gemm_of(calls[i]); blas_sgemm() != nullptr) {
       const std::optional<SmallGemm> gemm = small_gemm_of(t);
-      if (gemm && is_atens_call(*gemm, t)) kernels.of_call[i] = {[gemm = *gemm, t] { gemm.run(t); }, "BLAS at once"};
+      const auto trial = [&] { return is_atens_call(*gemm, t); };
+      if (gemm && trials.of(trial_key(t), kernels, trial))
+        kernels.of_call[i] = {[gemm = *gemm, t] { gemm.run(t); }, "BLAS at once"};
     }
   }
 }

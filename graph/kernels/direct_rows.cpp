@@ -139,8 +139,9 @@ void find_direct_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels
   for (std::size_t i = 0; i < calls.size(); ++i) {
     std::function<void()> run = make_rows_kernel(calls[i], add);
     if (!run) continue;
-    static const bool bitexact = rows_are_bitexact(add);
-    if (bitexact) kernels.of_call[i] = {std::move(run), "direct rows"};
+    static Trials<int, bool> trials;
+    if (trials.of(0, kernels, [&] { return rows_are_bitexact(add); }))
+      kernels.of_call[i] = {std::move(run), "direct rows"};
   }
 }
 

@@ -108,7 +108,13 @@ GemmOrder find_order_and_log(const GemmTensors& tensors, GemmKernel kernel) {
   return order;
 }
 
-std::vector<int64_t> trial_key(const GemmTensors& tensors, const KernelSettings& settings) {
+// Each thread has a mode of its own: which of them computes an element would decide about its denormals.
+bool threads_may_differ(const KernelSettings& settings) { return settings.flushes_denormals && settings.threads > 1; }
+
+}  // namespace
+
+std::vector<int64_t> trial_key(const GemmTensors& tensors) {
+  const KernelSettings settings = kernel_settings();
   std::vector<int64_t> key = {settings.threads, settings.blas_threads, settings.in_parallel, settings.precision,
                               settings.flushes_denormals};
   for (const at::Tensor& tensor : {tensors.a, tensors.b, tensors.out, tensors.before, tensors.after}) {
@@ -123,29 +129,19 @@ std::vector<int64_t> trial_key(const GemmTensors& tensors, const KernelSettings&
   return key;
 }
 
-// Each thread has a mode of its own: which of them computes an element would decide about its denormals.
-bool threads_may_differ(const KernelSettings& settings) { return settings.flushes_denormals && settings.threads > 1; }
-
-}  // namespace
-
 GemmOrder proved_gemm_order(const GemmTensors& tensors, GemmKernel kernel) {
   if (threads_may_differ(kernel_settings())) return {};
   const TrialGuard guard;
   return find_order(tensors, kernel, Wanted::kAny);
 }
 
-GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::vector<int64_t>, GemmKernel>, GemmOrder> known;
-  const KernelSettings settings = kernel_settings();
-  if (threads_may_differ(settings)) return {};
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known.try_emplace({trial_key(tensors, settings), kernel}, GemmOrder());
-  if (is_new) {
+GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel, BitexactKernels& kernels) {
+  static Trials<std::pair<std::vector<int64_t>, GemmKernel>, GemmOrder> trials;
+  if (threads_may_differ(kernel_settings())) return {};
+  return trials.of({trial_key(tensors), kernel}, kernels, [&] {
     const TrialGuard guard;
-    found->second = find_order_and_log(tensors, kernel);
-  }
-  return found->second;
+    return find_order_and_log(tensors, kernel);
+  });
 }
 
 }  // namespace duet

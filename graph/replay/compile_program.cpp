@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 #include <c10/core/Allocator.h>
 #include "base/detail/op_rules.h"
+#include "graph/replay/arena.h"
 #include "graph/replay/cpu_program.h"
 #include "graph/replay/memory_plan.h"
 
@@ -96,34 +96,31 @@ bool checks_indices(const StepProgram::Op& op, const ValueTable& table) {
 // What is needed of a recording, how each op runs, where its memory lies.
 class Builder {
  public:
-  Builder(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results)
-      : parts_(std::move(recording)) {
-    for (const at::Tensor& result : results) {
-      const int value = table_.find(result);
-      if (value >= 0) persistent_.insert(table_.values()[value].storage);
-    }
-    for (std::size_t s = 0; s < table_.storages().size(); ++s) {
-      if (table_.storages()[s].kept) persistent_.insert(static_cast<int>(s));
-    }
-  }
-
-  CpuProgram build(const KernelPasses& passes) {
+  explicit Builder(CpuProgramParts& parts) : parts_(parts) {
     mark_needed();
     parts_.needed_ops = std::count(needed_.begin(), needed_.end(), true);
     choose_kinds();
     find_lifetimes();
+  }
+
+  void build() {
     make_storages();
     make_tensors();
     compile_all();
-    if (!passes.empty()) find_kernels(passes);
-    give_memory();
+    finish(/*may_try=*/false);
+  }
+
+  // Of a program that is made: kernels are looked for, which changes what memory it needs.
+  void finish(bool may_try) {
+    std::vector<BitexactKernels::Scratch> scratch;
+    if (!parts_.passes.empty()) scratch = find_kernels(may_try);
+    give_memory(scratch);
     plan_releases();
-    return CpuProgram(std::move(parts_));
   }
 
  private:
   bool is_unused(std::size_t storage) const { return use_[storage].first > use_[storage].second; }
-  bool outlives_run(std::size_t storage) const { return persistent_.count(static_cast<int>(storage)) != 0; }
+  bool outlives_run(std::size_t storage) const { return parts_.persistent[storage]; }
 
   // Backwards from what must be readable, what lies outside the step, random ops, which move the generator, and ops
   // that check what they are given.
@@ -193,9 +190,7 @@ class Builder {
       if (recorded.external && !recorded.changes) {
         parts_.storages.push_back(recorded.strong);
       } else {
-        parts_.storages.emplace_back(c10::Storage::use_byte_size_t(), recorded.bytes,
-                                     c10::DataPtr(nullptr, recorded.device), c10::GetAllocator(c10::kCPU),
-                                     /*resizable=*/false);
+        parts_.storages.push_back(storage_without_memory(recorded.bytes, recorded.device));
       }
     }
   }
@@ -206,32 +201,33 @@ class Builder {
     return !recorded.external && kinds_[recorded.producer] == Kind::kRebind && !allocates_only(recorded.producer);
   }
 
-  // Memory that a run writes into: results that outlive it each in their own, the rest in one arena.
-  void give_memory() {
+  // Memory that a run writes into: results that outlive it each in their own, the rest in the arena.
+  void give_memory(const std::vector<BitexactKernels::Scratch>& scratch) {
     std::vector<Block> blocks;
-    std::vector<std::size_t> owners;
-    c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
+    std::vector<std::pair<c10::Storage, std::size_t>> owners;
+    const auto add = [&](const c10::Storage& owner, std::size_t first, std::size_t last) {
+      blocks.push_back({owner.nbytes(), first, last, 0});
+      owners.emplace_back(owner, 0);
+    };
+    parts_.bytes = 0;
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
       const ValueTable::Storage& recorded = table_.storages()[s];
-      c10::StorageImpl* storage = parts_.storages[s].unsafeGetStorageImpl();
+      const c10::Storage& storage = parts_.storages[s];
       if (recorded.external && !recorded.changes) continue;
-      if (outlives_run(s) || recorded.changes) parts_.bytes += static_cast<int64_t>(recorded.bytes);
+      const bool stays = outlives_run(s) || recorded.changes;
+      if (stays) parts_.bytes += static_cast<int64_t>(recorded.bytes);
       if (is_rebound(s)) continue;
-      if (outlives_run(s) || recorded.changes) {
-        storage->set_data_ptr_noswap(allocator->allocate(recorded.bytes));
-      } else if (!is_unused(s)) {
-        blocks.push_back({recorded.bytes, use_[s].first, use_[s].second, 0});
-        owners.push_back(s);
+      if (!stays && !is_unused(s)) add(storage, use_[s].first, use_[s].second);
+      if (stays && storage.data() == nullptr) {
+        storage.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::GetAllocator(c10::kCPU)->allocate(recorded.bytes));
       }
     }
-    const std::size_t arena_bytes = plan_memory(blocks, kAlignment);
-    parts_.arena = allocator->allocate(arena_bytes);
-    parts_.bytes += static_cast<int64_t>(arena_bytes);
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      c10::StorageImpl* owner = parts_.storages[owners[b]].unsafeGetStorageImpl();
-      char* address = static_cast<char*>(parts_.arena.get()) + blocks[b].offset;
-      owner->set_data_ptr_noswap(c10::DataPtr(address, table_.storages()[owners[b]].device));
+    for (const auto& [storage, first, last] : scratch) {
+      add(storage, parts_.instructions[first].source, parts_.instructions[last].source);
     }
+    const std::size_t bytes = plan_memory(blocks, kAlignment);
+    for (std::size_t b = 0; b < blocks.size(); ++b) owners[b].second = blocks[b].offset;
+    parts_.share = std::make_unique<Arena::Share>(parts_.arena, bytes, std::move(owners));
   }
 
   void make_tensors() {
@@ -295,7 +291,10 @@ class Builder {
   void plan_releases() {
     std::vector<Instruction>& instructions = parts_.instructions;
     std::vector<std::size_t> position(ops_.size(), instructions.size());
-    for (std::size_t i = 0; i < instructions.size(); ++i) position[instructions[i].source] = i;
+    for (std::size_t i = 0; i < instructions.size(); ++i) {
+      position[instructions[i].source] = i;
+      instructions[i].releases.clear();
+    }
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
       if (!is_rebound(s) || outlives_run(s) || is_unused(s)) continue;
       const std::size_t last = position[use_[s].second];
@@ -303,7 +302,7 @@ class Builder {
     }
   }
 
-  void find_kernels(const KernelPasses& passes) {
+  std::vector<BitexactKernels::Scratch> find_kernels(bool may_try) {
     std::vector<OpCall> calls;
     std::size_t segment = 0;
     for (std::size_t i = 0; i < parts_.instructions.size(); ++i) {
@@ -311,9 +310,11 @@ class Builder {
       while (parts_.segment_ends[segment] <= i) ++segment;
       calls.push_back({instruction.op, instruction.arguments, segment, results_of(instruction.source)});
     }
-    BitexactKernels found = find_bitexact_kernels(calls, passes);
+    BitexactKernels found = find_bitexact_kernels(calls, parts_.passes, may_try);
+    parts_.kernel_count = 0;
     for (std::size_t i = 0; i < calls.size(); ++i) {
       Instruction& instruction = parts_.instructions[i];
+      instruction.kind = kinds_[instruction.source];
       instruction.kernel = std::move(found.of_call[i]);
       const bool is_first = instruction.kernel.together < 0 || instruction.kernel.together == static_cast<int64_t>(i);
       instruction.kernel_number = is_first ? parts_.kernel_count : number_of(instruction.kernel.together);
@@ -322,8 +323,9 @@ class Builder {
       const bool copies = instruction.kernel.run && instruction.kind == Kind::kRebind;
       if (copies) instruction.kind = kinds_[instruction.source] = Kind::kCopy;
     }
-    parts_.bytes += found.bytes;
+    parts_.untried = found.untried;
     parts_.settings = kernel_settings();
+    return std::move(found.scratch);
   }
 
   int64_t number_of(std::ptrdiff_t instruction) const { return parts_.instructions[instruction].kernel_number; }
@@ -337,11 +339,10 @@ class Builder {
     return results;
   }
 
-  CpuProgramParts parts_;
+  CpuProgramParts& parts_;
   const StepProgram& recording_ = *parts_.recording;
   const std::vector<StepProgram::Op>& ops_ = recording_.ops;
   const ValueTable& table_ = recording_.table;
-  std::unordered_set<int> persistent_;                    // storages of the results
   std::vector<bool> needed_;                              // by op
   std::vector<Instruction::Kind> kinds_;                  // by op
   std::vector<std::pair<std::size_t, std::size_t>> use_;  // by storage: first and last op that touches it
@@ -350,8 +351,17 @@ class Builder {
 }  // namespace
 
 CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
-                           const KernelPasses& passes) {
-  return Builder(std::move(recording), results).build(passes);
+                           const KernelPasses& passes, std::shared_ptr<Arena> arena) {
+  CpuProgramParts parts(std::move(recording), passes, std::move(arena));
+  const ValueTable& table = parts.recording->table;
+  for (const ValueTable::Storage& storage : table.storages()) parts.persistent.push_back(storage.kept);
+  for (const at::Tensor& result : results) {
+    if (const int value = table.find(result); value >= 0) parts.persistent[table.values()[value].storage] = true;
+  }
+  Builder(parts).build();
+  return CpuProgram(std::move(parts));
 }
+
+void CpuProgram::try_kernels() { Builder(parts_).finish(/*may_try=*/true); }
 
 }  // namespace duet

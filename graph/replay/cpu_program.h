@@ -9,6 +9,7 @@
 #include "core/trainer.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/record/step_program.h"
+#include "graph/replay/arena.h"
 
 namespace duet {
 
@@ -39,17 +40,22 @@ struct Instruction {
 
 // What compile_program() makes out of a recording.
 struct CpuProgramParts {
-  explicit CpuProgramParts(std::shared_ptr<const StepProgram> of) : recording(std::move(of)) {}
+  CpuProgramParts(std::shared_ptr<const StepProgram> of, KernelPasses from, std::shared_ptr<Arena> in)
+      : recording(std::move(of)), passes(std::move(from)), arena(std::move(in)) {}
 
   std::shared_ptr<const StepProgram> recording;  // its constants are what the program reads
+  KernelPasses passes;
+  std::shared_ptr<Arena> arena;
+  std::vector<bool> persistent;  // by storage: what lies there after a run is read
   std::vector<c10::Storage> storages;
   std::vector<at::Tensor> tensors;  // by value
   std::vector<Instruction> instructions;
   std::vector<std::size_t> segment_ends;  // indices into instructions
-  c10::DataPtr arena;
-  int64_t bytes = 0;
+  std::unique_ptr<Arena::Share> share;
+  int64_t bytes = 0;       // of memory that outlives a run
   int64_t needed_ops = 0;  // of the recording
   int64_t kernel_count = 0;
+  bool untried = false;     // there are kernels that were not tried
   KernelSettings settings;  // under which the bit-exact kernels were chosen
 };
 
@@ -72,8 +78,12 @@ class CpuProgram {
   // The tensors over `from` lie in `to` from here on.
   void move_tensors(const c10::StorageImpl* from, const c10::Storage& to);
 
-  int64_t bytes() const { return parts_.bytes; }
+  int64_t bytes() const { return parts_.bytes + parts_.share->bytes(); }
   std::size_t op_count() const { return parts_.instructions.size(); }
+  // Whether some of duet's own kernels were left out since this process has not tried them; try_kernels() does that,
+  // between two runs. If it throws the program is of no use any more.
+  bool has_untried() const { return parts_.untried; }
+  void try_kernels();
   // duet's own kernels, counted in the order of their ops; kernels that only work together are one. Only the first
   // `count` are used from the next run on.
   int64_t kernel_count() const { return parts_.kernel_count; }
@@ -104,9 +114,10 @@ class CpuProgram {
   torch::jit::Stack stack_;
 };
 
-// `passes` find duet's own kernels. `results` must be readable after a run and keep their values until the next one
-// (losses, gradients), as what Storage::kept marks is.
+// `passes` find duet's own kernels: those that this process has tried. `results` must be readable after a run and keep
+// their values until the next one (losses, gradients), as what Storage::kept marks is. Of the programs that share an
+// arena one runs at a time.
 CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
-                           const KernelPasses& passes);
+                           const KernelPasses& passes, std::shared_ptr<Arena> arena = std::make_shared<Arena>());
 
 }  // namespace duet

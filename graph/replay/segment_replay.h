@@ -50,6 +50,11 @@ class SegmentReplay {
   virtual std::optional<ReplayTensors> capture(const CaptureRun& /*run*/) { return std::nullopt; }
   virtual void forget_capture() {}
 
+  // Whether faster kernels are known that nobody has tried yet, which takes longer than many runs; try_kernels() does
+  // so, between two runs. If it throws nothing can be replayed any more.
+  bool has_untried_kernels() const { return has_untried_kernels_; }
+  virtual void try_kernels() {}
+
   // The memory of a storage of the recording that outlives a run.
   virtual c10::Storage memory_of(int storage) const = 0;
   // What lies in `from` lies in `to` from here on.
@@ -67,6 +72,7 @@ class SegmentReplay {
 
  protected:
   std::string failure_;
+  bool has_untried_kernels_ = false;
 };
 
 }  // namespace duet

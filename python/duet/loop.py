@@ -77,7 +77,8 @@ def graph_step(
         tensor on the GPU and fill that, as schedulers do. None of this has run on a GPU yet (docs/gpu.md).
     clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get; or clip_grad, as
         the trainers take it: ClipNorm, ClipValue or a norm.
-    options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, cache_bytes);
+    options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, fuse_after,
+        cache_bytes);
         graph_key and forward; amp, loss_scale and non_finite ('skip' and 'raise' need an optimizer that is replayed with
         changing numbers, on the CPU).
     """

@@ -73,7 +73,7 @@ class EagerTrainer(_duet.BaseTrainer):
     Options: optimizer, schedules, clip_grad, amp, amp_eval, loss_scale, non_finite, param_groups, allow_untrained,
     freeze (names of modules or parameters that are not trained, with * for any text), forward, validation_step, predict_step, weight, graph_key, hooks, default_hooks, metrics, work_dir, device; of the
     loop max_steps, max_epochs, max_seconds, accumulate, val_interval, val_by_epoch, limit_*_batches, deterministic; of graph mode
-    fallback, fuse, cache_bytes, check, check_budget, verify_interval.
+    fallback, fuse, fuse_after, cache_bytes, check, check_budget, verify_interval.
     """
 
     def __init__(self, model, loss=None, **options):

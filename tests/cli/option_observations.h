@@ -232,7 +232,8 @@ inline void tell_ranks(const ConfigNode& root) {
 // What only several ranks or a GPU act on.
 inline void tell_parsed(const ConfigNode& root) {
   const RunConfig config = parse_run_config(root, "walk");
-  tell(config.connect.timeout, " ", config.connect.start_timeout, " ", static_cast<int>(config.graph.fuse));
+  tell(config.connect.timeout, " ", config.connect.start_timeout, " ", static_cast<int>(config.graph.fuse), " ",
+       config.graph.fuse_after);
   for (const auto* data : {&config.train, &config.predict}) tell((*data)->loader.pin_memory);
   for (const auto* data : {&config.val, &config.test}) tell(data->front().loader.pin_memory);
 }

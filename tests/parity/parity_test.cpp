@@ -67,6 +67,7 @@ TEST_P(Parity, GraphGivesTheBitsOfEager) {
   if (setting.bf16) options.amp = at::kBFloat16;
   GraphOptions graph;
   graph.fallback = Fallback::kStrict;
+  graph.fuse_after = 2;
 
   seed_all(7);
   EagerTrainer eager(task.make(), options);

@@ -168,6 +168,7 @@ def of_trainers(work_dir):
 # What only several ranks, or a CPU with the right instructions, can show.
 ELSEWHERE = {
     "fuse": ("graph/kernels/kernel_programs_test.cpp", "Fuse::kOff"),
+    "fuse_after": ("graph/kernels/late_kernels_test.cpp", ".fuse_after = 0"),
     "bucket_bytes": ("distributed/program_test.cpp", "bucket_bytes"),
     "first_bucket_bytes": ("distributed/program_test.cpp", "first_bucket_bytes"),
     "find_unused_parameters": ("distributed/one_rank_test.cpp", "find_unused_parameters"),

@@ -109,6 +109,7 @@ TrainerOptions options_of(const Settings& settings) {
 
 GraphOptions graph_options_of(const Settings& settings) {
   GraphOptions graph;
+  graph.fuse_after = settings.optimizer % 2 == 0 ? 0 : 2;
   if (!settings.guarded) {
     graph.check = Check::kOff;
     graph.verify_interval = 0;

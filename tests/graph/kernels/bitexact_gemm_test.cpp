@@ -107,13 +107,18 @@ TEST_P(GemmKernels, GiveTheSameBitsOnSeveralThreads) {
   }
 }
 
+GemmOrder order_of(const GemmTensors& tensors, GemmKernel kernel) {
+  BitexactKernels kernels;
+  return bitexact_gemm_order(tensors, kernel, kernels);
+}
+
 TEST_P(GemmKernels, AreChosenOnlyWithTheBitsOfTheBlas) {
   const Threads one(1);
   int chosen = 0;
   for (const int64_t k : {16, 64, 190, 256, 384, 500}) {
     for (const char bias : {' ', 'b', 'a'}) {
       const GemmTensors t = gemm(96, 128, k, false, true, bias);
-      const GemmOrder order = bitexact_gemm_order(t, kernel);
+      const GemmOrder order = order_of(t, kernel);
       if (order.k_block == 0) continue;  // another BLAS may sum up in another way
       ++chosen;
       GemmRunner(kernel, t, order).run(t);
@@ -148,8 +153,8 @@ TEST(BitexactGemm, IsRefusedIfOneBitDiffers) {
   if (fast_gemm_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
   const Threads one(1);
   const GemmTensors t = gemm(96, 128, 64, false, false);
-  EXPECT_EQ(bitexact_gemm_order(t, slightly_wrong).k_block, 0);
-  EXPECT_EQ(bitexact_gemm_order(t, gives_another_nan).k_block, 0);
+  EXPECT_EQ(order_of(t, slightly_wrong).k_block, 0);
+  EXPECT_EQ(order_of(t, gives_another_nan).k_block, 0);
 }
 
 // Wrong on about every second set of numbers.
@@ -164,8 +169,8 @@ TEST(BitexactGemm, IsComparedOftenEnoughWhereOneGemmIsASingleSum) {
   for (int64_t k = 2; k < 400; k += 7) {
     for (const char bias : {' ', 'b', 'a'}) {
       GemmTensors t = gemm(1, 1, k, false, true, bias);
-      EXPECT_EQ(bitexact_gemm_order(t, wrong_at_times).k_block, 0);
-      const GemmOrder order = bitexact_gemm_order(t, fast_gemm_kernel());
+      EXPECT_EQ(order_of(t, wrong_at_times).k_block, 0);
+      const GemmOrder order = order_of(t, fast_gemm_kernel());
       for (int round = 0; order.k_block != 0 && round < 20; ++round) {
         t.a.normal_(), t.b.normal_();
         Tensor expected = bias == 'b' ? torch::addmm(t.before, t.a, t.b) : torch::mm(t.a, t.b);
@@ -182,7 +187,7 @@ TEST(BitexactGemm, IsTriedOutOnExpandedMatrices) {
   GemmTensors t = gemm(96, 128, 64, false, false);
   t.a = torch::ones({}).expand({96, 64});  // the gradient of a sum
   ASSERT_TRUE(can_address(t));
-  EXPECT_NO_THROW(bitexact_gemm_order(t, fast_gemm_kernel()));
+  EXPECT_NO_THROW(order_of(t, fast_gemm_kernel()));
 }
 
 TEST(BitexactGemm, LeavesAloneWhatItCannotAddress) {
@@ -206,7 +211,7 @@ TEST(GemmPass, TakesTheBiasOnlyIfNothingElseHappens) {
   with_bias.after = bias;
   // Each is an answer of its own, which depends on the time that ours and the BLAS's take, and stays what it is.
   const auto is_chosen = [](const GemmTensors& tensors) {
-    return fast_gemm_kernel() != nullptr && bitexact_gemm_order(tensors, fast_gemm_kernel()).k_block != 0;
+    return fast_gemm_kernel() != nullptr && order_of(tensors, fast_gemm_kernel()).k_block != 0;
   };
   if (!is_chosen(t) || !is_chosen(with_bias)) GTEST_SKIP() << "no bit-exact kernel here";
   const auto taken = [&](const Tensor& target, const Tensor& added, const c10::Scalar& alpha,

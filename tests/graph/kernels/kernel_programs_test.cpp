@@ -84,7 +84,7 @@ class KernelPrograms : public ::testing::TestWithParam<Net> {
  protected:
   static std::unique_ptr<BaseTrainer> trainer(const std::string& mode, Fuse fuse = Fuse::kExact) {
     seed_all(5);
-    return testing::make_trainer(mode, GetParam().task(), {}, {.fuse = fuse, .verify_interval = 0});
+    return testing::make_trainer(mode, GetParam().task(), {}, {.fuse = fuse, .fuse_after = 0, .verify_interval = 0});
   }
   static Batch batch(int64_t n) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(n));

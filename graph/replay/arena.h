@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+#include <c10/core/Storage.h>
+
+namespace duet {
+
+// A storage whose memory comes later.
+c10::Storage storage_without_memory(std::size_t bytes, c10::Device device = c10::kCPU);
+
+// Memory in which programs take turns: one of them runs at a time, and what it leaves there nobody reads. As large as
+// the one needs that needs most.
+class Arena {
+ public:
+  // What one program has of it.
+  class Share {
+   public:
+    // Gives the storages the memory at these offsets, for as long as it lives.
+    Share(std::shared_ptr<Arena> arena, std::size_t bytes, std::vector<std::pair<c10::Storage, std::size_t>> blocks);
+    ~Share();
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    // What would be free without it as far as the arena is cut to size: all of it for the program that needs most.
+    int64_t bytes() const;
+
+   private:
+    friend class Arena;
+    void point() const;
+
+    std::shared_ptr<Arena> arena_;
+    std::size_t bytes_;
+    std::vector<std::pair<c10::Storage, std::size_t>> blocks_;
+  };
+
+ private:
+  const Share* largest() const;
+  void fit();
+
+  std::vector<const Share*> shares_;
+  c10::DataPtr memory_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace duet

@@ -1,0 +1,43 @@
+#include "graph/replay/arena.h"
+#include <cstring>
+#include <optional>
+#include <gtest/gtest.h>
+
+namespace duet {
+namespace {
+
+using Blocks = std::vector<std::pair<c10::Storage, std::size_t>>;
+
+TEST(Arena, IsAsLargeAsItsLargestProgramNeedsAndIsCountedOnce) {
+  const auto arena = std::make_shared<Arena>();
+  const c10::Storage a = storage_without_memory(100), b = storage_without_memory(100), c = storage_without_memory(64);
+  const Arena::Share small(arena, 128, Blocks{{a, 0}});
+  EXPECT_EQ(small.bytes(), 128);
+  std::memset(a.mutable_data(), 7, 100);
+  std::optional<Arena::Share> large(std::in_place, arena, 256, Blocks{{b, 128}, {c, 0}});
+  EXPECT_EQ(small.bytes(), 0);
+  EXPECT_EQ(large->bytes(), 256);
+  EXPECT_EQ(a.data(), c.data()) << "they take turns";
+  EXPECT_EQ(static_cast<const char*>(b.data()) - static_cast<const char*>(a.data()), 128);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.data()) % 64, 0U);
+  EXPECT_EQ(static_cast<const char*>(a.data())[99], 7) << "a run may be between two segments";
+  const Arena::Share same(arena, 256, {});
+  EXPECT_EQ(same.bytes() + large->bytes(), 256);
+  large.reset();
+  EXPECT_EQ(same.bytes(), 256);
+  EXPECT_EQ(static_cast<const char*>(a.data())[99], 7);
+}
+
+TEST(Arena, ShrinksWithItsLargestProgram) {
+  const auto arena = std::make_shared<Arena>();
+  const c10::Storage a = storage_without_memory(64);
+  const Arena::Share small(arena, 64, Blocks{{a, 0}});
+  std::optional<Arena::Share> large(std::in_place, arena, std::size_t{1} << 30, Blocks{});
+  std::memset(a.mutable_data(), 7, 64);
+  large.reset();
+  EXPECT_EQ(small.bytes(), 64);
+  EXPECT_EQ(static_cast<const char*>(a.data())[63], 7);
+}
+
+}  // namespace
+}  // namespace duet
