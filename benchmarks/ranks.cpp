@@ -87,7 +87,7 @@ std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& s
   options.distributed = distributed;
   if (mode == "eager") return std::make_unique<EagerTrainer>(make_model(size), options);
   // A step that is compared would count twice.
-  return std::make_unique<GraphTrainer>(make_model(size), options, GraphOptions{.verify_interval = 0});
+  return std::make_unique<GraphTrainer>(make_model(size), options, GraphOptions{.fuse_after = 0, .verify_interval = 0});
 }
 
 std::vector<Numbers> on_ranks(int64_t world, const Body& body) {

@@ -56,6 +56,7 @@ template <Check check>
 Step graph(std::unique_ptr<Task> task) {
   GraphOptions options;
   options.check = check;
+  options.fuse_after = 0;  // before the steps that are timed
   const auto trainer = std::make_shared<GraphTrainer>(std::move(task), trainer_options(), options);
   return {[trainer](const Batch& batch) { return trainer->step(batch).loss; },
           [trainer] { return trainer->report().front().checked; }};

@@ -286,7 +286,9 @@ Run build_measured_run(const RunConfig& config, const std::string& mode, const R
   loop.max_steps = std::max(planned_steps(loop, run.steps_per_epoch), steps);
   loop.max_epochs = 0;
   loop.max_seconds = 0;
-  build_trainer(config, mode, loop, run);
+  RunConfig measured = config;
+  measured.graph.fuse_after = 0;  // few steps are to tell what many take
+  build_trainer(measured, mode, loop, run);
   add_hooks(config, run);
   load_start_weights(config, *run.trainer);
   return run;

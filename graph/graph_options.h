@@ -32,9 +32,9 @@ enum class Check {
 struct GraphOptions {
   Fallback fallback = Fallback::kAuto;
   Fuse fuse = Fuse::kExact;
-  // Of a captured step, before kernels are tried for it that this process has not tried on such tensors: a trial costs
-  // as much as some ten steps (CPU).
-  int64_t fuse_after = 32;
+  // Replays of a captured step before kernels are tried for it that this process has not tried on such tensors, which
+  // takes as long as tens of steps (CPU).
+  int64_t fuse_after = 64;
   int64_t cache_bytes = int64_t{2} << 30;  // memory of all captured steps; the least recently used goes first
   Check check = Check::kBudget;
   double check_budget = 0.03;  // share of the replays' time

@@ -28,10 +28,8 @@ class VerifySchedule {
     growing_ = 1;
     next_ = interval_ > 0 ? 2 : kNever;  // the first one shows what host code asks for (TraceCheck)
   }
-  // The next replay is another program: it is compared, and so are those after it as after a capture. Those before it
-  // stay in doubt.
+  // The next replay is another program: it is compared. Those before it stay in doubt.
   void program_changed() {
-    growing_ = 1;
     if (interval_ > 0) next_ = 0;
   }
   // Something was noticed that may make the next replay wrong. Those before it were fine.

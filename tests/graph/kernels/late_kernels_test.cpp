@@ -45,7 +45,7 @@ TEST(LateKernels, ComeAfterSomeReplaysWithTheSameBits) {
   if (!has_own_kernels()) GTEST_SKIP() << "this CPU has no kernel of duet's";
   const auto eager = testing::make_trainer("eager", wide(52)), graph = testing::make_trainer("graph", wide(52));
   const auto& captured = dynamic_cast<GraphTrainer&>(*graph);
-  for (int64_t n = 0; n < 50; ++n) {
+  for (int64_t n = 0; n < 80; ++n) {
     EXPECT_TRUE(same_bits(eager->step(batch_at(n)).loss, graph->step(batch_at(n)).loss)) << "step " << n;
     if (captured.replays() == 0) continue;
     const bool late = captured.replays() > GraphOptions().fuse_after;
