@@ -52,10 +52,7 @@ StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   SignatureEntry& entry = entry_for(micro_batches);
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.may_retry()) entry.drop();
-  // Where comparisons wait, so does what makes one due.
-  const bool tries = entry.state == State::kCaptured && entry.step->has_untried_kernels() &&
-                     entry.report.replays >= fuse_after_ && !observer.postpones_checks();
-  if (tries) try_kernels(entry);
+  if (entry.state == State::kCaptured && entry.step->has_untried_kernels()) try_kernels(entry, observer);
   if (entry.state != State::kCaptured) {
     const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
     const bool records = may_record && entry.eager_steps >= method_.eager_steps;
@@ -80,17 +77,6 @@ SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
                         who(*choice.entry) + ": " + choice.gives_up + "; or set graph.fallback to auto");
   }
   return *choice.entry;
-}
-
-// The replay is another program afterwards. One that there is no memory for is captured again.
-void GraphExecutor::try_kernels(SignatureEntry& entry) {
-  try {
-    entry.step->try_kernels();
-    entry.verify.program_changed();
-    cache_.evict(entry);
-  } catch (const c10::OutOfMemoryError&) {
-    entry.drop();
-  }
 }
 
 // A weight that moved would be trained at its old place. Whether one was let go of: perhaps a module has another now.

@@ -45,7 +45,7 @@ class GraphExecutor : public StepExecutor {
 
  private:
   bool check_addresses();
-  void try_kernels(SignatureEntry& entry);
+  void try_kernels(SignatureEntry& entry, const StepObserver& observer);
   SignatureEntry& entry_for(const MicroBatches& micro_batches);
   StepResult execute(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);

@@ -37,6 +37,19 @@ std::string reason_of(const ParityResult& result) {
 
 }  // namespace
 
+// The replay is another program afterwards, which is compared: where comparisons wait, so does this. One that there is
+// no memory for is captured again.
+void GraphExecutor::try_kernels(SignatureEntry& entry, const StepObserver& observer) {
+  if (entry.report.replays < fuse_after_ || observer.postpones_checks()) return;
+  try {
+    entry.step->try_kernels();
+    entry.verify.program_changed();
+    cache_.evict(entry);
+  } catch (const c10::OutOfMemoryError&) {
+    entry.drop();
+  }
+}
+
 StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
                                              StepObserver& observer) {
   std::optional<StepLock::Alone> alone;  // other trainers draw from the device's generator, which is put back here
