@@ -1,4 +1,5 @@
 #include "base/device.h"
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <c10/util/StringUtil.h>
 #include <malloc.h>
 #include <sys/resource.h>
+#include "base/detail/machine_load.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 
@@ -175,6 +177,17 @@ void reset_peak_bytes(at::Device device) {
   // Linux: "5" sets the peak back to what is resident now. Where that is not allowed the peak stays that of the
   // process.
   std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+int64_t free_bytes(at::Device device) {
+  if (auto* allocator = allocator_of(device))
+    return static_cast<int64_t>(allocator->getMemoryInfo(index_of(device)).first);
+  double bytes = cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("MemAvailable:")) bytes = std::min(bytes, std::strtod(line.c_str() + 13, nullptr) * 1024);
+  }
+  return static_cast<int64_t>(std::min(bytes, 9e18));
 }
 
 }  // namespace duet

@@ -46,5 +46,7 @@ class CpuSeedGuard {
 // Most memory in use since reset_peak_bytes(): of the process on the CPU, of LibTorch's allocator on a GPU.
 int64_t peak_bytes(at::Device device);
 void reset_peak_bytes(at::Device device);
+// Memory that is free: of the GPU, or of the machine on the CPU, at most the limit of the process's cgroup.
+int64_t free_bytes(at::Device device);
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
+#include "cli/config/batch_size_config.h"
 #include "cli/config/hook_config.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/run_config.h"
@@ -118,6 +119,7 @@ Keys keys_of_config() {
       std::erase_if(keys, [&](const ConfigKey& at) { return at.path == c10::str("data.", part, ".", key); });
   }
   add(keys, keys_of<LoopOptions>("trainer"));
+  add(keys, keys_of<AutoScaleLrOptions>("auto_scale_lr"));
   add_optim_wrapper(keys);
   keys.push_back(key("param_scheduler", "list", "schedules of the optimizer's numbers"));
   for (const char* name : {"evaluator", "val_evaluator", "test_evaluator"})

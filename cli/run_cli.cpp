@@ -28,7 +28,9 @@ RunConfig load_run_config(const Arguments& arguments) {
   if (!arguments.mode.empty()) root.override_with("mode=" + arguments.mode, "--mode");
   if (!arguments.load_from.empty()) override_load_from(root, arguments.load_from);
   if (!arguments.dry_run.empty()) root.override_with("trainer.fast_dev_run=" + arguments.dry_run, "--dry-run");
-  return parse_run_config(root, std::filesystem::path(arguments.config).stem().string());
+  if (arguments.auto_scale_lr) root.override_with("auto_scale_lr.enable=true", "--auto-scale-lr");
+  const int64_t world_size = read_launch(arguments.launch).world_size;
+  return parse_run_config(root, std::filesystem::path(arguments.config).stem().string(), world_size);
 }
 
 namespace {
@@ -128,6 +130,7 @@ void add_runs(Program& program) {
               {"checkpoint", "config"})
       .option("--load-from", to.load_from,
               "start from the weights of a checkpoint, safetensors or .pt file; a resumed checkpoint wins", "PATH")
+      .flag("--auto-scale-lr", to.auto_scale_lr, "scale learning rates to the batch size, as auto_scale_lr.enable")
       .ranks();
   train.app()
       ->add_flag("--dry-run{1}", to.dry_run, "try everything out in N steps (default 1); leaves no files")
@@ -180,6 +183,17 @@ void add_further_runs(Program& program) {
       .number("--jobs", to.jobs, "runs at once (default 1)", CLI::Range(int64_t{1}, int64_t{1024}))
       .flag("--stop-bad", to.stop_bad,
             "stop a run whose best result so far is worse than the median of three or more others at that step");
+  const Command find(program, "find", "Find a learning rate, or a batch size, without training", find_command);
+  find.app()->add_option("WHAT", to.find, "lr or batch_size")->required()->check(CLI::IsMember({"lr", "batch_size"}));
+  LrFinderOptions& lr = to.lr_finder;
+  find.config()
+      .mode()
+      .option("--output", to.output, "lr: picture of the curve; default: lr_find.png", "FILE")
+      .option("--min-lr", lr.min_lr, "lr: of the first step (default 1e-8)", "LR")
+      .option("--max-lr", lr.max_lr, "lr: of the last step (default 1)", "LR")
+      .option("--steps", lr.num_training, "lr: in the sweep (default 100)", "N")
+      .option("--memory-share", to.memory_share,
+              "batch_size: of the memory that is free, that may be used (default 0.8)", "SHARE");
   Command(program, "profile", "Show where a step's time and memory go", profile_command)
       .config()
       .mode()

@@ -65,6 +65,8 @@ std::vector<std::string> priority_names();
   X(kAfterPredictIter, after_predict_iter)                                                             \
   /* Before the trainer's whole state is taken, by CheckpointHook or BaseTrainer::save(). */           \
   X(kBeforeSaveCheckpoint, before_save_checkpoint)                                                     \
+  /* The checkpoint TrainContext::saved_checkpoint is complete. */                                     \
+  X(kAfterSaveCheckpoint, after_save_checkpoint)                                                       \
   X(kAfterLoadCheckpoint, after_load_checkpoint)                                                       \
   /* After the step's last backward; gradients before clipping, still multiplied by the loss scale. */ \
   X(kAfterBackward, after_backward)                                                                    \
@@ -72,7 +74,9 @@ std::vector<std::string> priority_names();
   X(kBeforeOptimizerStep, before_optimizer_step)                                                       \
   X(kAfterOptimizerStep, after_optimizer_step)                                                         \
   /* An exception leaves the loop; TrainContext::control.error says which. */                          \
-  X(kOnException, on_exception)
+  X(kOnException, on_exception)                                                                        \
+  /* LoggerHook has written a line, TrainContext::log_line; on rank 0 alone, which logs for all. */    \
+  X(kOnLog, on_log)
 
 enum class HookPoint : int {
 #define DUET_ENUMERATOR(point, member) point,

@@ -88,6 +88,13 @@ struct Histogram {
 };
 using NamedHistograms = std::vector<std::pair<std::string, Histogram>>;
 
+// A line of the log, for on_log: "train", "epoch", "val" or "test", and its numbers by name ("loss", "lr", "step",
+// ...).
+struct LogLine {
+  std::string kind;
+  std::map<std::string, double> values;
+};
+
 // Where a run leaves what shall be logged, and where LoggerHook finds it. A number takes one of three ways into a line:
 //
 //   of a step         run.log(name, value). The trainer puts the step's results before them: the loss, what the task
@@ -160,6 +167,7 @@ bool RunLog::tell(Function Listener::* function, const Told&... told) const {
 
 class DataSource;
 class Task;
+enum class HookPoint : int;
 
 // Where a run stands and how far it shall go. Counts finished steps.
 struct Progress {
@@ -299,6 +307,8 @@ class TrainerServices {
   virtual StateDict state_dict() const = 0;
   // The same for a checkpoint, of all ranks: they take it together, and hooks may prepare theirs first.
   virtual StateDict checkpoint_state() = 0;
+  // Calls the hooks that act at `point`: for a hook whose work is one (a save, a line of the log).
+  virtual void call_hooks(HookPoint point) = 0;
   // Of the steps to come: see BaseTrainer::set_mode.
   virtual void set_mode(Mode mode) = 0;
   // Runs forward and backward of these micro-batches once more, op by op, and finds the first numbers that are not
@@ -324,6 +334,8 @@ struct TrainContext {
   RunLog log{};
   RunIdentity identity{};  // of this run, for the checkpoints that it saves
   CheckpointBranch branch{};
+  std::string saved_checkpoint{};  // the path of the last one that is complete
+  LogLine log_line{};              // the last one that LoggerHook wrote
 };
 
 }  // namespace duet

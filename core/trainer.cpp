@@ -116,6 +116,7 @@ void BaseTrainer::train_on(DataSource& data, const NamedSources& validation) {
 
 void BaseTrainer::run_epochs(DataSource& data, const NamedSources& validation) {
   const Progress& progress = context_.progress;
+  if (progress.step == 0 && !validation.empty()) evaluator_->try_out(validation);
   // A resumed run makes up for what its checkpoint came before: a validation, the end of an epoch.
   validate_if_due(validation, /*epoch_ends=*/false);
   if (loop_ends() && epochs_->is_used_up()) end_epoch(validation);
@@ -201,15 +202,7 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   });
   context_.log.start_step();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
-  executor_->on_stream([&] {
-    step_->begin(micro_batches);
-    StepPlan plan = executor_->choose(micro_batches, *observer_);
-    plan.path = ranks_->common_path(plan.path, executor_->ranks_need_same_path());
-    result_ = with_place({"train step", progress.step, *step_, micro_batches.batches}, [&] {
-      return marking_suspects(context_.branch, [&] { return executor_->run(plan, micro_batches, *observer_); });
-    });
-    step_->end();
-  });
+  execute(micro_batches, *observer_);
   state_->loss = result_.loss;
   context_.step.result = &result_;
   context_.log.put_results(result_);
@@ -220,6 +213,18 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   ranks_->report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
   ranks_->step_done();
+}
+
+void BaseTrainer::execute(const MicroBatches& micro_batches, StepObserver& observer) {
+  executor_->on_stream([&] {
+    step_->begin(micro_batches);
+    StepPlan plan = executor_->choose(micro_batches, observer);
+    plan.path = ranks_->common_path(plan.path, executor_->ranks_need_same_path());
+    result_ = with_place({"train step", context_.progress.step, *step_, micro_batches.batches}, [&] {
+      return marking_suspects(context_.branch, [&] { return executor_->run(plan, micro_batches, observer); });
+    });
+    step_->end();
+  });
 }
 
 bool BaseTrainer::validation_is_due(bool epoch_ends) const {

@@ -73,6 +73,17 @@ struct StepExplanation {
 
 const char* to_string(StepExplanation::Reach reach);
 
+// The loss over the learning rate: BaseTrainer::find_lr().
+struct LrCurve {
+  std::vector<double> lr, loss;  // of each step; the loss is a running mean (0.98 of the mean before), bias-corrected
+  std::optional<double> steepest{}, valley{};  // suggestions; none: too few points
+};
+// Where the loss falls most per lr, as Lightning's lr_find: the first 10 points and the last one left out.
+std::optional<double> steepest_descent(const std::vector<double>& lr, const std::vector<double>& loss);
+// Two thirds (rounded down by halves) into the longest falling stretch, as fastai's valley(), of the points from
+// num_training / 10 on but for the last 5.
+std::optional<double> valley_of(const std::vector<double>& lr, const std::vector<double>& loss, int64_t num_training);
+
 // Whose learning rates, weight decays and other numbers of the optimizer hold after a load, where those of the
 // checkpoint's run were configured otherwise than this run's. Schedules are this run's, over those numbers.
 enum class NumbersFrom { kCheckpoint, kThisRun };
@@ -86,6 +97,7 @@ class RankSync;
 class RunState;
 class StepCode;
 class StepExecutor;
+class StepObserver;
 class StepExecutors;
 class TrainStep;
 
@@ -164,6 +176,12 @@ class BaseTrainer : public Stateful, private TrainerServices {
   StepExplanation explain(const Batch& batch);
   StepExplanation explain(std::vector<Batch> batches);
 
+  // Trains on `data` while the learning rate rises, to see which are good, and puts everything back: weights, buffers,
+  // optimizer, the default generators, counters and the position of `data` (a source that keeps none begins its next
+  // epoch). Groups with other learning rates keep their ratio to the optimizer's, which is the one that is swept. Op by
+  // op and without hooks in either mode. Of several ranks all call it.
+  LrCurve find_lr(DataSource& data, const LrFinderOptions& options = {});
+
   // Results of the latest step; its loss alone after a load, nothing before the first one.
   const StepResult& result() const { return result_; }
   // Whether a limit is reached or a hook asked to stop.
@@ -233,6 +251,8 @@ class BaseTrainer : public Stateful, private TrainerServices {
   bool roll_back_if_asked();
   Turn next_step(DataSource& data, MicroBatches& micro_batches);
   void run_step(const MicroBatches& micro_batches);
+  void execute(const MicroBatches& micro_batches, StepObserver& observer);
+  void sweep_lr(DataSource& data, const LrFinderOptions& options, LrCurve& curve);
   void manual_step(std::vector<Batch> batches);
   bool validation_is_due(bool epoch_ends) const;
   bool validate_if_due(const NamedSources& validation, bool epoch_ends);  // the same, as a save may ask for it
@@ -243,6 +263,7 @@ class BaseTrainer : public Stateful, private TrainerServices {
   void count_unchecked();
   void go_on_from(const LoadedCheckpoint& checkpoint);
   StateDict checkpoint_state() override;
+  void call_hooks(HookPoint point) override { hooks_.call(point, context_); }
   NonFiniteOp trace_non_finite(const MicroBatches& micro_batches) override;
   void adopt(const StateDict& state);
   // What `load` has changed is taken back if it throws, but for a lost rank.

@@ -21,6 +21,9 @@ const OptionFields& LoopOptions::fields() {
     add("accumulate", &O::accumulate, "micro-batches per step").in(at_least(1));
     add("val_interval", &O::val_interval, "steps between validations; 0: once per epoch").in(at_least(0));
     add("val_by_epoch", &O::val_by_epoch, "val_interval counts epochs");
+    add("num_sanity_val_steps", &O::num_sanity_val_steps,
+        "micro-batches of a validation that is tried before step 1, without results; -1: all")
+        .in(at_least(-1));
     const auto limit = [&](const char* name, auto member, const char* meaning) {
       add(name, member, meaning).in(at_least(0)).read_by_hand("integer, or fraction above 0.0 up to 1.0");
     };
@@ -30,7 +33,27 @@ const OptionFields& LoopOptions::fields() {
     limit("limit_predict_batches", &O::limit_predict_batches, "micro-batches of a prediction; 0: all");
     add("deterministic", &O::deterministic,
         "kernels that give the same bits in every run; an op without one is an error");
+    add.key("overfit_batches", "integer, or fraction above 0.0 up to 1.0",
+            "trains on the same first micro-batches in every epoch, unshuffled, and validates on as many");
+    add.key("global_batch_size", "integer",
+            "samples of a step, over all processes and micro-batches: sets accumulate, or data.train.batch_size where "
+            "that is not given");
     add.key("fast_dev_run", "true/false or integer", "a run of so many steps that only tries everything out");
+  });
+}
+
+const OptionFields& LrFinderOptions::fields() {
+  using O = LrFinderOptions;
+  return described<O>("LrFinder", [](const auto& add) {
+    add("min_lr", &O::min_lr, "learning rate of the first step").in(above(0));
+    add("max_lr", &O::max_lr, "learning rate of the last step").in(above(0));
+    add("num_training", &O::num_training, "steps").in(at_least(2));
+    add("early_stop_threshold", &O::early_stop_threshold, "ends it at so many times the least loss; 0: never")
+        .in(at_least(0));
+    add.rule([](const O& o) {
+      require<ConfigError>(o.min_lr < o.max_lr, c10::str("[LrFinder] min_lr is ", o.min_lr, ", expected less than ",
+                                                         "max_lr = ", o.max_lr, "; change one of them"));
+    });
   });
 }
 

@@ -24,6 +24,9 @@ struct LoopOptions {
   int64_t accumulate = 1;     // micro-batches per step; the last step of an epoch may have fewer
   int64_t val_interval = 0;   // steps between validations, and one after the run's last; 0: once per epoch
   bool val_by_epoch = false;  // val_interval counts epochs
+  // Micro-batches of each validation dataset that a run which begins at step 0 evaluates before it, so that a mistake
+  // shows at once: without hooks, results or a line of the log. 0: none, -1: all.
+  int64_t num_sanity_val_steps = 0;
   // Micro-batches of an epoch or a pass; 0: all.
   int64_t limit_train_batches = 0, limit_val_batches = 0, limit_test_batches = 0, limit_predict_batches = 0;
   // Kernels that give the same bits in every run, for the whole process from here on, as
@@ -33,6 +36,15 @@ struct LoopOptions {
   static const OptionFields& fields();
   // Steps that an epoch of `data` takes; 0: unknown.
   int64_t steps_per_epoch(const DataSource& data) const;
+};
+
+// The sweep of BaseTrainer::find_lr, as Lightning's lr_find.
+struct LrFinderOptions {
+  double min_lr = 1e-8, max_lr = 1;  // of the first and the last step; exponentially from one to the other
+  int64_t num_training = 100;        // steps
+  double early_stop_threshold = 4;   // ends it where the loss is more than so many times its least; 0: never
+
+  static const OptionFields& fields();
 };
 
 // What happens to a step whose loss or gradients are not finite. It is decided before weights or state change.

@@ -272,10 +272,11 @@ bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>&
   if (refused_step_ == context.progress.step) return false;  // and said so
   last_save_ = std::chrono::steady_clock::now();
   settle_save(context);
+  std::string path;
   std::vector<std::string> keep;
   for (const Best& one : bests_) keep.push_back(one.folder);
   try {
-    save_checkpoint(*store_, context, {keep, best, in_background});
+    path = save_checkpoint(*store_, context, {keep, best, in_background});
   } catch (const SaveRefused& refusal) {
     refused_step_ = context.progress.step;
     if (!context.is_main) return false;
@@ -285,7 +286,7 @@ bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>&
   }
   saved_step_ = context.progress.step;
   failed_ = false;
-  if (in_background) pending_ = Pending{bests_, {}};
+  if (in_background) pending_ = Pending{path, bests_, {}};
   return true;
 }
 
@@ -301,11 +302,11 @@ bool CheckpointHook::try_save(TrainContext& context, const std::vector<std::stri
   }
 }
 
-void CheckpointHook::settle_save(const TrainContext& context) {
+void CheckpointHook::settle_save(TrainContext& context) {
   if (!pending_) return;
   const Pending pending = *std::exchange(pending_, std::nullopt);
   try {
-    finish_save(*store_, context);
+    finish_save(*store_, pending.path, context);
     announce(pending.improved, context);
   } catch (const CheckpointError&) {  // which is in the log already
     bests_ = pending.bests_before;

@@ -97,6 +97,7 @@ class CheckpointHook : public Hook {
   void propose_by_time(TrainContext& context);
   // A save that is written in the background.
   struct Pending {
+    std::string path;
     Bests bests_before{};  // in force again if it fails
     Bests improved{};      // announced once it is written
   };
@@ -105,7 +106,7 @@ class CheckpointHook : public Hook {
   // false: also if it failed.
   bool try_save(TrainContext& context, const std::vector<std::string>& best = {});
   // Waits for the save in the background, on all ranks, and notes if it failed.
-  void settle_save(const TrainContext& context);
+  void settle_save(TrainContext& context);
 
   CheckpointHookOptions options_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save

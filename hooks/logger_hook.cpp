@@ -163,6 +163,14 @@ void LoggerHook::emit(TrainContext& context, LogRecord record) {
   if (!sinks_) return;
   record.wall_time = wall_time();
   sinks_->put(record);
+  static const std::set<std::string> kLines = {"train", "epoch", "val", "test"};
+  if (!kLines.contains(record.kind)) return;
+  context.log_line = {.kind = record.kind, .values = {{"step", static_cast<double>(record.step)}}};
+  for (const auto& [name, value] : record.values) {
+    if (const auto* number = std::get_if<double>(&value)) context.log_line.values[name] = *number;
+    if (const auto* count = std::get_if<int64_t>(&value)) context.log_line.values[name] = static_cast<double>(*count);
+  }
+  context.trainer.call_hooks(HookPoint::kOnLog);
 }
 
 void LoggerHook::flush() {

@@ -40,9 +40,13 @@ struct Arguments {
   GenerateOptions generate;
   int64_t jobs = 1;  // sweep: runs at once
   int64_t profile_steps = 20;
-  bool stop_bad = false;  // sweep: stop runs that are worse than half of the others
-  std::string topic;      // help: a key or a type; empty: an overview
-  bool markdown = false;  // help: everything there is, as Markdown
+  bool auto_scale_lr = false;  // train: as the key auto_scale_lr.enable
+  std::string find;            // lr or batch_size
+  LrFinderOptions lr_finder;
+  double memory_share = 0.8;  // find batch_size
+  bool stop_bad = false;      // sweep: stop runs that are worse than half of the others
+  std::string topic;          // help: a key or a type; empty: an overview
+  bool markdown = false;      // help: everything there is, as Markdown
 };
 
 constexpr int kInterrupted = 75;  // EX_TEMPFAIL: the state is saved, call again
@@ -54,6 +58,7 @@ int eval_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
+int find_command(const Arguments& arguments);
 int profile_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);

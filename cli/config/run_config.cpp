@@ -10,6 +10,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/config/batch_size_config.h"
 #include "cli/config/config_data.h"
 #include "cli/config/config_options.h"
 #include "cli/config/duration.h"
@@ -60,6 +61,14 @@ void read_loop(const ConfigNode& node, RunConfig& config) {
   config.limits.test = read_limit(node, "limit_test_batches");
   config.limits.predict = read_limit(node, "limit_predict_batches");
   config.dry_run = read_dry_run(node);
+  if (!node.child("overfit_batches").is_set()) return;
+  config.limits.train = config.limits.val = read_limit(node, "overfit_batches");
+  if (!config.train) return;
+  if (config.train->sampler != "default")
+    config.train->node.fail("sampler", "is " + config.train->sampler +
+                                           ", expected default with trainer.overfit_batches: the same batches in "
+                                           "every epoch; remove one of the two");
+  config.train->shuffle = false;
 }
 
 // `sampler` or `loader`: a map with a registered type, or a name, of `ours` too.
@@ -303,7 +312,8 @@ void compare_with_training(const RunConfig& config) {
 
 }  // namespace
 
-RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
+RunConfig parse_run_config(const ConfigNode& root, const std::string& name, int64_t world_size) {
+  fit_batch_size(root, world_size);
   RunConfig config;
   config.root = root;
   config.work_dir = "runs/" + name;
@@ -328,6 +338,8 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   read_loop(root.child("trainer"), config);
   config.trainer.work_dir = config.work_dir;
   read_optim_wrapper(root.child("optim_wrapper"), config.trainer);
+  const int64_t batch_size = config.train ? config.train->loader.batch_size : 1;
+  scale_learning_rates(root, batch_size * config.trainer.loop.accumulate * world_size, config.trainer);
   config.schedules = read_schedules(root);
   config.metrics = read_metrics(root);
   config.test_metrics = read_test_metrics(root, config.metrics);

@@ -93,8 +93,8 @@ struct RunConfig {
 };
 
 // Throws ConfigError naming place, path and expectation for the first thing that is wrong. `name` is what the
-// work_dir is called if the config names none: runs/<name>.
-RunConfig parse_run_config(const ConfigNode& root, const std::string& name);
+// work_dir is called if the config names none: runs/<name>. `world_size`: the processes that a step is shared by.
+RunConfig parse_run_config(const ConfigNode& root, const std::string& name, int64_t world_size = 1);
 
 // What a validation of the config reports: "loss", or "clean/loss" of a dataset that has a name.
 std::vector<std::string> val_metric_names(const RunConfig& config);

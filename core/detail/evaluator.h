@@ -39,6 +39,8 @@ class Evaluator {
   // pass that was cut short has no results. A source without a name, if it is the only one, gives results without one.
   // Throws ConfigError if two metrics give results of one name.
   void evaluate(const NamedSources& data, RunKind kind, const std::function<void()>& on_results = {});
+  // LoopOptions::num_sanity_val_steps micro-batches of each, for nothing but their errors: no hooks, no results.
+  void try_out(const NamedSources& data);
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink);
   // One batch, without hooks.
   Batch predict(const Batch& batch);
@@ -54,9 +56,11 @@ class Evaluator {
   void run_alone(const Pass& pass, const NamedSources& data);
   void pass_over(const Pass& pass, const NamedSources& data);
   void pass_over(const Pass& pass, const NamedSource& data);
+  void run_with_ranks(const Pass& pass, const NamedSources& data);
+  Pass evaluation(RunKind kind, MetricValues& all);
   void reset_metrics();
-  // Results of one dataset, added to `all`.
-  void collect(const std::string& dataset, MetricValues& all);
+  // Results of one dataset, added to `all`; `publishes`: their tables go to the log.
+  void collect(const std::string& dataset, MetricValues& all, bool publishes);
 
   Parts parts_;
   const LoopOptions& options_;

@@ -63,16 +63,16 @@ void RunState::load_state_dict(const StateDict& state) {
   }
   check_weights(state.part("model"));
   hooks_.load_state_dict(state.part("hooks"));
-  load_others(state);
+  restore_but_hooks(state);
 }
 
 void RunState::restore(const StateDict& before) {
   hooks_.restore(before.part("hooks"));
-  load_others(before);
+  restore_but_hooks(before);
 }
 
 // Everything that may fail comes before the weights.
-void RunState::load_others(const StateDict& state) {
+void RunState::restore_but_hooks(const StateDict& state) {
   set_random_state(state.part("random"));
   if (data_ != nullptr) data_->load_state_dict(state.part("data"));
   try {
@@ -290,6 +290,15 @@ LoadedCheckpoint read_rollback(const TrainContext& context) {
   }
 }
 
+namespace {
+
+void tell_saved(const std::string& path, TrainContext& context) {
+  context.saved_checkpoint = path;
+  context.trainer.call_hooks(HookPoint::kAfterSaveCheckpoint);
+}
+
+}  // namespace
+
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options) {
   const StateDict state = context.trainer.checkpoint_state();
   std::string path;
@@ -303,6 +312,7 @@ std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const
   });
   path = context.communicator->broadcast(path);
   context.branch.folders.insert(std::filesystem::weakly_canonical(path).parent_path().string());  // on every rank
+  if (!options.in_background) tell_saved(path, context);
   return path;
 }
 
@@ -314,8 +324,9 @@ void mark_suspects(const CheckpointBranch& branch, const DoubtError& error) {
   }
 }
 
-void finish_save(CheckpointStore& store, const TrainContext& context) {
+void finish_save(CheckpointStore& store, const std::string& path, TrainContext& context) {
   run_on_main(*context.communicator, [&] { store.finish_save(); });
+  tell_saved(path, context);
 }
 
 }  // namespace duet

@@ -30,6 +30,7 @@ class RunState : public Stateful {
   void load_state_dict(const StateDict& state) override;
   // Back to a copy of what state_dict() gave before.
   void restore(const StateDict& before);
+  void restore_but_hooks(const StateDict& before);
 
   // Parameters and buffers by the task's names; live.
   StateDict weights() const;
@@ -46,7 +47,6 @@ class RunState : public Stateful {
 
  private:
   void check_weights(const StateDict& saved) const;
-  void load_others(const StateDict& state);  // but for hooks
   void load_counters(const StateDict& state);
 
   TrainStep& step_;
@@ -89,7 +89,8 @@ struct SaveOptions {
 };
 
 // Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
-// an error of one, CheckpointError or SaveRefused, is thrown on all.
+// an error of one, CheckpointError or SaveRefused, is thrown on all. Once it is complete hooks hear of it at
+// after_save_checkpoint: here, or of a save in the background from finish_save().
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options = {});
 // Marks the checkpoints that the run has saved since the last step that is sound.
 void mark_suspects(const CheckpointBranch& branch, const DoubtError& error);
@@ -102,7 +103,7 @@ auto marking_suspects(const CheckpointBranch& branch, const Run& run) try {
   throw;
 }
 
-// Waits for a save in the background on rank 0, whose error is thrown on all. All ranks call it.
-void finish_save(CheckpointStore& store, const TrainContext& context);
+// Waits for the save of `path` in the background on rank 0, whose error is thrown on all. All ranks call it.
+void finish_save(CheckpointStore& store, const std::string& path, TrainContext& context);
 
 }  // namespace duet

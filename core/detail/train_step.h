@@ -63,6 +63,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   void recheck_ranks();
 
   at::Device device() const { return device_; }
+  const TrainerOptions& options() const { return options_; }
   Task& task() { return *task_; }
   // Trainable parameters, and every further tensor that run() changes (buffers, optimizer state).
   const NamedTensors& parameters() const override { return parameters_; }

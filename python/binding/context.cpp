@@ -125,6 +125,12 @@ void bind_run(py::module_& module) {
           "dataset", [](const Run& run) { return run.get().evaluation.dataset; },
           "that an evaluation's batch is of; empty if it has no name")
       .def_property_readonly("metrics", [](const Run& run) { return run.get().evaluation.metrics; })
+      .def_property_readonly(
+          "saved_checkpoint", [](const Run& run) { return run.get().saved_checkpoint; },
+          "the path of the last checkpoint that is complete: after_save_checkpoint")
+      .def_property_readonly(
+          "log_line", [](const Run& run) { return std::pair(run.get().log_line.kind, run.get().log_line.values); },
+          "('train', 'epoch', 'val' or 'test', its numbers by name): on_log")
       .def_property_readonly("stop_reason", [](const Run& run) { return run.get().control.stop_reason; })
       .def_property_readonly(
           "outcome", [](const Run& run) { return to_string(run.get().control.outcome); },

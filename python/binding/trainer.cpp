@@ -121,6 +121,13 @@ class Trainer {
     return outputs;
   }
 
+  LrCurve find_lr(const py::object& data, const LrFinderOptions& options) {
+    const Busy busy(busy_);
+    PythonSource source(data);
+    const py::gil_scoped_release no_gil;
+    return get().find_lr(source, options);
+  }
+
   StepExplanation explain(const py::object& batch) {
     const Busy busy(busy_);
     const Batch given = to_batch(batch);
@@ -196,6 +203,14 @@ void bind_explanation(py::module_& module) {
       .def("__str__", text);
 }
 
+void bind_curve(py::module_& module) {
+  py::class_<LrCurve>(module, "LrCurve", "The loss over the learning rate, as find_lr() gives it.")
+      .def_readonly("lr", &LrCurve::lr)
+      .def_readonly("loss", &LrCurve::loss, "a running mean, bias-corrected")
+      .def_readonly("steepest", &LrCurve::steepest, "where it falls most, as Lightning suggests; None: too few points")
+      .def_readonly("valley", &LrCurve::valley, "in its longest fall, as fastai suggests; None: too few points");
+}
+
 void bind_loop(py::class_<Trainer>& bound) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
   bound
@@ -255,6 +270,18 @@ void bind_evaluation(py::class_<Trainer>& bound) {
            "The model's outputs for one batch by name, predict(batch)['prediction'], without gradients, by the weights "
            "as they are now.")
       .def("predict_all", &Trainer::predict_all, py::arg("loader"), "The outputs of every batch, as dicts.")
+      .def(
+          "find_lr",
+          [](Trainer& t, const py::object& loader, double min_lr, double max_lr, int64_t num_training,
+             double early_stop_threshold) {
+            return t.find_lr(loader, {min_lr, max_lr, num_training, early_stop_threshold});
+          },
+          py::arg("loader"), py::arg("min_lr") = 1e-8, py::arg("max_lr") = 1.0, py::arg("num_training") = 100,
+          py::arg("early_stop_threshold") = 4.0,
+          "The loss while the learning rate rises exponentially from min_lr to max_lr in num_training steps, or to "
+          "where "
+          "it is early_stop_threshold times its least (0: never). Weights, optimizer, torch's default generators and "
+          "counters are afterwards what they were.")
       .def("explain", &Trainer::explain, py::arg("batch"),
            "What graph mode would make of a step with this batch; nothing is trained.")
       .def(
@@ -317,6 +344,7 @@ py::list to_list(const std::vector<SignatureReport>& reports) {
 
 void bind_trainer(py::module_& module) {
   bind_explanation(module);
+  bind_curve(module);
   py::class_<Trainer> bound(module, "BaseTrainer", collected<Trainer>(),
                             "The loop around the steps, the same in both modes.");
   bound.def(py::init([](const std::string& mode, py::object model, const py::kwargs& arguments) {

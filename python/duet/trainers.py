@@ -10,8 +10,8 @@ class Hook:
 
     before_run, after_run, before_train, after_train, before_train_epoch, after_train_epoch, before_train_iter,
     after_train_iter, before_val, after_val, before_val_epoch, after_val_epoch, before_val_iter, after_val_iter (the same
-    with test and predict), before_save_checkpoint, after_load_checkpoint, after_backward, before_optimizer_step,
-    after_optimizer_step and on_exception take a Run; in_step takes a StepView and is captured with the step.
+    with test and predict), before_save_checkpoint, after_save_checkpoint, after_load_checkpoint, after_backward, before_optimizer_step,
+    after_optimizer_step, on_log and on_exception take a Run; in_step takes a StepView and is captured with the step.
     state_dict() and load_state_dict() keep what the hook needs in checkpoints. With wants_outputs, run.step_outputs holds
     what the model gave in a step.
     """
@@ -72,7 +72,8 @@ class EagerTrainer(_duet.BaseTrainer):
 
     Options: optimizer, schedules, clip_grad, amp, amp_eval, loss_scale, non_finite, param_groups, allow_untrained,
     freeze (names of modules or parameters that are not trained, with * for any text), forward, validation_step, predict_step, weight, graph_key, hooks, default_hooks, metrics, work_dir, device; of the
-    loop max_steps, max_epochs, max_seconds, accumulate, val_interval, val_by_epoch, limit_*_batches, deterministic; of graph mode
+    loop max_steps, max_epochs, max_seconds, accumulate, val_interval, val_by_epoch, num_sanity_val_steps, limit_*_batches, deterministic; of
+    graph mode
     fallback, fuse, fuse_after, cache_bytes, check, check_budget, verify_interval.
     """
 

@@ -52,7 +52,7 @@ TEST(ProgramBytes, FurtherSignaturesShareTheMemoryOfAStep) {
   GraphTrainer trainer(
       make_task(net.ptr(), [](torch::nn::SequentialImpl& module,
                               const Batch& batch) { return module.forward(batch["x"]).square().mean(); }),
-      {.optimizer = SGD{.lr = 1e-3}});
+      {.optimizer = SGD{.lr = 1e-3}, .device = "cpu"});
   const auto train = [&](int64_t size) {
     for (int step = 0; step < 4; ++step) trainer.step({{"x", at::full({size, 64}, 0.1)}});
     return trainer.report().back();

@@ -133,7 +133,7 @@ Names run_points() {
   DUET_HOOK_POINTS(DUET_NAME)
 #undef DUET_NAME
   std::erase_if(points, [](const std::string& point) {
-    return point.find("checkpoint") != std::string::npos || point == "on_exception";
+    return point.find("checkpoint") != std::string::npos || point == "on_exception" || point == "on_log";
   });
   return points;
 }

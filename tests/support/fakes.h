@@ -91,6 +91,7 @@ class FakeState : public TrainerServices {
     return state;
   }
   StateDict checkpoint_state() override { return state_dict(); }
+  void call_hooks(HookPoint /*point*/) override {}
   void set_mode(Mode /*mode*/) override {}
   NonFiniteOp trace_non_finite(const MicroBatches& /*micro_batches*/) override { return {}; }
 

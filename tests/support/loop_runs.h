@@ -31,7 +31,8 @@ class EveryPointHook : public Hook {
  private:
   // Not where checkpoints are saved: whether there is one depends on the run.
   void visit(HookPoint point, TrainContext& context) {
-    if (point != HookPoint::kBeforeSaveCheckpoint) visit_(to_string(point), context);
+    const bool saves = point == HookPoint::kBeforeSaveCheckpoint || point == HookPoint::kAfterSaveCheckpoint;
+    if (!saves) visit_(to_string(point), context);
   }
 
   std::string name_;
