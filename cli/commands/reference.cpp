@@ -59,6 +59,7 @@ const std::map<std::string, std::string> kUsualValues = {
     {"limit_val_batches", "0.25"},
     {"limit_test_batches", "0.25"},
     {"limit_predict_batches", "10"},
+    {"overfit_batches", "10"},
     {"max_time", "1h30m"},
     {"interval_time", "30 min"},
     {"out_dir", "/scratch/checkpoints"},

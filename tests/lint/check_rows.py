@@ -26,9 +26,9 @@ def problems(root):
     rows = {}
     for line in table.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if len(cells) == 4 and re.fullmatch(r"[AB]\d+", cells[0]):
+        if len(cells) == 4 and re.fullmatch(r"[ABG]\d+", cells[0]):
             rows[cells[0]] = cells
-    for row in ROWS:
+    for row in dict.fromkeys([*ROWS, *rows]):
         if row not in rows:
             yield f"{row} is missing"
             continue
