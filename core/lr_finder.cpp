@@ -66,12 +66,14 @@ std::vector<double> ratios_of(const TrainStep& step) {
 }
 
 // Whether the sweep goes on after a step with this loss.
-bool add_point(const LrFinderOptions& options, double lr, double loss, double& mean, LrCurve& curve) {
+bool add_point(const LrFinderOptions& options, double lr, double loss, LrCurve& curve) {
   if (!std::isfinite(loss)) return false;
   constexpr double kBeta = 0.98;
-  mean = kBeta * mean + (1 - kBeta) * loss;
+  const auto correction = [&curve] { return 1 - std::pow(kBeta, curve.loss.size()); };
+  const double mean = curve.loss.empty() ? 0 : curve.loss.back() * correction();
   curve.lr.push_back(lr);
-  curve.loss.push_back(mean / (1 - std::pow(kBeta, curve.lr.size())));
+  curve.loss.push_back(kBeta * mean + (1 - kBeta) * loss);
+  curve.loss.back() /= correction();
   const double least = *std::ranges::min_element(curve.loss);
   return options.early_stop_threshold == 0 || least <= 0 || curve.loss.back() <= options.early_stop_threshold * least;
 }
@@ -83,7 +85,6 @@ void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrC
   StepObserver nobody;
   int64_t epoch = context_.progress.epoch;
   bool any = false, goes_on = true;
-  double mean = 0;
   task().train(true);
   data.set_shard(step_->communicator().rank(), step_->communicator().world_size());
   data.start_epoch(epoch);
@@ -103,7 +104,7 @@ void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrC
     const double lr = options.min_lr * std::pow(options.max_lr / options.min_lr, done);
     for (std::size_t group = 0; group < ratios.size(); ++group) step_->set(group, "lr", lr * ratios[group]);
     execute(read, nobody);
-    goes_on = add_point(options, lr, result_.loss.item<double>(), mean, curve);
+    goes_on = add_point(options, lr, result_.loss.item<double>(), curve);
   }
 }
 

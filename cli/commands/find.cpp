@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iostream>
 #include <new>
+#include <set>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
@@ -104,7 +105,8 @@ int find_batch_size(RunConfig config, const Arguments& arguments) {
                                 ", expected a number above 0 up to 1; correct it"));
   // Their lines and files are of no run, their steps and lengths those of other batch sizes.
   std::erase_if(config.hooks, [](const HookConfig& hook) {
-    return hook.type() == "LoggerHook" || hook.type() == "CheckpointHook" || hook.type() == "ParamSchedulerHook";
+    const std::set<std::string> kDropped = {"RuntimeInfoHook", "LoggerHook", "CheckpointHook", "ParamSchedulerHook"};
+    return kDropped.contains(hook.type());
   });
   config.schedules.clear();
   config.limits.train = {};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <string_view>
 #include <ATen/ops/full.h>
@@ -21,16 +22,21 @@ constexpr std::string_view kLetters = "0123456789.-e+";
 constexpr std::array<int, kLetters.size()> kDots = {075557, 026227, 071747, 071717, 055711, 074717, 074757,
                                                     071111, 075757, 075717, 000002, 000700, 025743, 002720};
 
+struct Point {
+  double x, y;
+};
+
 class Canvas {
  public:
   void dot(int64_t x, int64_t y, const Colour& colour) {
     if (x < 0 || x >= kWidth || y < 0 || y >= kHeight) return;
     std::copy(colour.begin(), colour.end(), pixels_.mutable_data_ptr<uint8_t>() + 3 * (y * kWidth + x));
   }
-  void line(double x0, double y0, double x1, double y1, const Colour& colour) {
-    const double length = std::max({std::abs(x1 - x0), std::abs(y1 - y0), 1.0});
+  void line(Point from, Point to, const Colour& colour) {
+    const double length = std::max({std::abs(to.x - from.x), std::abs(to.y - from.y), 1.0});
     for (double i = 0; i <= length; ++i) {
-      dot(std::lround(x0 + (x1 - x0) * i / length), std::lround(y0 + (y1 - y0) * i / length), colour);
+      dot(std::lround(from.x + (to.x - from.x) * i / length), std::lround(from.y + (to.y - from.y) * i / length),
+          colour);
     }
   }
   // Its right edge at `x`, its middle at `y`.
@@ -57,26 +63,29 @@ class Canvas {
 at::Tensor lr_chart(const LrCurve& curve) {
   Canvas canvas;
   const double first = std::log10(curve.lr.front()), decades = std::log10(curve.lr.back()) - first;
-  const auto [least, most] = std::ranges::minmax(curve.loss);
+  // The last ones, where the loss runs away, would press the others flat; fastai leaves as many out.
+  const auto shown = curve.loss.size() > 10 ? curve.loss.size() - 5 : curve.loss.size();
+  const auto [least, most] = std::ranges::minmax(std::span(curve.loss).first(shown));
   const double low = least, range = most > least ? most - least : 1;
   const auto x = [&](double lr) { return kLeft + (std::log10(lr) - first) / decades * (kWidth - kLeft - kRight); };
   const auto y = [&](double loss) { return kHeight - kBottom - (loss - low) / range * (kHeight - kTop - kBottom); };
   for (double power = std::ceil(first - 1e-9); power <= first + decades + 1e-9; ++power) {
     const double at = x(std::pow(10, power));
-    canvas.line(at, kTop, at, kHeight - kBottom, kGrey);
+    canvas.line({at, kTop}, {at, kHeight - kBottom}, kGrey);
     canvas.text("1e" + number_text(power + 0.0, "%.0f"), std::lround(at) + 16, kHeight - kBottom + 14);
   }
   for (int i = 0; i <= 4; ++i) {
     const double loss = low + range * i / 4;
-    canvas.line(kLeft, y(loss), kWidth - kRight, y(loss), kGrey);
+    canvas.line({kLeft, y(loss)}, {kWidth - kRight, y(loss)}, kGrey);
     canvas.text(number_text(loss, "%.4g"), kLeft - 8, std::lround(y(loss)));
   }
   for (const auto& [lr, colour] : {std::pair(curve.steepest, kRed), {curve.valley, kGreen}}) {
-    if (lr) canvas.line(x(*lr), kTop, x(*lr), kHeight - kBottom, colour);
+    if (lr) canvas.line({x(*lr), kTop}, {x(*lr), kHeight - kBottom}, colour);
   }
   for (std::size_t i = 1; i < curve.lr.size(); ++i) {
     for (const int thick : {0, 1}) {
-      canvas.line(x(curve.lr[i - 1]), y(curve.loss[i - 1]) + thick, x(curve.lr[i]), y(curve.loss[i]) + thick, kBlue);
+      canvas.line({x(curve.lr[i - 1]), y(curve.loss[i - 1]) + thick}, {x(curve.lr[i]), y(curve.loss[i]) + thick},
+                  kBlue);
     }
   }
   return canvas.pixels();

@@ -734,6 +734,12 @@ class Run:
     @property
     def metrics(self) -> dict[str, float]: ...
     @property
+    def saved_checkpoint(self) -> str:
+        """the path of the last checkpoint that is complete: after_save_checkpoint"""
+    @property
+    def log_line(self) -> tuple[str, dict[str, float]]:
+        """('train', 'epoch', 'val' or 'test', its numbers by name): on_log"""
+    @property
     def stop_reason(self) -> str: ...
     @property
     def outcome(self) -> str:
@@ -1210,6 +1216,21 @@ class StepExplanation:
     def eager_us(self) -> float: ...
     def text(self) -> str: ...
 
+class LrCurve:
+    """The loss over the learning rate, as find_lr() gives it."""
+    def __init__(*args, **kwargs) -> typing.Any: ...
+    @property
+    def lr(self) -> list[float]: ...
+    @property
+    def loss(self) -> list[float]:
+        """a running mean, bias-corrected"""
+    @property
+    def steepest(self) -> float | None:
+        """where it falls most, as Lightning suggests; None: too few points"""
+    @property
+    def valley(self) -> float | None:
+        """in its longest fall, as fastai suggests; None: too few points"""
+
 class BaseTrainer:
     """The loop around the steps, the same in both modes."""
     def __init__(self, mode: str, model: object, **kwargs) -> None: ...
@@ -1241,6 +1262,8 @@ class BaseTrainer:
         """The model's outputs for one batch by name, predict(batch)['prediction'], without gradients, by the weights as they are now."""
     def predict_all(self, loader: object) -> list:
         """The outputs of every batch, as dicts."""
+    def find_lr(self, loader: object, min_lr: typing.SupportsFloat = 1e-08, max_lr: typing.SupportsFloat = 1.0, num_training: typing.SupportsInt = 100, early_stop_threshold: typing.SupportsFloat = 4.0) -> LrCurve:
+        """The loss while the learning rate rises exponentially from min_lr to max_lr in num_training steps, or to where it is early_stop_threshold times its least (0: never). Weights, optimizer, torch's default generators and counters are afterwards what they were."""
     def explain(self, batch: object) -> StepExplanation:
         """What graph mode would make of a step with this batch; nothing is trained."""
     def report(self) -> list:

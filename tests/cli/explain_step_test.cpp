@@ -183,7 +183,7 @@ custom_hooks: [{type: EMAHook}, {type: EmptyCacheHook, priority: NORMAL}, {type:
                                     "    stop_signal      priority VERY_HIGH (10); added after runtime_info\n"
                                     "    logger           priority 55 instead of its own BELOW_NORMAL (60)\n"));
   const nlohmann::json &order = ran.json["hook_order"], &reasons = ran.json["hook_reasons"];
-  EXPECT_EQ(order.size(), 33U);
+  EXPECT_EQ(order.size(), 35U);
   EXPECT_EQ(order["after_val_epoch"], Words({"ema", "empty_cache", "logger", "param_scheduler", "early_stopping"}));
   EXPECT_EQ(order["after_train_iter"], Words({"nan_guard", "logger", "checkpoint"}));
   EXPECT_EQ(order["in_step"], Words({"nan_guard", "ema"}));

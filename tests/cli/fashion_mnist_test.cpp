@@ -11,7 +11,7 @@ namespace duet {
 namespace {
 
 // Four images of 2 x 3 whose pixels count from 0 on, in steps of 10.
-class FashionMnistTest : public testing::Test {
+class FashionMnistTest : public ::testing::Test {
  protected:
   FashionMnistTest() {
     for (int i = 0; i < 24; ++i) pixels_.push_back(static_cast<char>(i * 10));

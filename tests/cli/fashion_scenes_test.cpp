@@ -16,7 +16,7 @@ namespace {
 
 // Images of 8 x 8: a square of 6 x 6 pixels in the middle, of grey level 100 with label 3 and 240 with label 7. Its
 // left column is brighter than the rest by 10.
-class FashionScenesTest : public testing::Test {
+class FashionScenesTest : public ::testing::Test {
  protected:
   FashionScenesTest() {
     std::string pixels;

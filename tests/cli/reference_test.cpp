@@ -57,6 +57,7 @@ std::string beside(const std::string& path) {
   if (path.rfind("load_from.", 0) == 0) return "load_from.path=weights.pt";
   if (path == "optim_wrapper.clip_grad.clip_value") return "optim_wrapper.clip_grad.type=value";
   if (path == "optim_wrapper.clip_grad.type") return "optim_wrapper.clip_grad.clip_value=1";
+  if (path == "auto_scale_lr.enable") return "auto_scale_lr.base_batch_size=256";
   if (path == "optim_wrapper.dtype") return "optim_wrapper.type=AmpOptimWrapper";
   if (path == "optim_wrapper.constructor") return "optim_wrapper.paramwise_cfg={decay_rate: 0.9, num_layers: 12}";
   if (path == "default_hooks.checkpoint.save_best") return "evaluator=[{type: Accuracy}]";

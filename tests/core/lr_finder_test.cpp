@@ -29,7 +29,7 @@ LrCurve curve_of(int64_t seed, int64_t points) {
   LrCurve curve;
   for (int64_t i = 0; i < points; ++i) {
     const double n = static_cast<double>(points);
-    const double away = (static_cast<double>(i) - 0.1 * static_cast<double>(3 + seed % 6) * n) / n;
+    const double away = (static_cast<double>(i) - 0.1 * static_cast<double>(5 + seed % 4) * n) / n;
     const double noise = static_cast<double>((i * (2 * seed + 1) * 7919 + seed * 104729) % 1009) / 1009;
     curve.lr.push_back(i == 0 ? 1e-8 : curve.lr.back() * 1.25);
     const double base = seed % 2 == 1 ? 4 * away * away : 1 - std::min(std::max(away, 0.0), 0.25);
@@ -145,16 +145,29 @@ TEST_P(LrFinder, EndsWhereTheLossRunsAway) {
   }
 }
 
+// Gives some batches in an epoch; after them, if there are any, it fails.
+class Breaks : public DataSource {
+ public:
+  explicit Breaks(int64_t batches) : batches_(batches) {}
+  void start_epoch(int64_t) override { given_ = 0; }
+  int64_t batches_per_epoch() const override { return 0; }
+  std::optional<Batch> next() override {
+    if (given_ < batches_) return testing::mlp_batch(static_cast<uint64_t>(given_++));
+    require<DataError>(batches_ == 0, "planted");
+    return std::nullopt;
+  }
+
+ private:
+  int64_t batches_, given_ = 0;
+};
+
 TEST_P(LrFinder, AnErrorLeavesNoTraceEither) {
   const auto trainer = trainer_for(mode(), {});
-  const auto data = loader(1);  // fewer samples than a batch of 2
   const StateDict before = copy_of(trainer->state_dict());
-  expect_error<ConfigError>([&] { trainer->find_lr(*data, {.min_lr = 1, .max_lr = 0.1}); }, {"min_lr is 1", "max_lr"});
-  DataLoaderOptions options;
-  options.batch_size = 2;
-  options.drop_last = true;
-  DataLoader empty(std::make_shared<TensorDataset>(testing::mlp_task().batch(1, 9).items()),
-                   std::make_unique<EpochSampler>(1, false, 0), options);
+  expect_error<ConfigError>([&] { trainer->find_lr(*loader(10), {.min_lr = 1, .max_lr = 0.1}); },
+                            {"min_lr is 1", "max_lr"});
+  Breaks breaks(4), empty(0);
+  expect_error<DataError>([&] { trainer->find_lr(breaks); }, {"planted"});
   expect_error<DataError>([&] { trainer->find_lr(empty); }, {"no batch to learn from"});
   expect_same_state(trainer->state_dict(), before);
 }

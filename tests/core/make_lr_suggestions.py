@@ -25,7 +25,7 @@ def curve(seed, points):
     """As curve_of() in lr_finder_test.cpp."""
     losses = []
     for i in range(points):
-        away = (i - 0.1 * (3 + seed % 6) * points) / points
+        away = (i - 0.1 * (5 + seed % 4) * points) / points
         noise = (i * (2 * seed + 1) * 7919 + seed * 104729) % 1009 / 1009
         base = 4 * away * away if seed % 2 else 1 - min(max(away, 0), 0.25)
         losses.append(1 + base + 0.02 * (seed % 5) * noise)

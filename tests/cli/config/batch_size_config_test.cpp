@@ -58,7 +58,7 @@ TEST(GlobalBatchSize, FollowsLibaisArithmetic) {
     EXPECT_EQ(config.train->loader.batch_size, c.then_batch_size);
     EXPECT_EQ(config.trainer.loop.accumulate, c.then_accumulate);
   }
-  expect_error<ConfigError>([] { config_with({"trainer.global_batch_size=0"}); }, {"global_batch_size", "at least 1"});
+  expect_error<ConfigError>([] { config_with({"trainer.global_batch_size=0"}); }, {"global_batch_size", ">= 1"});
 }
 
 double lr_of(const RunConfig& config) { return config.trainer.optimizer.as<SGD>().lr; }
