@@ -1,10 +1,11 @@
 """Checks `duet find`: the curve, its picture and suggestions, and batch sizes within memory, in both modes.
 
-usage: find.py PROGRAM
+usage: find.py PROGRAM [STAND_IN]    STAND_IN: of the CUDA runtime, a library for LD_PRELOAD, with 4 GiB of memory
 """
 
 import random
 import struct
+import sys
 
 from program import Program, run_checks
 
@@ -56,6 +57,20 @@ def check_batch_size(program):
     assert not (program.folder / "runs").exists()
 
 
+def check_out_of_memory(program):
+    if len(sys.argv) < 3:
+        return
+    program.environment["LD_PRELOAD"] = sys.argv[2]
+    for mode in ("eager", "graph"):
+        _, result = program.find("batch_size", "--mode", mode, "device=cuda", "model.hidden=[8388608]",
+                                 "--memory-share", "1")
+        fits = {trial["batch_size"]: trial["fits"] for trial in result["trials"]}
+        assert 2 < result["batch_size"] < 100 and not all(fits.values()), result
+        assert any(trial["bytes"] == 0 for trial in result["trials"]), result  # memory ran out
+        assert all(size <= result["batch_size"] for size, fit in fits.items() if fit), result
+    del program.environment["LD_PRELOAD"]
+
+
 def check_mistakes(program):
     program.refuses(
         (
@@ -70,4 +85,4 @@ def check_mistakes(program):
 
 
 if __name__ == "__main__":
-    run_checks(FindProgram, check_lr, check_batch_size, check_mistakes)
+    run_checks(FindProgram, check_lr, check_batch_size, check_out_of_memory, check_mistakes)
