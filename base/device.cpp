@@ -13,7 +13,6 @@
 #include <c10/util/StringUtil.h>
 #include <malloc.h>
 #include <sys/resource.h>
-#include "base/detail/machine_load.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 
@@ -182,12 +181,16 @@ void reset_peak_bytes(at::Device device) {
 int64_t free_bytes(at::Device device) {
   if (auto* allocator = allocator_of(device))
     return static_cast<int64_t>(allocator->getMemoryInfo(index_of(device)).first);
-  double bytes = cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
+  double bytes = 9e18;
+  // A container has its own group there, of either version.
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    if (double limit = 0; std::ifstream(path) >> limit) bytes = std::min(bytes, limit);
+  }
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("MemAvailable:")) bytes = std::min(bytes, std::strtod(line.c_str() + 13, nullptr) * 1024);
   }
-  return static_cast<int64_t>(std::min(bytes, 9e18));
+  return static_cast<int64_t>(bytes);
 }
 
 }  // namespace duet

@@ -3,7 +3,6 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
-#include "cli/config/batch_size_config.h"
 #include "cli/config/hook_config.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/run_config.h"
@@ -119,7 +118,11 @@ Keys keys_of_config() {
       std::erase_if(keys, [&](const ConfigKey& at) { return at.path == c10::str("data.", part, ".", key); });
   }
   add(keys, keys_of<LoopOptions>("trainer"));
-  add(keys, keys_of<AutoScaleLrOptions>("auto_scale_lr"));
+  keys.push_back(key("auto_scale_lr.enable", "true/false",
+                     "multiplies learning rates by samples of a step / base_batch_size", "false"));
+  keys.push_back(key("auto_scale_lr.base_batch_size", "integer",
+                     "samples of a step, over all processes and micro-batches, that the learning rates are meant for"));
+  keys.back().required = true;
   add_optim_wrapper(keys);
   keys.push_back(key("param_scheduler", "list", "schedules of the optimizer's numbers"));
   for (const char* name : {"evaluator", "val_evaluator", "test_evaluator"})

@@ -192,8 +192,8 @@ void add_further_runs(Program& program) {
       .option("--min-lr", lr.min_lr, "lr: of the first step (default 1e-8)", "LR")
       .option("--max-lr", lr.max_lr, "lr: of the last step (default 1)", "LR")
       .option("--steps", lr.num_training, "lr: in the sweep (default 100)", "N")
-      .option("--memory-share", to.memory_share,
-              "batch_size: of the memory that is free, that may be used (default 0.8)", "SHARE");
+      .number("--memory-share", to.memory_share, "batch_size: of the free memory, that may be used (default 0.8)",
+              CLI::Range(0.0, 1.0));
   Command(program, "profile", "Show where a step's time and memory go", profile_command)
       .config()
       .mode()

@@ -6,6 +6,7 @@
 #include <ATen/ops/argmin.h>
 #include <ATen/ops/gradient.h>
 #include <ATen/ops/tensor.h>
+#include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "core/detail/hook_observer.h"
@@ -94,7 +95,7 @@ void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrC
     if (!ranks_->before_step(read, /*stops_count=*/false).has_data) {
       require<DataError>(std::exchange(any, false),
                          "[BaseTrainer] find_lr() got no batch to learn from in an epoch, expected at least one; check "
-                         "the data's size, batch_size and drop_last, and whether all labels are ignored");
+                         "the data");
       data.start_epoch(++epoch);
       continue;
     }
@@ -109,27 +110,28 @@ void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrC
 }
 
 LrCurve BaseTrainer::find_lr(DataSource& data, const LrFinderOptions& options) {
-  check_options(options);
+  require<ConfigError>(options.min_lr > 0 && options.min_lr < options.max_lr && options.num_training >= 2,
+                       c10::str("[BaseTrainer] find_lr() found min_lr ", options.min_lr, ", max_lr ", options.max_lr,
+                                " and ", options.num_training, " steps, expected 0 < min_lr < max_lr and 2 steps"));
   finish();
   const StateDict before = host_copy(state_->state_dict()), position = data.state_dict();
   const Mode own_mode = mode();
   LrCurve curve;
   executor_->on_stream([&] {
     set_mode(Mode::kEager);
-    const std::exception_ptr error = caught([&] {
-      try {
-        sweep_lr(data, options, curve);
-      } catch (const NonFiniteError&) {  // NonFinite::kRaise: the curve is at its end
-      }
-    });
-    const std::exception_ptr another = caught([&] {
-      state_->restore_but_hooks(before);
-      if (!position.empty()) data.load_state_dict(position);
-      result_ = {state_->loss, {}, {}};
-      executors_->state_replaced();
-      set_mode(own_mode);
-    });
-    if (error || another) std::rethrow_exception(error ? error : another);
+    std::exception_ptr error;
+    try {
+      sweep_lr(data, options, curve);
+    } catch (const NonFiniteError&) {  // NonFinite::kRaise: the curve is at its end
+    } catch (...) {
+      error = std::current_exception();
+    }
+    state_->restore_but_hooks(before);
+    if (!position.empty()) data.load_state_dict(position);
+    result_ = {state_->loss, {}, {}};
+    executors_->state_replaced();
+    set_mode(own_mode);
+    if (error) std::rethrow_exception(error);
   });
   curve.steepest = steepest_descent(curve.lr, curve.loss);
   curve.valley = valley_of(curve.lr, curve.loss, options.num_training);

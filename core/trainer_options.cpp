@@ -42,21 +42,6 @@ const OptionFields& LoopOptions::fields() {
   });
 }
 
-const OptionFields& LrFinderOptions::fields() {
-  using O = LrFinderOptions;
-  return described<O>("LrFinder", [](const auto& add) {
-    add("min_lr", &O::min_lr, "learning rate of the first step").in(above(0));
-    add("max_lr", &O::max_lr, "learning rate of the last step").in(above(0));
-    add("num_training", &O::num_training, "steps").in(at_least(2));
-    add("early_stop_threshold", &O::early_stop_threshold, "ends it at so many times the least loss; 0: never")
-        .in(at_least(0));
-    add.rule([](const O& o) {
-      require<ConfigError>(o.min_lr < o.max_lr, c10::str("[LrFinder] min_lr is ", o.min_lr, ", expected less than ",
-                                                         "max_lr = ", o.max_lr, "; change one of them"));
-    });
-  });
-}
-
 int64_t LoopOptions::steps_per_epoch(const DataSource& data) const {
   int64_t batches = data.batches_per_epoch();
   if (limit_train_batches > 0) batches = batches > 0 ? std::min(batches, limit_train_batches) : limit_train_batches;

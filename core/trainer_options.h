@@ -43,8 +43,6 @@ struct LrFinderOptions {
   double min_lr = 1e-8, max_lr = 1;  // of the first and the last step; exponentially from one to the other
   int64_t num_training = 100;        // steps
   double early_stop_threshold = 4;   // ends it where the loss is more than so many times its least; 0: never
-
-  static const OptionFields& fields();
 };
 
 // What happens to a step whose loss or gradients are not finite. It is decided before weights or state change.

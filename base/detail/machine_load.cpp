@@ -58,12 +58,8 @@ bool waits_by_spinning() {
 
 }  // namespace
 
-namespace {
-
-// The least that `limit_in` finds in the folders of the cgroups that limit what `controller` does, and those above.
-double least_limit(const fs::path& memberships, const fs::path& mount, const std::string& controller,
-                   double (*limit_in)(const fs::path&)) {
-  double least = limit_in(mount);
+double cgroup_cores(const fs::path& memberships, const fs::path& mount) {
+  double cores = quota_in(mount);
   std::ifstream file(memberships);
   // "0::/user.slice/job" of version 2, "4:cpu,cpuacct:/job" of version 1. In a container the path may be that outside
   // of it, where only the mount itself is there to be read.
@@ -72,30 +68,13 @@ double least_limit(const fs::path& memberships, const fs::path& mount, const std
     if (second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const bool is_second_version = controllers == ",,";
-    if (!is_second_version && controllers.find("," + controller + ",") == std::string::npos) continue;
-    const fs::path root = is_second_version ? mount : mount / controller;
+    if (!is_second_version && controllers.find(",cpu,") == std::string::npos) continue;
+    const fs::path root = is_second_version ? mount : mount / "cpu";
     fs::path group = fs::path(line.substr(second + 1)).relative_path();
-    for (; !group.empty(); group = group.parent_path()) least = std::min(least, limit_in(root / group));
-    least = std::min(least, limit_in(root));
+    for (; !group.empty(); group = group.parent_path()) cores = std::min(cores, quota_in(root / group));
+    cores = std::min(cores, quota_in(root));
   }
-  return least;
-}
-
-// "max" in version 2 and a huge number in version 1 stand for none.
-double bytes_in(const fs::path& folder) {
-  std::ifstream second(folder / "memory.max"), first(folder / "memory.limit_in_bytes");
-  double bytes = 0;
-  return (second >> bytes) || (first >> bytes) ? bytes : std::numeric_limits<double>::infinity();
-}
-
-}  // namespace
-
-double cgroup_cores(const fs::path& memberships, const fs::path& mount) {
-  return least_limit(memberships, mount, "cpu", quota_in);
-}
-
-double cgroup_bytes(const fs::path& memberships, const fs::path& mount) {
-  return least_limit(memberships, mount, "memory", bytes_in);
+  return cores;
 }
 
 MachineLoad read_machine_load() {

@@ -19,8 +19,6 @@ MachineLoad read_machine_load();
 // The quota of the cgroups that the file `memberships` (/proc/self/cgroup) names and of those above them, in cores;
 // infinity without one. Both versions, mounted below `mount` (/sys/fs/cgroup).
 double cgroup_cores(const std::filesystem::path& memberships, const std::filesystem::path& mount);
-// Their limit on memory, likewise, in bytes.
-double cgroup_bytes(const std::filesystem::path& memberships, const std::filesystem::path& mount);
 
 // What slows threads of ops down, or so many threads that read data, with the way out. Empty where nothing does.
 std::string thread_warning(const MachineLoad& load);

@@ -1,16 +1,14 @@
+#include "cli/find/find.h"
 #include <algorithm>
+#include <array>
 #include <iostream>
-#include <new>
 #include <set>
-#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "base/device.h"
-#include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/find/batch_size_search.h"
-#include "cli/find/lr_chart.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "cli/work_dir.h"
@@ -52,17 +50,9 @@ int find_lr(const RunConfig& config, const Arguments& arguments) {
 constexpr int64_t kWarmUp = 3, kTimed = 4;  // graph mode captures in the first ones
 
 bool is_out_of_memory(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::OutOfMemoryError&) {
-    return true;
-  } catch (const std::bad_alloc&) {
-    return true;
-  } catch (const std::exception& other) {
-    const std::string_view text = other.what();
-    const auto says = [text](const char* words) { return text.find(words) != std::string_view::npos; };
-    return says("out of memory") || says("allocate memory") || says("ALLOC_FAILED");
-  }
+  const std::string text = text_of(error);
+  return std::ranges::any_of(std::array{"out of memory", "allocate memory", "bad_alloc", "ALLOC_FAILED"},
+                             [&](const char* words) { return text.find(words) != std::string::npos; });
 }
 
 BatchSizeTrial try_batch_size(RunConfig config, const Run& data, int64_t batch_size) {
@@ -85,24 +75,7 @@ BatchSizeTrial try_batch_size(RunConfig config, const Run& data, int64_t batch_s
   return {batch_size, true, peak_bytes(device), us > 0 ? samples * 1e6 / us : 0};
 }
 
-void print(const BatchSizeSearch& search) {
-  std::vector<std::vector<std::string>> rows = {{"batch_size", "memory", "samples/s", ""}};
-  for (const BatchSizeTrial& trial : search.trials) {
-    rows.push_back({std::to_string(trial.batch_size), trial.bytes > 0 ? readable_bytes(trial.bytes) : "-",
-                    trial.samples_per_second > 0 ? number_text(trial.samples_per_second, "%.4g") : "-",
-                    trial.fits ? "" : "too large"});
-  }
-  std::cout << text_columns(rows) << "largest batch_size within " << readable_bytes(search.bytes) << ": "
-            << search.largest() << "; from " << search.fastest() << " on it is as fast as any\n";
-  const bool all_fit = std::ranges::all_of(search.trials, &BatchSizeTrial::fits);
-  if (all_fit && search.largest() < search.most) std::cout << "larger ones bring no more samples per second\n";
-  std::cout << std::flush;
-}
-
 int find_batch_size(RunConfig config, const Arguments& arguments) {
-  require<ConfigError>(arguments.memory_share > 0 && arguments.memory_share <= 1,
-                       c10::str("[duet find] --memory-share is ", arguments.memory_share,
-                                ", expected a number above 0 up to 1; correct it"));
   // Their lines and files are of no run, their steps and lengths those of other batch sizes.
   std::erase_if(config.hooks, [](const HookConfig& hook) {
     const std::set<std::string> kDropped = {"RuntimeInfoHook", "LoggerHook", "CheckpointHook", "ParamSchedulerHook"};
@@ -113,27 +86,26 @@ int find_batch_size(RunConfig config, const Arguments& arguments) {
   Run data;
   read_training_data(config, data);
   const at::Device device = parse_device(config.trainer.device);
-  BatchSizeSearch search{
-      .most = data.train_data ? data.train_data->size() : int64_t{1} << 24,
-      .bytes = static_cast<int64_t>(arguments.memory_share * static_cast<double>(free_bytes(device))),
-      .is_careful = device.is_cpu()};
-  search.search([&](int64_t batch_size) { return try_batch_size(config, data, batch_size); });
-  require<ConfigError>(search.largest() > 0, "[duet find] found that no batch fits into " +
-                                                 readable_bytes(search.bytes) +
-                                                 ", expected room for one sample; take a smaller model");
-  Json trials = Json::array();
-  for (const BatchSizeTrial& trial : search.trials) {
-    trials.push_back({{"batch_size", trial.batch_size},
-                      {"fits", trial.fits},
-                      {"bytes", trial.bytes},
-                      {"samples_per_second", trial.samples_per_second}});
+  const auto bytes = static_cast<int64_t>(arguments.memory_share * static_cast<double>(free_bytes(device)));
+  const auto trials =
+      search_batch_size(data.train_data ? data.train_data->size() : int64_t{1} << 24, bytes, device.is_cpu(),
+                        [&](int64_t batch_size) { return try_batch_size(config, data, batch_size); });
+  std::vector<std::vector<std::string>> rows = {{"batch_size", "memory", "samples/s", ""}};
+  Json json = {{"mode", config.mode}, {"bytes", bytes}, {"batch_size", 0}, {"trials", Json::array()}};
+  for (const BatchSizeTrial& trial : trials) {
+    const auto& [batch_size, fits, used, speed] = trial;
+    json["trials"].push_back(
+        {{"batch_size", batch_size}, {"fits", fits}, {"bytes", used}, {"samples_per_second", speed}});
+    rows.push_back({std::to_string(batch_size), used > 0 ? readable_bytes(used) : "-",
+                    speed > 0 ? number_text(speed, "%.4g") : "-", fits ? "" : "too large"});
+    if (fits) json["batch_size"] = std::max(json["batch_size"].get<int64_t>(), batch_size);
   }
-  write_json(arguments.json, {{"mode", config.mode},
-                              {"bytes", search.bytes},
-                              {"batch_size", search.largest()},
-                              {"fastest", search.fastest()},
-                              {"trials", trials}});
-  print(search);
+  const auto largest = json["batch_size"].get<int64_t>();
+  require<ConfigError>(largest > 0, "[duet find] found that no batch fits into " + readable_bytes(bytes) +
+                                        ", expected room for one sample; take a smaller model");
+  write_json(arguments.json, json);
+  std::cout << text_columns(rows) << "largest batch_size that fits into " << readable_bytes(bytes)
+            << (device.is_cpu() ? ", as far as larger ones are faster: " : ": ") << largest << std::endl;
   return 0;
 }
 

@@ -1,24 +1,12 @@
-#include "cli/config/batch_size_config.h"
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/log.h"
-#include "core/trainer_options.h"
+#include "cli/config/run_config.h"
 #include "optim/groups/detail/param_group_builder.h"
 
 namespace duet {
-
-const OptionFields& AutoScaleLrOptions::fields() {
-  using O = AutoScaleLrOptions;
-  return described<O>("AutoScaleLr", [](const auto& add) {
-    add("enable", &O::enable, "multiplies all learning rates by samples of a step / base_batch_size");
-    add("base_batch_size", &O::base_batch_size,
-        "samples of a step, over all processes and micro-batches, that the "
-        "learning rates are meant for")
-        .in(at_least(1))
-        .needed();
-  });
-}
 
 void fit_batch_size(ConfigNode root, int64_t world_size) {
   const ConfigNode trainer = root.child("trainer"), train = root.child("data").child("train");
@@ -28,12 +16,12 @@ void fit_batch_size(ConfigNode root, int64_t world_size) {
   if (batch_size.value_or(1) < 1 || accumulate.value_or(1) < 1) return;  // said where they are read
   const double product = static_cast<double>(world_size) * static_cast<double>(batch_size.value_or(1)) *
                          static_cast<double>(accumulate.value_or(1));
-  std::string parts = c10::str(world_size, world_size == 1 ? " process" : " processes");
-  if (batch_size) parts += c10::str(" * data.train.batch_size = ", *batch_size);
-  if (accumulate) parts += c10::str(" * trainer.accumulate = ", *accumulate);
   const bool has_all = batch_size && accumulate;
-  if (product > static_cast<double>(global) || global % static_cast<int64_t>(product) != 0 ||
-      (has_all && global != static_cast<int64_t>(product))) {
+  const auto wanted = static_cast<double>(global);
+  if (has_all ? product != wanted : std::fmod(wanted, product) != 0) {
+    std::string parts = c10::str(world_size, world_size == 1 ? " process" : " processes");
+    if (batch_size) parts += c10::str(" * data.train.batch_size = ", *batch_size);
+    if (accumulate) parts += c10::str(" * trainer.accumulate = ", *accumulate);
     trainer.fail("global_batch_size", c10::str("is ", global, ", expected ", has_all ? "" : "a multiple of ", parts,
                                                "; change it, or leave out one of the others"));
   }
@@ -46,11 +34,13 @@ void fit_batch_size(ConfigNode root, int64_t world_size) {
 void scale_learning_rates(const ConfigNode& root, int64_t batch_size, TrainerOptions& trainer) {
   const ConfigNode node = root.child("auto_scale_lr");
   if (!node.is_set()) return;
-  const auto options = read_options<AutoScaleLrOptions>(node);
-  if (!options.enable) return;
-  const double ratio = static_cast<double>(batch_size) / static_cast<double>(options.base_batch_size);
+  const bool is_enabled = node.read<bool>("enable", false);
+  const auto base = node.need<int64_t>("base_batch_size");
+  if (base < 1) node.fail_value("base_batch_size", "at least 1");
+  if (!is_enabled) return;
+  const double ratio = static_cast<double>(batch_size) / static_cast<double>(base);
   log_info(c10::str("auto_scale_lr: learning rates times ", ratio, ": a step has ", batch_size,
-                    " samples, base_batch_size is ", options.base_batch_size));
+                    " samples, base_batch_size is ", base));
   if (trainer.param_groups) {  // whose own rates may be numbers that do not follow the optimizer's
     trainer.param_groups = [make = trainer.param_groups, unscaled = trainer.optimizer, ratio](Task& task,
                                                                                               const OptimizerOptions&) {

@@ -10,7 +10,6 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/config/batch_size_config.h"
 #include "cli/config/config_data.h"
 #include "cli/config/config_options.h"
 #include "cli/config/duration.h"

@@ -96,6 +96,13 @@ struct RunConfig {
 // work_dir is called if the config names none: runs/<name>. `world_size`: the processes that a step is shared by.
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name, int64_t world_size = 1);
 
+// LiBai's arithmetic: trainer.global_batch_size = data.train.batch_size * processes * trainer.accumulate. Where it is
+// given, sets the one of the others that is not (batch_size, if neither is). Throws ConfigError if that is not whole.
+void fit_batch_size(ConfigNode root, int64_t world_size);
+// `auto_scale_lr` as mmengine's, for steps of `batch_size` samples over all processes and micro-batches: all learning
+// rates times batch_size / base_batch_size.
+void scale_learning_rates(const ConfigNode& root, int64_t batch_size, TrainerOptions& trainer);
+
 // What a validation of the config reports: "loss", or "clean/loss" of a dataset that has a name.
 std::vector<std::string> val_metric_names(const RunConfig& config);
 

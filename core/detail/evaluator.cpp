@@ -17,6 +17,7 @@
 #include "core/detail/rank_sync.h"
 #include "core/detail/step_place.h"
 #include "core/hook.h"
+#include "core/trainer_options.h"
 
 namespace duet {
 
@@ -52,7 +53,6 @@ struct Evaluator::Pass {
   const char* batch_name;  // in errors
   CodeKind kind;
   HookPoint before;  // its first point
-  HookList* hooks;   // that it calls
   int64_t limit;     // batches of each dataset; 0: all
   bool all_ranks_take_part;
   std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;
@@ -89,15 +89,7 @@ void Evaluator::run(const Pass& pass, const NamedSources& data) {
   const EvaluationMode::Scope evaluates(parts_.forward.evaluation_mode());
   if (parts_.context.control.kind == RunKind::kNone) return run_alone(pass, data);
   pass_over(pass, data);
-  pass.hooks->call(pass.point(kAfter), parts_.context);
-}
-
-void Evaluator::run_with_ranks(const Pass& pass, const NamedSources& data) {
-  Communicator& ranks = *parts_.context.communicator;
-  parts_.ranks.report(to_string(pass.run));
-  ranks.set_patient(true);  // they come to the end of their shards at different times
-  const auto impatient = c10::make_scope_exit([&ranks] { ranks.set_patient(false); });
-  run(pass, data);
+  parts_.hooks.call(pass.point(kAfter), parts_.context);
 }
 
 // As BaseTrainer does with training, whose outcome stays known.
@@ -115,9 +107,9 @@ void Evaluator::run_alone(const Pass& pass, const NamedSources& data) {
     error = found;
     control.error = text_of(found);
   };
-  const auto tell = [&](HookPoint point) { attempt([&] { pass.hooks->call(point, parts_.context); }); };
+  const auto tell = [&](HookPoint point) { attempt([&] { parts_.hooks.call(point, parts_.context); }); };
   attempt([&] {
-    pass.hooks->call(HookPoint::kBeforeRun, parts_.context);
+    parts_.hooks.call(HookPoint::kBeforeRun, parts_.context);
     pass_over(pass, data);
   });
   if (error) tell(HookPoint::kOnException);
@@ -127,8 +119,7 @@ void Evaluator::run_alone(const Pass& pass, const NamedSources& data) {
 }
 
 void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
-  auto& [own_hooks, context, reader, ranks, forward] = parts_;
-  HookList& hooks = *pass.hooks;
+  auto& [hooks, context, reader, ranks, forward] = parts_;
   const auto taken_back = c10::make_scope_exit([&evaluation = context.evaluation] {
     evaluation.data = nullptr;
     evaluation.batch = nullptr;
@@ -148,8 +139,7 @@ void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
 }
 
 void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
-  auto& [own_hooks, context, reader, ranks, forward] = parts_;
-  HookList& hooks = *pass.hooks;
+  auto& [hooks, context, reader, ranks, forward] = parts_;
   DataSource& data = source.source;
   context.evaluation.dataset = source.name;
   context.evaluation.data = &data;
@@ -187,7 +177,7 @@ void Evaluator::reset_metrics() {
   for (const NamedMetric& entry : metrics_) entry.metric->reset();
 }
 
-void Evaluator::collect(const std::string& dataset, MetricValues& all, bool publishes) {
+void Evaluator::collect(const std::string& dataset, MetricValues& all) {
   CurrentEvaluation& evaluation = parts_.context.evaluation;
   std::vector<Metric*> all_metrics{&mean_loss_};
   for (const NamedMetric& entry : metrics_) all_metrics.push_back(entry.metric.get());
@@ -204,15 +194,17 @@ void Evaluator::collect(const std::string& dataset, MetricValues& all, bool publ
                            "[BaseTrainer] two metrics report '" + full_name(prefix, name) +
                                "', expected different names; give one of them a prefix in add_metric()");
     }
-    if (publishes) publish_table(prefix, *metric, parts_.context.log);
+    if (publishes_) publish_table(prefix, *metric, parts_.context.log);
   }
 }
 
-// On a dataset's results `all` has them.
-Evaluator::Pass Evaluator::evaluation(RunKind kind, MetricValues& all) {
-  const auto visit = [this](const Batch& batch, const Batch& host) {
-    // First: it may refuse labels, which would cost a GPU its context.
-    const double weight = parts_.context.task.weight(host);
+void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::function<void()>& on_results) {
+  TrainContext& context = parts_.context;
+  MetricValues all;
+  context.evaluation.metrics.clear();
+  context.evaluation.first_metric.clear();
+  const auto visit = [&](const Batch& batch, const Batch& host) {
+    const double weight = context.task.weight(host);  // first: it may refuse labels, which would cost a GPU its context
     NamedTensors outputs = parts_.forward.run(CodeKind::kValidation, batch);
     // A validation step may give metrics alone; there is no result "loss" then.
     if (std::ranges::any_of(outputs, [](const auto& output) { return output.first == "loss"; })) {
@@ -222,43 +214,39 @@ Evaluator::Pass Evaluator::evaluation(RunKind kind, MetricValues& all) {
     return outputs;
   };
   const bool test = kind == RunKind::kTest;
-  return {.run = kind,
-          .batch_name = test ? "test batch" : "validation batch",
-          .kind = CodeKind::kValidation,
-          .before = test ? HookPoint::kBeforeTest : HookPoint::kBeforeVal,
-          .hooks = &parts_.hooks,
-          .limit = test ? options_.limit_test_batches : options_.limit_val_batches,
-          .all_ranks_take_part = true,
-          .visit = visit,
-          .begin = [this] { reset_metrics(); },
-          .end = [this, &all](const std::string& dataset) { collect(dataset, all, /*publishes=*/true); }};
-}
-
-void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::function<void()>& on_results) {
-  CurrentEvaluation& evaluation = parts_.context.evaluation;
-  MetricValues all;
-  evaluation.metrics.clear();
-  evaluation.first_metric.clear();
-  Pass pass = this->evaluation(kind, all);
-  pass.finish = [&] {
-    evaluation.metrics = std::move(all);
-    if (on_results) on_results();
-  };
-  run_with_ranks(pass, data);
+  const Pass pass{.run = kind,
+                  .batch_name = test ? "test batch" : "validation batch",
+                  .kind = CodeKind::kValidation,
+                  .before = test ? HookPoint::kBeforeTest : HookPoint::kBeforeVal,
+                  .limit = test ? options_.limit_test_batches : options_.limit_val_batches,
+                  .all_ranks_take_part = true,
+                  .visit = visit,
+                  .begin = [this] { reset_metrics(); },
+                  .end = [&](const std::string& dataset) { collect(dataset, all); },
+                  .finish =
+                      [&] {
+                        context.evaluation.metrics = std::move(all);
+                        if (on_results) on_results();
+                      }};
+  parts_.ranks.report(to_string(kind));
+  context.communicator->set_patient(true);  // ranks come to the end of their shards at different times
+  const auto impatient = c10::make_scope_exit([&context] { context.communicator->set_patient(false); });
+  run(pass, data);
 }
 
 void Evaluator::try_out(const NamedSources& data) {
   if (options_.num_sanity_val_steps == 0) return;
-  const StateDict random = random_state();
+  LoopOptions options = options_;
+  options.limit_val_batches = std::max<int64_t>(options.num_sanity_val_steps, 0);
   HookList nobody;
-  MetricValues dropped;
-  Pass pass = evaluation(RunKind::kValidation, dropped);
-  pass.hooks = &nobody;
-  pass.limit = std::max<int64_t>(options_.num_sanity_val_steps, 0);
-  pass.end = [&](const std::string& dataset) { collect(dataset, dropped, /*publishes=*/false); };
-  run_with_ranks(pass, data);
-  parts_.context.evaluation.first_metric.clear();
+  Evaluator trial({nobody, parts_.context, parts_.reader, parts_.ranks, parts_.forward}, options);
+  trial.publishes_ = false;
+  trial.metrics_.swap(metrics_);
+  const auto swapped_back = c10::make_scope_exit([&] { trial.metrics_.swap(metrics_); });
+  const StateDict random = random_state();
+  trial.evaluate(data, RunKind::kValidation);
   set_random_state(random);
+  parts_.context.evaluation.metrics.clear();
 }
 
 void Evaluator::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
@@ -271,7 +259,6 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
        .batch_name = "prediction batch",
        .kind = CodeKind::kPrediction,
        .before = HookPoint::kBeforePredict,
-       .hooks = &parts_.hooks,
        .limit = options_.limit_predict_batches,
        .all_ranks_take_part = false,
        .visit = visit},

@@ -56,14 +56,13 @@ class Evaluator {
   void run_alone(const Pass& pass, const NamedSources& data);
   void pass_over(const Pass& pass, const NamedSources& data);
   void pass_over(const Pass& pass, const NamedSource& data);
-  void run_with_ranks(const Pass& pass, const NamedSources& data);
-  Pass evaluation(RunKind kind, MetricValues& all);
   void reset_metrics();
-  // Results of one dataset, added to `all`; `publishes`: their tables go to the log.
-  void collect(const std::string& dataset, MetricValues& all, bool publishes);
+  // Results of one dataset, added to `all`.
+  void collect(const std::string& dataset, MetricValues& all);
 
   Parts parts_;
   const LoopOptions& options_;
+  bool publishes_ = true;  // the tables of metrics
   MeanLoss mean_loss_;
   std::vector<NamedMetric> metrics_;
 };

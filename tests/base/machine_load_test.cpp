@@ -55,21 +55,6 @@ TEST_F(Cgroups, TheSmallestQuotaOfAllGroupsAboveCounts) {
   EXPECT_EQ(cores("0::/user.slice/job\n"), 0.5);
 }
 
-TEST_F(Cgroups, TheSmallestLimitOfMemoryCountsInBothVersions) {
-  const auto bytes = [&](const std::string& memberships) {
-    return cgroup_bytes(folder_.write("cgroup", memberships), folder_.path());
-  };
-  EXPECT_TRUE(std::isinf(bytes("0::/job\n")));
-  write("job/memory.max", "max\n");
-  EXPECT_TRUE(std::isinf(bytes("0::/job\n")));
-  write("job/task/memory.max", "5000\n");
-  EXPECT_EQ(bytes("0::/job/task\n"), 5000);
-  write("memory.max", "4000\n");
-  EXPECT_EQ(bytes("0::/job/task\n"), 4000);
-  write("memory/old/memory.limit_in_bytes", "3000\n");
-  EXPECT_EQ(bytes("7:cpu:/old\n4:memory,hugetlb:/old\n"), 3000);
-}
-
 TEST_F(Cgroups, AContainerMountsItsOwnGroup) {
   write("cpu.max", "300000 100000\n");
   EXPECT_EQ(cores("0::/\n"), 3);

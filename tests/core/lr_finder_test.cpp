@@ -165,7 +165,7 @@ TEST_P(LrFinder, AnErrorLeavesNoTraceEither) {
   const auto trainer = trainer_for(mode(), {});
   const StateDict before = copy_of(trainer->state_dict());
   expect_error<ConfigError>([&] { trainer->find_lr(*loader(10), {.min_lr = 1, .max_lr = 0.1}); },
-                            {"min_lr is 1", "max_lr"});
+                            {"min_lr 1, max_lr 0.1", "expected 0 < min_lr"});
   Breaks breaks(4), empty(0);
   expect_error<DataError>([&] { trainer->find_lr(breaks); }, {"planted"});
   expect_error<DataError>([&] { trainer->find_lr(empty); }, {"no batch to learn from"});

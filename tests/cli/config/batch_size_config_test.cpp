@@ -1,4 +1,3 @@
-#include "cli/config/batch_size_config.h"
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "cli/config/run_config.h"
