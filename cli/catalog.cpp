@@ -46,9 +46,10 @@ void add_optim_wrapper(Keys& keys) {
   const std::string optimizer = "optim_wrapper.optimizer";
   keys.push_back(key(optimizer + ".type", join(registered("optimizer")), "the optimizer", "AdamW"));
   add(keys, keys_of<AdamW>(optimizer));
-  keys.push_back(key("optim_wrapper.clip_grad.type", "norm, value", "what is clipped", "norm"));
+  keys.push_back(key("optim_wrapper.clip_grad.type", "norm, value, adaptive", "what is clipped", "norm"));
   add(keys, keys_of<ClipNorm>("optim_wrapper.clip_grad"));
   add(keys, keys_of<ClipValue>("optim_wrapper.clip_grad"));
+  add(keys, keys_of<ClipAdaptive>("optim_wrapper.clip_grad"));
   add(keys, keys_of<LossScaleOptions>("optim_wrapper.loss_scale"));
   add(keys, keys_of<ParamwiseOptions>("optim_wrapper.paramwise_cfg"));
 }

@@ -46,7 +46,7 @@ struct MicroBatches {
 struct StepResult {
   at::Tensor loss;       // weighted mean over the micro-batches
   NamedTensors log;      // the task's further values, weighted the same way
-  at::Tensor grad_norm;  // global norm of the gradients before clipping; undefined without clipping
+  at::Tensor grad_norm;  // global norm of the gradients before clipping; undefined without ClipNorm or log_grad_norm
   // Copies of what the model gave for each micro-batch (StepOutput::outputs); none unless a hook wants_outputs().
   std::vector<NamedTensors> outputs{};
 

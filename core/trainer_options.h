@@ -56,7 +56,8 @@ enum class NonFinite {
 struct TrainerOptions {
   OptimizerOptions optimizer{};                  // AdamW{.lr = 3e-4}, SGD{...}, ...
   std::vector<Schedule> schedules{};             // Linear{.end = 100}, Cosine{.begin = 100}, ...; none: lr stays
-  std::optional<ClipGrad> clip_grad{};           // ClipNorm, ClipValue, ClipWith; none: no clipping
+  std::optional<ClipGrad> clip_grad{};           // ClipNorm, ClipValue, ClipAdaptive, ClipWith
+  bool log_grad_norm = false;                    // logs the norm without ClipNorm, too: a read of all gradients
   std::optional<at::ScalarType> amp{};           // at::kBFloat16, at::kHalf: autocast; none: full precision
   bool amp_eval = true;                          // evaluation and prediction under the autocast of training, too
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with at::kHalf, else no scaling

@@ -18,6 +18,7 @@ const OptionFields& EMAHookOptions::fields() {
     using A = WeightAverageOptions;
     add("ema_type", of(&A::type), "how weights are averaged");
     add("momentum", of(&A::momentum), "how much the new value counts, in (0, 1]");
+    add("half_life", of(&A::half_life), "steps after which a weight counts half; 0: momentum counts");
     add("gamma", of(&A::gamma), "of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps)")
         .read_by_hand("integer", "100");
     add("interval", of(&A::interval), "steps between averagings");

@@ -1,6 +1,8 @@
 #include "optim/weight_average.h"
+#include <cmath>
 #include <limits>
 #include <map>
+#include <numbers>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
@@ -39,9 +41,21 @@ const OptionFields& WeightAverageOptions::fields() {
     add("momentum", &O::momentum, "how much the new value counts")
         .in(share)
         .expects("a number in (0, 1]: how much the new value counts, usually little");
+    add("half_life", &O::half_life, "steps after which a weight counts half; 0: momentum counts").in(at_least(0));
     add("gamma", &O::gamma, "of MomentumAnnealingEMA").in(at_least(1));
     add("interval", &O::interval, "steps between averagings").in(at_least(1));
+    add.rule([](const O& o) {
+      if (o.half_life == 0 || (o.momentum == O().momentum && o.type != kStochastic)) return;
+      throw ConfigError(c10::str("[WeightAverageOptions] half_life is ", o.half_life, " beside ",
+                                 o.type == kStochastic ? "a StochasticWeightAverage, which counts all weights alike"
+                                                       : "a momentum, which says the same",
+                                 ", expected one of the two; remove half_life"));
+    });
   });
+}
+
+double WeightAverageOptions::share_of_new() const {
+  return half_life > 0 ? -std::expm1(-std::numbers::ln2 * static_cast<double>(interval) / half_life) : momentum;
 }
 
 WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device device)
@@ -49,7 +63,7 @@ WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device dev
       start_on_device_(at::full({}, 0, at::TensorOptions().dtype(at::kLong).device(device))),
       zero_(constant(0, device)),
       one_(constant(1, device)),
-      momentum_(constant(options.momentum, device)),
+      momentum_(constant(options.share_of_new(), device)),
       gamma_(constant(static_cast<double>(options.gamma), device)) {
   check_options(options_);
   start_at(std::numeric_limits<int64_t>::max());

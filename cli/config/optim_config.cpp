@@ -17,8 +17,9 @@ namespace {
 std::optional<ClipGrad> read_clip_grad(const ConfigNode& node) {
   if (!node.is_set()) return std::nullopt;
   const std::string type =
-      node.read_choice("type", node.child("clip_value").exists() ? "value" : "norm", {"norm", "value"});
+      node.read_choice("type", node.child("clip_value").exists() ? "value" : "norm", {"norm", "value", "adaptive"});
   if (type == "value") return read_options<ClipValue>(node);
+  if (type == "adaptive") return read_options<ClipAdaptive>(node);
   return read_options<ClipNorm>(node);
 }
 
@@ -128,6 +129,7 @@ const OptionFields& optim_wrapper_fields() {
     add("amp_eval", &O::amp_eval, "evaluation and prediction run in that precision, too");
     add.key("dtype", "float16, bfloat16", "precision of an AmpOptimWrapper", "float16");
     add.key("loss_scale", "dynamic or number", "scale of the loss in float16; a map: how it moves", "dynamic");
+    add("log_grad_norm", &O::log_grad_norm, "logs the norm of the gradients without clipping by it, too");
     add("non_finite", &O::non_finite, "what a step with inf or NaN does", {"apply", "skip", "raise"});
     add.key("constructor", join(registered("constructor")), "puts parameters into groups",
             "DefaultOptimWrapperConstructor");

@@ -32,6 +32,7 @@ std::string lines_of(const OptimizerOptions& options, const HyperParameters& num
 std::string lines_of_step(const TrainerOptions& o) {
   std::string lines = line("amp", o.amp ? c10::toString(*o.amp) : "off");
   lines += line("clip_grad", o.clip_grad ? "on" : "off");
+  lines += line("log_grad_norm", o.log_grad_norm);
   lines += line("loss_scale", o.loss_scale ? o.loss_scale->dynamic ? "dynamic" : "static" : "off");
   lines += line("non_finite", static_cast<int64_t>(o.non_finite));
   if (o.clip_grad) lines += std::visit([](const auto& clip) { return lines_of(clip); }, *o.clip_grad);

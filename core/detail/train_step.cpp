@@ -33,6 +33,7 @@ void check_closure_options(const TrainerOptions& options) {
                                "often as it needs and takes the gradients as they are; leave it out"));
   };
   refuse(options.clip_grad.has_value(), "clip_grad");
+  refuse(options.log_grad_norm, "log_grad_norm");
   refuse(options.loss_scale.has_value(), "a loss scale (float16)");
   refuse(options.non_finite != NonFinite::kApply, "non_finite");
 }
@@ -64,7 +65,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (optimizer_->needs_closure()) check_closure_options(options_);
   const bool only_stepped = !scaler_ && options_.non_finite == NonFinite::kApply;
   const OptimizerKind* kind = find_optimizer_kind(options_.optimizer);
-  takes_sparse_ = kind != nullptr && kind->takes_any_layout && !options_.clip_grad && only_stepped;
+  takes_sparse_ = kind != nullptr && kind->takes_any_layout && !options_.clip_grad && !options_.log_grad_norm && only_stepped;
   const bool clips = options_.clip_grad && !std::holds_alternative<ClipWith>(*options_.clip_grad);
   lays_out_ = clips || !only_stepped || (kind != nullptr && kind->fused && !kind->takes_any_layout);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
@@ -214,8 +215,8 @@ void TrainStep::lay_out_gradients() const {
   for (const auto& parameter : parameters_) lay_out_gradient(parameter.second);
 }
 
-std::vector<at::Tensor> TrainStep::gradients() const {
-  std::vector<at::Tensor> gradients;
+StepGradients TrainStep::gradients() const {
+  StepGradients gradients;
   for (const auto& parameter : parameters_) {
     const at::Tensor& gradient = parameter.second.grad();
     if (!gradient.defined()) continue;
@@ -223,11 +224,12 @@ std::vector<at::Tensor> TrainStep::gradients() const {
       throw ConfigError(
           c10::str("[TrainStep] the gradient of '", parameter.first, "' is ", gradient.layout(),
                    ", expected a dense one; make its Embedding without sparse, or train with SparseAdam and without "
-                   "clip_grad, loss_scale and non_finite"));
+                   "clip_grad, log_grad_norm, loss_scale and non_finite"));
     }
-    gradients.push_back(gradient);
+    gradients.parameters.push_back(parameter);
+    gradients.values.push_back(gradient);
   }
-  require<ConfigError>(!gradients.empty(),
+  require<ConfigError>(!gradients.values.empty(),
                        "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
                        "compute it from them, or unfreeze some with requires_grad_(true)");
   return gradients;
@@ -235,9 +237,8 @@ std::vector<at::Tensor> TrainStep::gradients() const {
 
 // Gradients and, if asked for, the loss.
 GradientCheck TrainStep::check_output_gradients(StepResult& output) {
-  const bool checked = options_.non_finite != NonFinite::kApply;
-  GradientCheck verdict =
-      check_gradients(gradients(), options_.clip_grad, scaler_ ? scaler_->scale() : at::Tensor(), checked);
+  const GradientRules rules{options_.clip_grad, options_.non_finite != NonFinite::kApply, options_.log_grad_norm};
+  GradientCheck verdict = check_gradients(gradients(), rules, scaler_ ? scaler_->scale() : at::Tensor());
   output.grad_norm = verdict.norm;
   if (!checks_loss_) return verdict;
   const at::Tensor bad_loss = at::isfinite(output.loss).logical_not().to(at::kFloat).reshape({1});

@@ -88,7 +88,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   void forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void backward(const at::Tensor& loss);
   void lay_out_gradients() const;
-  std::vector<at::Tensor> gradients() const;
+  StepGradients gradients() const;
   GradientCheck check_output_gradients(StepResult& output);
   void keep_verdict(GradientCheck& verdict);
   void step_with_closure(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);

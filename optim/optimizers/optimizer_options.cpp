@@ -241,6 +241,17 @@ const OptionFields& ClipValue::fields() {
   });
 }
 
+const OptionFields& ClipAdaptive::fields() {
+  using O = ClipAdaptive;
+  return described<O>("ClipAdaptive", [](const auto& add) {
+    add("clip_factor", &O::clip_factor, "largest norm of a unit's gradient, in norms of its weights").in(above(0));
+    add("eps", &O::eps, "least norm that a unit's weights count with").in(above(0));
+    add("exclude", &O::exclude, "parameters and modules that are not clipped, with * for any text")
+        .called("list of names")
+        .one_or_list();
+  });
+}
+
 const OptionFields& ClipWith::fields() {
   return described<ClipWith>("ClipWith", [](const auto& add) {
     add.rule([](const ClipWith& clip) {

@@ -234,12 +234,22 @@ struct ClipValue {
   static const OptionFields& fields();
 };
 
+// Adaptive gradient clipping of NFNets (Brock et al. 2021, eq. 3): scales the gradient of each unit so that its 2-norm is
+// at most clip_factor times that of the unit's weights. A unit is what lies at one index of a parameter's first
+// dimension; a parameter of at most one dimension is one unit.
+struct ClipAdaptive {
+  double clip_factor = 0.01;
+  double eps = 1e-3;                   // least norm that a unit's weights count with, so that zeros can begin to move
+  std::vector<std::string> exclude{};  // parameters and modules that are not clipped: NFNets' last layer
+  static const OptionFields& fields();
+};
+
 // Changes the gradients by a function of one's own, in place, by ops alone: unscaled ones, before the optimizer's step.
 struct ClipWith {
   std::function<void(const std::vector<at::Tensor>& gradients)> function;
   static const OptionFields& fields();
 };
 
-using ClipGrad = std::variant<ClipNorm, ClipValue, ClipWith>;
+using ClipGrad = std::variant<ClipNorm, ClipValue, ClipAdaptive, ClipWith>;
 
 }  // namespace duet

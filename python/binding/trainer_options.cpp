@@ -67,9 +67,10 @@ std::optional<ClipGrad> to_clip(const py::handle& object) {
   if (object.is_none()) return std::nullopt;
   if (py::isinstance<ClipNorm>(object)) return ClipGrad(py::cast<ClipNorm>(object));
   if (py::isinstance<ClipValue>(object)) return ClipGrad(py::cast<ClipValue>(object));
+  if (py::isinstance<ClipAdaptive>(object)) return ClipGrad(py::cast<ClipAdaptive>(object));
   if (PyFloat_Check(object.ptr()) || (PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr())))
     return ClipGrad(ClipNorm{.max_norm = py::cast<double>(object)});
-  refuse(object, "duet.ClipNorm(max_norm=1.0), duet.ClipValue(clip_value=0.5), a norm, or None");
+  refuse(object, "duet.ClipNorm(max_norm=1.0), duet.ClipValue(clip_value=0.5), duet.ClipAdaptive(), a norm, or None");
 }
 
 std::optional<at::ScalarType> to_amp(const py::handle& object) {
@@ -150,6 +151,7 @@ std::map<std::string, Reader> readers() {
   add("loss_scale", [](TrainerArguments& a, const py::handle& o) {
     if (!o.is_none()) a.options.loss_scale = py::cast<LossScaleOptions>(o);
   });
+  add("log_grad_norm", [](TrainerArguments& a, const py::handle& o) { a.options.log_grad_norm = py::cast<bool>(o); });
   add("non_finite", [](TrainerArguments& a, const py::handle& o) { a.options.non_finite = to_non_finite(o); });
   add("param_groups", [](TrainerArguments& a, const py::handle& o) {
     if (o.is_none()) return;
@@ -229,6 +231,7 @@ void bind_trainer_options(py::module_& module) {
   bind_schedule<ReduceOnPlateau>(module, "ReduceOnPlateau");
   bind_options<ClipNorm>(module, "ClipNorm", "Scales all gradients so that their norm is at most max_norm.");
   bind_options<ClipValue>(module, "ClipValue", "Clamps every element of the gradients.");
+  bind_options<ClipAdaptive>(module, "ClipAdaptive", "Adaptive clipping of NFNets, unit by unit.");
   bind_options<LossScaleOptions>(module, "LossScale", "Scaling of the loss for float16, as torch.amp.GradScaler's.");
 }
 

@@ -642,6 +642,19 @@ clip_value: largest magnitude of a gradient's element (a number > 0)"""
     clip_value: float
     def __init__(self, *, clip_value: float = ...) -> None: ...
 
+class ClipAdaptive:
+    """Adaptive clipping of NFNets, unit by unit.
+
+ClipAdaptive(clip_factor=0.01, eps=0.001, exclude=[])
+
+clip_factor: largest norm of a unit's gradient, in norms of its weights (a number > 0)
+eps: least norm that a unit's weights count with (a number > 0)
+exclude: parameters and modules that are not clipped, with * for any text (list of names)"""
+    clip_factor: float
+    eps: float
+    exclude: list[str]
+    def __init__(self, *, clip_factor: float = ..., eps: float = ..., exclude: list[str] = ...) -> None: ...
+
 class LossScale:
     """Scaling of the loss for float16, as torch.amp.GradScaler's.
 

@@ -70,7 +70,7 @@ class EagerTrainer(_duet.BaseTrainer):
     loss: loss(model, batch), or loss(prediction, batch) with forward=forward(model, batch). It gives a 0-dim tensor, a
         pair (loss, {name: 0-dim tensor to log}), or a dict or output that has a 'loss'.
 
-    Options: optimizer, schedules, clip_grad, amp, amp_eval, loss_scale, non_finite, param_groups, allow_untrained,
+    Options: optimizer, schedules, clip_grad, log_grad_norm, amp, amp_eval, loss_scale, non_finite, param_groups, allow_untrained,
     freeze (names of modules or parameters that are not trained, with * for any text), forward, validation_step, predict_step, weight, graph_key, hooks, default_hooks, metrics, work_dir, device; of the
     loop max_steps, max_epochs, max_seconds, accumulate, val_interval, val_by_epoch, num_sanity_val_steps, limit_*_batches, deterministic; of
     graph mode

@@ -152,6 +152,49 @@ TEST(TrainStep, ClippingScalesToTheNorm) {
   }
 }
 
+// Golden: timm 1.0.31, adaptive_clip_grad([w], 0.02, 1e-3) with these weights and gradients.
+TEST(TrainStep, AdaptiveClippingIsThatOfTimm) {
+  const Tensor gradient = at::tensor({3., 0., 0., 0., 0., 0.005, -0.003, 0., 0., 1., -2., -4.}, at::kFloat).view({3, 4});
+  const Tensor golden =
+      at::tensor({0.004677071701735258, 0., 0., 0., 0., 0.004999999888241291, -0.003000000026077032, 0., 0.,
+                  0.005218442063778639, -0.010436884127557278, -0.020873768255114555},
+                 at::kFloat)
+          .view({3, 4});
+  for (const bool is_excluded : {false, true}) {
+    for (const bool logs : {false, true}) {
+      auto task = std::make_unique<LambdaTask>(linear_loss(gradient));
+      const LambdaTask& lent = *task;
+      TrainerOptions options = sgd(1.0, ClipAdaptive{.clip_factor = 0.02, .eps = 1e-3});
+      if (is_excluded) std::get<ClipAdaptive>(*options.clip_grad).exclude = {"we*"};
+      options.log_grad_norm = logs;
+      TrainStep rule(std::move(task), at::kCPU, options);
+      const StepResult output = run(rule, window_of({kOne}));
+      EXPECT_LE(largest_difference(lent.values.grad(), is_excluded ? gradient : golden), is_excluded ? 0 : 1e-8);
+      EXPECT_EQ(output.grad_norm.defined(), logs);
+      if (logs) EXPECT_NEAR(output.grad_norm.item<double>(), gradient.norm().item<double>(), 1e-6);
+    }
+  }
+}
+
+TEST(TrainStep, ALoggedNormChangesNothing) {
+  std::vector<Tensor> weights;
+  for (const bool logs : {false, true}) {
+    const double inf = std::numeric_limits<double>::infinity();
+    Tensor gradient = at::ones({3, 4});
+    gradient[1][1].fill_(logs ? 1e30 : 1);
+    auto task = std::make_unique<LambdaTask>(linear_loss(gradient));
+    const LambdaTask& lent = *task;
+    TrainerOptions options = sgd(0.3);
+    options.log_grad_norm = logs;
+    TrainStep rule(std::move(task), at::kCPU, options);
+    const StepResult output = run(rule, window_of({kOne}));
+    weights.push_back(lent.values.detach().clone());
+    weights.back()[1][1].fill_(0);
+    if (logs) EXPECT_EQ(output.grad_norm.item<double>(), inf);  // in float32, and that is all that comes of it
+  }
+  expect_same_tensor("weight", weights[0], weights[1]);
+}
+
 TEST(TrainStep, ALossThatCannotBeTrainedOnIsRefused) {
   const auto expect_refused = [](const LambdaTask::Loss& loss, const std::vector<std::string>& parts) {
     auto task = std::make_unique<LambdaTask>(loss);

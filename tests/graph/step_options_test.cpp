@@ -95,13 +95,15 @@ ParamGroups biases_alone(Task& task, const OptimizerOptions&) {
 // By the names of the members, all of them: the structured binding fails to compile where one is missing.
 std::map<std::string, Change> changes() {
   TrainerOptions all;
-  [[maybe_unused]] const auto& [optimizer, schedules, clip_grad, amp, amp_eval, loss_scale, non_finite, param_groups,
+  [[maybe_unused]] const auto& [optimizer, schedules, clip_grad, log_grad_norm, amp, amp_eval, loss_scale, non_finite, param_groups,
                                 allow_untrained, freeze, loop, work_dir, distributed, device] = all;
   return {
       {"optimizer", [](TrainerOptions& o) { o.optimizer = SGD{.lr = 0.2}; }},
       {"schedules", [](TrainerOptions& o) { o.schedules = {Cosine{}}; }},
       {"clip_grad", [](TrainerOptions& o) { o.clip_grad = ClipNorm{.max_norm = 1e-3}; }},
       {"clip_grad by value", [](TrainerOptions& o) { o.clip_grad = ClipValue{.clip_value = 1e-3}; }},
+      {"clip_grad, adaptive", [](TrainerOptions& o) { o.clip_grad = ClipAdaptive{.clip_factor = 1e-3}; }},
+      {"log_grad_norm", [](TrainerOptions& o) { o.log_grad_norm = true; }},
       {"clip_grad by a function",
        [](TrainerOptions& o) {
          o.clip_grad = ClipWith{[](const std::vector<at::Tensor>& gradients) {

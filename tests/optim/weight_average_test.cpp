@@ -70,6 +70,26 @@ TEST(WeightAverage, EqualsItsClosedFormInFloat64) {
   }
 }
 
+// Composer's EMA: smoothing = exp(-ln 2 / (half_life / update_interval)).
+TEST(WeightAverage, HalfLifeIsTheStepsAfterWhichAWeightCountsHalf) {
+  for (const int64_t interval : {1, 4}) {
+    const at::Tensor value = at::ones({1}, at::kDouble);
+    WeightAverage average({.half_life = 12, .interval = interval}, at::kCPU);
+    average.add("value", value, true);
+    average.start_at(1);
+    average.update(applied(1), {});
+    value.zero_();
+    for (int64_t step = 2; step <= 25; ++step) average.update(applied(step), {});
+    EXPECT_NEAR(average.items()[0].average.item<double>(), 0.25, 1e-15);  // two half-lives
+  }
+  const auto refused = [](const WeightAverageOptions& options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { WeightAverage(options, at::kCPU); }, parts);
+  };
+  refused({.momentum = 0.1, .half_life = 3}, {"half_life is 3", "a momentum", "remove half_life"});
+  refused({.type = "StochasticWeightAverage", .half_life = 3}, {"half_life is 3", "alike"});
+  refused({.half_life = -1}, {"half_life is -1"});
+}
+
 TEST(WeightAverage, FollowsTheWeightsUntilItBegins) {
   const at::Tensor value = at::zeros({257});
   WeightAverage average({.momentum = 0.5}, at::kCPU);

@@ -24,7 +24,7 @@ namespace {
 using testing::expect_same_bits;
 using testing::ToyTask;
 
-enum class Clip { kOff, kNorm, kValue };
+enum class Clip { kOff, kNorm, kValue, kAdaptive };
 
 // Lion, with two options that OptimizerOptions knows nothing of.
 std::shared_ptr<const OptimizerKind> own_lion(double lr, std::array<double, 2> memory) {
@@ -80,6 +80,8 @@ TrainerOptions options_of(const OptimizerOptions& optimizer, Clip clip, std::opt
   options.optimizer = optimizer;
   if (clip == Clip::kNorm) options.clip_grad = ClipNorm{.max_norm = 0.5};
   if (clip == Clip::kValue) options.clip_grad = ClipValue{0.05};
+  if (clip == Clip::kAdaptive) options.clip_grad = ClipAdaptive{.exclude = {"*.bias"}};
+  options.log_grad_norm = clip == Clip::kAdaptive;
   options.amp = amp;
   if (amp == at::kHalf) options.loss_scale = LossScaleOptions{.growth_interval = 3};
   return options;
@@ -138,7 +140,7 @@ TEST_P(OptimizerParity, GraphGivesTheBitsOfEager) {
 std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
   const auto& [index, step] = info.param;
   const auto& [accumulate, clip] = step;
-  const char* const clips[] = {"Plain", "Norm", "Value"};
+  const char* const clips[] = {"Plain", "Norm", "Value", "Adaptive"};
   return all_optimizers().at(index).type() + std::to_string(index) + "x" + std::to_string(accumulate) +
          clips[static_cast<int>(clip)];
 }
@@ -146,7 +148,7 @@ std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
 INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
                          ::testing::Combine(::testing::Range<std::size_t>(0, all_optimizers().size()),
                                             ::testing::Values(Step{1, Clip::kOff}, Step{4, Clip::kNorm},
-                                                              Step{1, Clip::kValue})),
+                                                              Step{1, Clip::kValue}, Step{1, Clip::kAdaptive})),
                          name_of);
 
 // The loss is a sum over weights of several dtypes.
