@@ -142,9 +142,10 @@ class CheckpointStore {
   // Notes in a file beside the checkpoints which folder is the best one: in "best", or in one of a metric. It is a
   // pointer for people and scripts: failing to write it is logged.
   void set_best(const std::string& name, const std::string& file = kBestFile) const;
-  // Path of the best checkpoint; nothing if none is noted or it is gone.
+  // Path of the best checkpoint, a folder or a file of weights; nothing if none is noted or it is gone.
   std::optional<std::string> find_best(const std::string& file = kBestFile) const;
   static constexpr const char* kBestFile = "best";
+  static constexpr const char* kWeightsEnding = ".safetensors";
   // The file for the best one by a metric, where there are several: "best_accuracy"; "best_val_loss" for "val/loss".
   static std::string best_file(const std::string& metric);
   // Paths of all checkpoints, newest first, unverified.

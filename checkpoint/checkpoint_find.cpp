@@ -137,9 +137,11 @@ std::optional<std::string> CheckpointStore::find_best(const std::string& pointer
   BackgroundSave::wait_for_all();
   const std::string name = checkpoint_format::pointed_name(root_ + "/" + pointer);
   std::error_code ignored;
-  // Nothing but the name of a checkpoint: the file must not lead a reader elsewhere.
-  const auto folder = parse_folder_name(name);
-  if (!folder || !fs::is_directory(root_ + "/" + name, ignored)) return std::nullopt;
+  // Nothing but the name of a checkpoint, or of weights alone: the file must not lead a reader elsewhere.
+  const bool is_file = name.ends_with(kWeightsEnding);
+  const auto folder = parse_folder_name(is_file ? name.substr(0, name.rfind('.')) : name);
+  const std::string path = root_ + "/" + name;
+  if (!folder || !(is_file ? fs::is_regular_file(path, ignored) : fs::is_directory(path, ignored))) return std::nullopt;
   if (as_checkpoint_error([&] { return is_abandoned(read_abandoned(root_), folder->step); })) return std::nullopt;
   return root_ + "/" + name;
 }

@@ -46,6 +46,8 @@ const OptionFields& CheckpointHookOptions::fields() {
     add("save_best", &O::save_best, "metric to keep the best of")
         .called("auto, or the name of a metric; or a list of such")
         .one_or_list();
+    add("save_top_k", &O::save_top_k, "how many of the best are kept by each metric").in(at_least(1));
+    add("best_weights_only", &O::best_weights_only, "the best ones are files of the evaluated weights alone");
     add("async", &O::async, "writes while training goes on; takes the memory of a copy on the host");
     add("verify_interval", &O::verify_interval,
         "saves up to the next one that is read back from the disk and compared; 0: none is")
@@ -97,7 +99,7 @@ void CheckpointHook::restore_pointers(const std::string& root) const {
   for (const Best& best : bests_) {
     const std::string path = root + "/" + best.folder;
     std::error_code ignored;
-    if (!std::filesystem::is_directory(path, ignored)) continue;
+    if (!std::filesystem::exists(path, ignored) || best_by(best.metric) != &best) continue;
     for (const std::string& file : files_of(best.metric)) {
       if (store_->find_best(file) != path) store_->set_best(best.folder, file);
     }
@@ -125,12 +127,10 @@ void CheckpointHook::after_val(TrainContext& context) {
   forget_lost(context);
   const Bests previous = bests_;
   const Bests improved = take_improved(context);  // first, so that the checkpoint that they name holds them
-  std::vector<std::string> files;
-  for (const Best& best : improved) {
-    for (const std::string& file : files_of(best.metric)) files.push_back(file);
-  }
-  if (files.empty()) return;
-  if (!try_save(context, files)) {
+  if (improved.empty()) return;
+  const bool is_saved = options_.best_weights_only ? save_weights(context, previous)
+                                                   : try_save(context, files_of_best(context.progress.step));
+  if (!is_saved) {
     bests_ = previous;
     return;
   }
@@ -139,11 +139,51 @@ void CheckpointHook::after_val(TrainContext& context) {
   pending_->improved = improved;
 }
 
+std::string CheckpointHook::name_of_best(int64_t step) const {
+  return CheckpointStore::folder_name(step) + (options_.best_weights_only ? CheckpointStore::kWeightsEnding : "");
+}
+
+std::vector<std::string> CheckpointHook::files_of_best(int64_t step) const {
+  std::vector<std::string> files;
+  for (const Best& best : bests_) {
+    if (best.folder != name_of_best(step) || best_by(best.metric) != &best) continue;
+    for (const std::string& file : files_of(best.metric)) files.push_back(file);
+  }
+  return files;
+}
+
+bool CheckpointHook::save_weights(const TrainContext& context, const Bests& previous) try {
+  run_on_main(*context.communicator, [&] {
+    const StateDict state = context.trainer.state_dict();
+    const std::string& average = context.evaluation.averaged_by;
+    const std::string name = name_of_best(context.progress.step);
+    const StateDict weights = state.part(average.empty() ? "model" : "hooks." + average + ".weights");
+    write_weights(store_->root() + "/" + name, host_copy(weights));
+    for (const std::string& file : files_of_best(context.progress.step)) store_->set_best(name, file);
+    std::error_code ignored;
+    for (const Best& old : previous) {
+      const bool is_weights = old.folder.ends_with(CheckpointStore::kWeightsEnding);
+      if (is_weights && std::ranges::count(bests_, old.folder, &Best::folder) == 0)
+        std::filesystem::remove(store_->root() + "/" + old.folder, ignored);
+    }
+  });
+  return true;
+} catch (const CheckpointError& error) {
+  if (context.is_main) {
+    log_error(c10::str("[CheckpointHook] no weights of step ", context.progress.step,
+                       ", training goes on: ", error.what()));
+  }
+  return false;
+}
+
 void CheckpointHook::announce(const Bests& improved, const TrainContext& context) const {
   for (const Best& best : improved) {
     if (!context.is_main) return;
-    log_info(c10::str("best checkpoint so far: ", best.folder, " with ", best.metric, " ", best.score, " (",
-                      less_is_better(best.metric) ? "less" : "greater", " is better)"));
+    const Best* const first = best_by(best.metric);
+    const bool is_first = first == nullptr || first->folder == best.folder;
+    log_info(c10::str(is_first ? "best checkpoint so far: " : "among the best checkpoints: ", best.folder, " with ",
+                      best.metric, " ", best.score, " (", less_is_better(best.metric) ? "less" : "greater",
+                      " is better)"));
   }
 }
 
@@ -155,7 +195,11 @@ void CheckpointHook::forget_lost(const TrainContext& context) {
     std::vector<std::string> there;
     if (caught([&] { there = store_->list(); })) return;  // a save will say why
     for (const Best& best : bests_) {
-      if (std::ranges::count(there, store_->root() + "/" + best.folder) == 0) lost += best.folder + "\n";
+      const std::string path = store_->root() + "/" + best.folder;
+      std::error_code ignored;
+      const bool is_weights = best.folder.ends_with(CheckpointStore::kWeightsEnding);
+      const bool is_there = is_weights ? std::filesystem::exists(path, ignored) : std::ranges::count(there, path) > 0;
+      if (!is_there) lost += best.folder + "\n";
     }
   });
   lost = context.communicator->broadcast(lost);
@@ -177,12 +221,11 @@ CheckpointHook::Bests CheckpointHook::take_improved(const TrainContext& context)
           c10::str("[CheckpointHook] found ", metric, " ", score, " after step ", context.progress.step,
                    ", expected a finite number: this step is not the best; look at the data of the validation"));
     }
-    if (improves(metric, score)) {
-      improved.push_back({metric, score, CheckpointStore::folder_name(context.progress.step)});
-      now.push_back(improved.back());
-    } else if (const Best* const best = best_by(metric)) {
-      now.push_back(*best);
-    }
+    Bests ranked;
+    std::ranges::copy_if(bests_, std::back_inserter(ranked), [&](const Best& best) { return best.metric == metric; });
+    const Best result{metric, score, name_of_best(context.progress.step)};
+    if (enter(ranked, result)) improved.push_back(result);
+    now.insert(now.end(), ranked.begin(), ranked.end());
   }
   bests_ = std::move(now);
   return improved;
@@ -261,11 +304,19 @@ const CheckpointHook::Best* CheckpointHook::best_by(const std::string& metric) c
   return found == bests_.end() ? nullptr : &*found;
 }
 
-bool CheckpointHook::improves(const std::string& metric, double score) const {
-  if (!std::isfinite(score)) return false;
-  const Best* const best = best_by(metric);
-  if (best == nullptr) return true;
-  return less_is_better(metric) ? score < best->score : score > best->score;
+// Behind those that are as good; a step stands there once.
+bool CheckpointHook::enter(Bests& ranked, const Best& result) const {
+  if (!std::isfinite(result.score)) return false;
+  const bool less = less_is_better(result.metric);
+  const auto is_worse = [&](const Best& best) { return less ? result.score < best.score : result.score > best.score; };
+  const auto place = std::ranges::find_if(ranked, is_worse);
+  if (place - ranked.begin() >= options_.save_top_k) return false;
+  if (std::ranges::count(ranked.begin(), place, result.folder, &Best::folder) > 0) return false;
+  const auto entered = ranked.insert(place, result);
+  ranked.erase(std::remove_if(entered + 1, ranked.end(), [&](const Best& best) { return best.folder == result.folder; }),
+               ranked.end());
+  if (std::ssize(ranked) > options_.save_top_k) ranked.resize(static_cast<std::size_t>(options_.save_top_k));
+  return true;
 }
 
 bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>& best, bool in_background) {
@@ -327,6 +378,7 @@ void CheckpointHook::publish(const TrainContext& context) const {
   if (const auto latest = store_->find_latest()) checkpoints["last"] = *latest;
   for (const Best& best : bests_) {
     const std::string file = files_of(best.metric).front();
+    if (options_.best_weights_only) break;  // published as it is
     if (const auto found = store_->find_best(file)) checkpoints[file] = *found;
   }
   const std::string folder = context.work_dir + "/published";

@@ -18,6 +18,8 @@ struct CheckpointHookOptions {
   int max_keep = -1;         // older ones are deleted, the best one never; -1: keep all
   // Metrics to keep the best of, one checkpoint each; "auto": what the first metric names first; empty: none.
   std::vector<std::string> save_best{};
+  int save_top_k = 1;              // how many of the best are kept by each metric
+  bool best_weights_only = false;  // the best ones are files of weights alone, those that were evaluated
   bool save_last = true;        // save when training ends or is stopped, though not one that failed or diverged
   std::string rule = "";        // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says
   bool need_work_dir = true;    // false: without a work_dir it saves nothing, instead of an error
@@ -49,6 +51,10 @@ struct CheckpointHookOptions {
 // if the process died between the two. One that is gone (deleted, set aside by a rollback) is no measure any more: the
 // next evaluation begins anew. Of several metrics each has its best checkpoint and a file that names it,
 // "best_<metric>"; "best" is that of the first.
+// save_top_k: the k best are kept, and become better one by one; the files that name the best name the very best.
+// best_weights_only: "<work_dir>/checkpoints/step-<n>.safetensors", which `duet test` takes in the place of a
+// checkpoint, and which goes when k others are better. It holds what was evaluated: the average, where a hook
+// evaluates its own. No run resumes from it.
 // published_keys: "<work_dir>/published/last-<8 digits of its hash>.safetensors", "best-..." or "best_<metric>-...". A
 // single key's tensors have their names without it, as in the model's own file; of a model that came from a file of
 // TorchScript or torch.export that file with these weights is written beside them.
@@ -86,11 +92,13 @@ class CheckpointHook : public Hook {
   std::vector<std::string> files_of(const std::string& metric) const;
   void restore_pointers(const std::string& root) const;
   bool less_is_better(const std::string& metric) const;
-  const Best* best_by(const std::string& metric) const;
-  bool improves(const std::string& metric, double score) const;
+  // The best ones by a metric with this result among them, if it is one of them; whether it is.
+  bool enter(Bests& ranked, const Best& result) const;
+  // Of those that the present step is the very best of.
+  std::vector<std::string> files_of_best(int64_t step) const;
   // Of those that are not there any more: deleted, or set aside when the run went back.
   void forget_lost(const TrainContext& context);
-  // Makes the results that are better than what there was the best ones, and returns them.
+  // Takes the results that are among the best into these, and returns them.
   Bests take_improved(const TrainContext& context);
   void announce(const Bests& improved, const TrainContext& context) const;
   void publish(const TrainContext& context) const;
@@ -101,6 +109,10 @@ class CheckpointHook : public Hook {
     Bests bests_before{};  // in force again if it fails
     Bests improved{};      // announced once it is written
   };
+  std::string name_of_best(int64_t step) const;
+  // Writes the weights that were evaluated, and removes those of `previous` that are not the best any more. false: it
+  // failed, and said so.
+  bool save_weights(const TrainContext& context, const Bests& previous);
   // false: a hook refused.
   bool save(TrainContext& context, const std::vector<std::string>& best, bool in_background);
   // false: also if it failed.

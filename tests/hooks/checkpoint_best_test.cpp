@@ -170,6 +170,61 @@ TEST_F(Checkpoint, KeepsTheBestOfEachOfSeveralMetrics) {
   EXPECT_EQ(saved(), (FileNames{"step-2", "step-6", "step-7"}));
 }
 
+TEST_F(Checkpoint, KeepsTheKBestOfAMetric) {
+  const CheckpointHookOptions options{.interval = 1, .max_keep = 2, .save_best = {"accuracy"}, .save_top_k = 3};
+  CheckpointHook hook(options);
+  run.state.hook = &hook;
+  hook.before_train(run.context);
+  const auto validate = [&](CheckpointHook& at, double accuracy) {
+    train(at, 1);
+    run.validation(at, {{"accuracy", accuracy}});
+  };
+  for (const double accuracy : {0.5, 0.9, 0.1, 0.7, 0.7, 0.2}) validate(hook, accuracy);
+  EXPECT_EQ(best(), "step-2");
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-4", "step-5", "step-6"}));  // the last two, too
+  run.validation(hook, {{"accuracy", 0.9}});                                // of the same step once more
+  EXPECT_EQ(CheckpointStore::load(root() + "/step-6").part("hooks.checkpoint").text("best_folder.2"), "step-5");
+
+  CheckpointHook resumed(options);
+  resumed.load_state_dict(CheckpointStore::load(root() + "/step-6").part("hooks.checkpoint"));
+  run.state.hook = &resumed;
+  resumed.before_train(run.context);
+  for (const double accuracy : {0.95, 0.3, 0.3}) validate(resumed, accuracy);
+  EXPECT_EQ(best(), "step-7");
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-4", "step-7", "step-8", "step-9"}));
+}
+
+TEST_F(Checkpoint, SavesTheBestAsTheWeightsThatWereEvaluated) {
+  CheckpointHook hook({.interval = 2, .save_best = {"accuracy"}, .save_top_k = 2, .best_weights_only = true});
+  run.state.hook = &hook;
+  hook.before_train(run.context);
+  for (const double accuracy : {0.5, 0.9, 0.1, 0.7, 0.6}) {
+    train(hook, 1);
+    run.validation(hook, {{"accuracy", accuracy}});
+  }
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-4"}));  // by the interval
+  FileNames weights;
+  for (const auto& entry : fs::directory_iterator(root())) {
+    if (entry.path().extension() == ".safetensors") weights.insert(entry.path().filename());
+  }
+  EXPECT_EQ(weights, (FileNames{"step-2.safetensors", "step-4.safetensors"}));
+  EXPECT_EQ(CheckpointStore(root()).find_best(), root() + "/step-2.safetensors");
+  const NamedTensors tensors = read_safetensors(root() + "/step-2.safetensors");
+  ASSERT_EQ(tensors.size(), 1U);
+  EXPECT_EQ(tensors[0].first, "weight");
+  EXPECT_EQ(tensors[0].second.min().item<double>(), 2);
+
+  const std::string said = testing::stderr_of([&] {
+    fill_disk();
+    train(hook, 1);
+    run.validation(hook, {{"accuracy", 1.0}});
+    free_disk();
+  });
+  EXPECT_NE(said.find("no weights of step 6"), std::string::npos) << said;
+  EXPECT_EQ(best(), "step-2.safetensors");
+  EXPECT_EQ(hook.state_dict().number("best_score"), 0.9);
+}
+
 TEST_F(Checkpoint, PublishesWhatItIsAskedFor) {
   CheckpointHook hook({.interval = 0, .save_best = {"accuracy"}, .published_keys = {"model"}});
   hook.before_train(run.context);
