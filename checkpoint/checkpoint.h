@@ -146,6 +146,7 @@ class CheckpointStore {
   std::optional<std::string> find_best(const std::string& file = kBestFile) const;
   static constexpr const char* kBestFile = "best";
   static constexpr const char* kWeightsEnding = ".safetensors";
+  static bool is_weights(const std::string& name) { return name.ends_with(kWeightsEnding); }
   // The file for the best one by a metric, where there are several: "best_accuracy"; "best_val_loss" for "val/loss".
   static std::string best_file(const std::string& metric);
   // Paths of all checkpoints, newest first, unverified.

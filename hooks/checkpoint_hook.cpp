@@ -154,31 +154,28 @@ std::vector<std::string> CheckpointHook::files_of_best(int64_t step) const {
 
 bool CheckpointHook::save_weights(const TrainContext& context, const Bests& previous) try {
   run_on_main(*context.communicator, [&] {
-    const StateDict state = context.trainer.state_dict();
     const std::string& average = context.evaluation.averaged_by;
     const std::string name = name_of_best(context.progress.step);
-    const StateDict weights = state.part(average.empty() ? "model" : "hooks." + average + ".weights");
-    write_weights(store_->root() + "/" + name, host_copy(weights));
+    const std::string which = average.empty() ? "model" : "hooks." + average + ".weights";
+    write_weights(store_->root() + "/" + name, host_copy(context.trainer.state_dict().part(which)));
     for (const std::string& file : files_of_best(context.progress.step)) store_->set_best(name, file);
     std::error_code ignored;
-    for (const Best& old : previous) {
-      const bool is_weights = old.folder.ends_with(CheckpointStore::kWeightsEnding);
-      if (is_weights && std::ranges::count(bests_, old.folder, &Best::folder) == 0)
-        std::filesystem::remove(store_->root() + "/" + old.folder, ignored);
+    for (const auto& [metric, score, old] : previous) {
+      if (CheckpointStore::is_weights(old) && std::ranges::count(bests_, old, &Best::folder) == 0)
+        std::filesystem::remove(store_->root() + "/" + old, ignored);
     }
   });
   return true;
 } catch (const CheckpointError& error) {
-  if (context.is_main) {
-    log_error(c10::str("[CheckpointHook] no weights of step ", context.progress.step,
-                       ", training goes on: ", error.what()));
-  }
+  const int64_t step = context.progress.step;
+  if (context.is_main)
+    log_error(c10::str("[CheckpointHook] no weights of step ", step, ", it goes on: ", error.what()));
   return false;
 }
 
 void CheckpointHook::announce(const Bests& improved, const TrainContext& context) const {
+  if (!context.is_main) return;
   for (const Best& best : improved) {
-    if (!context.is_main) return;
     const Best* const first = best_by(best.metric);
     const bool is_first = first == nullptr || first->folder == best.folder;
     log_info(c10::str(is_first ? "best checkpoint so far: " : "among the best checkpoints: ", best.folder, " with ",
@@ -197,9 +194,8 @@ void CheckpointHook::forget_lost(const TrainContext& context) {
     for (const Best& best : bests_) {
       const std::string path = store_->root() + "/" + best.folder;
       std::error_code ignored;
-      const bool is_weights = best.folder.ends_with(CheckpointStore::kWeightsEnding);
-      const bool is_there = is_weights ? std::filesystem::exists(path, ignored) : std::ranges::count(there, path) > 0;
-      if (!is_there) lost += best.folder + "\n";
+      const bool is_file = CheckpointStore::is_weights(best.folder) && std::filesystem::exists(path, ignored);
+      if (!is_file && std::ranges::count(there, path) == 0) lost += best.folder + "\n";
     }
   });
   lost = context.communicator->broadcast(lost);
@@ -309,13 +305,12 @@ bool CheckpointHook::enter(Bests& ranked, const Best& result) const {
   if (!std::isfinite(result.score)) return false;
   const bool less = less_is_better(result.metric);
   const auto is_worse = [&](const Best& best) { return less ? result.score < best.score : result.score > best.score; };
-  const auto place = std::ranges::find_if(ranked, is_worse);
-  if (place - ranked.begin() >= options_.save_top_k) return false;
-  if (std::ranges::count(ranked.begin(), place, result.folder, &Best::folder) > 0) return false;
-  const auto entered = ranked.insert(place, result);
-  ranked.erase(std::remove_if(entered + 1, ranked.end(), [&](const Best& best) { return best.folder == result.folder; }),
-               ranked.end());
-  if (std::ssize(ranked) > options_.save_top_k) ranked.resize(static_cast<std::size_t>(options_.save_top_k));
+  const auto place = std::ranges::find_if(ranked, is_worse) - ranked.begin();
+  const auto is_known = [&](const Best& best) { return best.folder == result.folder; };
+  if (place >= options_.save_top_k || std::any_of(ranked.begin(), ranked.begin() + place, is_known)) return false;
+  std::erase_if(ranked, is_known);  // worse ones
+  ranked.insert(ranked.begin() + place, result);
+  if (std::ssize(ranked) > options_.save_top_k) ranked.pop_back();
   return true;
 }
 
@@ -378,19 +373,10 @@ void CheckpointHook::publish(const TrainContext& context) const {
   if (const auto latest = store_->find_latest()) checkpoints["last"] = *latest;
   for (const Best& best : bests_) {
     const std::string file = files_of(best.metric).front();
-    if (options_.best_weights_only) break;  // published as it is
+    if (CheckpointStore::is_weights(best.folder)) continue;  // published as it is
     if (const auto found = store_->find_best(file)) checkpoints[file] = *found;
   }
-  const std::string folder = context.work_dir + "/published";
-  for (const auto& [name, checkpoint] : checkpoints) {
-    const StateDict weights = load_published(options_.published_keys, checkpoint);
-    if (weights.tensors().empty()) continue;
-    std::filesystem::create_directories(folder);
-    const std::string stem = concat_text(folder, "/", name, "-", weights_hash(weights).substr(0, 8));
-    write_weights(stem + ".safetensors", weights);
-    const std::string model = context.task.write_model(stem, weights);
-    log_info("published '" + stem + ".safetensors'" + (model.empty() ? "" : " and '" + model + "'"));
-  }
+  publish_weights(options_.published_keys, checkpoints, context);
 }
 
 StateDict CheckpointHook::state_dict() const {

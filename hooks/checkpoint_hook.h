@@ -20,7 +20,7 @@ struct CheckpointHookOptions {
   std::vector<std::string> save_best{};
   int save_top_k = 1;              // how many of the best are kept by each metric
   bool best_weights_only = false;  // the best ones are files of weights alone, those that were evaluated
-  bool save_last = true;        // save when training ends or is stopped, though not one that failed or diverged
+  bool save_last = true;           // save when training ends or is stopped, though not one that failed or diverged
   std::string rule = "";        // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says
   bool need_work_dir = true;    // false: without a work_dir it saves nothing, instead of an error
   bool async = true;            // a thread writes, while training goes on: costs the memory of a copy on the host
@@ -92,6 +92,7 @@ class CheckpointHook : public Hook {
   std::vector<std::string> files_of(const std::string& metric) const;
   void restore_pointers(const std::string& root) const;
   bool less_is_better(const std::string& metric) const;
+  const Best* best_by(const std::string& metric) const;
   // The best ones by a metric with this result among them, if it is one of them; whether it is.
   bool enter(Bests& ranked, const Best& result) const;
   // Of those that the present step is the very best of.

@@ -1,14 +1,19 @@
 #include "hooks/detail/published_weights.h"
+#include <filesystem>
 #include <set>
 #include <c10/util/StringUtil.h>
+#include "base/detail/concat_text.h"
 #include "base/detail/text.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_file.h"
+#include "core/task.h"
 
 namespace duet {
 
 namespace {
 
+// Of a single key without it.
 StateDict below(const std::vector<std::string>& keys, const StateDict& state) {
   StateDict found;
   for (const auto& [name, tensor] : state.tensors()) {
@@ -48,10 +53,20 @@ void warn_of_empty_keys(const std::vector<std::string>& keys, const StateDict& s
 
 }  // namespace
 
-StateDict load_published(const std::vector<std::string>& keys, const std::string& checkpoint) {
-  const StateDict state = CheckpointStore::load(checkpoint);
-  warn_of_empty_keys(keys, state, checkpoint);
-  return below(keys, state);
+void publish_weights(const std::vector<std::string>& keys, const std::map<std::string, std::string>& checkpoints,
+                     const TrainContext& context) {
+  const std::string folder = context.work_dir + "/published";
+  for (const auto& [name, checkpoint] : checkpoints) {
+    const StateDict state = CheckpointStore::load(checkpoint);
+    warn_of_empty_keys(keys, state, checkpoint);
+    const StateDict weights = below(keys, state);
+    if (weights.tensors().empty()) continue;
+    std::filesystem::create_directories(folder);
+    const std::string stem = concat_text(folder, "/", name, "-", weights_hash(weights).substr(0, 8));
+    write_weights(stem + ".safetensors", weights);
+    const std::string model = context.task.write_model(stem, weights);
+    log_info("published '" + stem + ".safetensors'" + (model.empty() ? "" : " and '" + model + "'"));
+  }
 }
 
 }  // namespace duet
