@@ -193,7 +193,7 @@ struct CurrentStep {
   const MicroBatches* micro_batches = nullptr;  // *_train_iter points and those inside the step
   const StepResult* result = nullptr;           // on the device; after_train_iter and the points inside the step
   const NamedTensors* parameters = nullptr;     // that it trains
-  double data_seconds = 0;                      // that the loop waited for the step's data
+  double data_seconds = 0;                      // that the loop waited for the step's data: the longest of all ranks
   double seconds = 0;                           // of the whole step with its data; set by IterTimerHook
 
   // What `result` holds. Throws ConfigError at a point where there is none yet.

@@ -149,6 +149,7 @@ const OptionFields& DistributedOptions::fields() {
         .read_by_hand("number of MiB, above 0, up to 1048576", "1");
     add("find_unused_parameters", &O::find_unused_parameters, "a parameter may lack a gradient on some ranks");
     add("broadcast_buffers", &O::broadcast_buffers, "rank 0's buffers for all, at the end of every step");
+    add("sync_batchnorm", &O::sync_batchnorm, "batch norm takes its statistics over all ranks");
     add.key("timeout", "seconds, above 0, up to 1e+06", "seconds that a call waits for other ranks", "120");
     add.key("start_timeout", "seconds, above 0, up to 1e+06",
             "seconds that a call waits for other ranks until the first step is through", "300");

@@ -45,6 +45,9 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
     }
     decision.saves = decision.saves || said.proposes_save;
     decision.has_data = decision.has_data || said.micro_batches > 0;
+    const bool as_first = said.micro_batches - said.weightless == all[0].micro_batches - all[0].weightless;
+    if (!as_first && decision.other_count < 0) decision.other_count = static_cast<int64_t>(rank);
+    decision.data_seconds = std::max(decision.data_seconds, static_cast<double>(said.data_seconds));
     decision.total_weight += said.weight;
     decision.samples += said.samples;
     decision.same_layout = decision.same_layout && said.fingerprint == all[0].fingerprint;
@@ -59,7 +62,9 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   own.samples_elsewhere = 0;
   const int64_t samples = own.samples();
   StepDecision decision = exchange({.place = SyncPlace::kBeforeStep,
-                                    .micro_batches = own.fetched(),
+                                    .data_seconds = static_cast<float>(context_.step.data_seconds),
+                                    .micro_batches = static_cast<int32_t>(own.fetched()),
+                                    .weightless = static_cast<int32_t>(own.weightless),
                                     .weight = own.total,
                                     .samples = samples,
                                     .fingerprint = step_.fingerprint()});
@@ -72,6 +77,12 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
     context_.control.save_proposed = false;
     context_.control.request_save();
   }
+  if (decision.other_count >= 0 && step_.syncs_batchnorm()) {
+    throw ConfigError(c10::str("[Distributed] rank ", decision.other_count, " has another number of micro-batches for ",
+                               "step ", context_.progress.step, " than rank 0, expected as many on all with ",
+                               "sync_batchnorm, whose layers wait for each other; set drop_last: true for the data"));
+  }
+  context_.step.data_seconds = decision.data_seconds;
   own.total = decision.total_weight;
   own.samples_elsewhere = decision.samples - samples;
   same_layout_ = decision.same_layout || !decision.has_data;

@@ -23,7 +23,9 @@ struct StepReport {
   bool stops;  // a hook here wants to end training
   bool proposes_save;
   RunOutcome stop_outcome;  // in this way
-  int64_t micro_batches;    // read for the step; 0: its data are used up
+  float data_seconds;       // that it waited for the step's data
+  int32_t micro_batches;    // read for the step; 0: its data are used up
+  int32_t weightless;       // of these: left out
   double weight;            // of these together
   int64_t samples;
   uint64_t fingerprint;  // TrainStep::fingerprint()
@@ -34,8 +36,10 @@ struct StepReport {
 struct StepDecision {
   int64_t stopping_rank = -1;  // the first one that wants to stop; -1: none
   RunOutcome stop_outcome = RunOutcome::kNone;
-  bool saves = false;     // some rank proposes it
-  bool has_data = false;  // on some rank
+  bool saves = false;        // some rank proposes it
+  bool has_data = false;     // on some rank
+  int64_t other_count = -1;  // a rank with another number of micro-batches than rank 0; -1: none
+  double data_seconds = 0;   // the longest of all ranks
   double total_weight = 0;
   int64_t samples = 0;
   bool same_layout = true;

@@ -1,6 +1,7 @@
 #include "core/detail/train_step.h"
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -14,6 +15,7 @@
 #include "core/detail/distributed_step.h"
 #include "core/detail/non_finite_tracer.h"
 #include "distributed/detail/broadcast.h"
+#include "distributed/detail/sync_batch_norm.h"
 #include "optim/amp.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/detail/gradient_check.h"
@@ -65,7 +67,8 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (optimizer_->needs_closure()) check_closure_options(options_);
   const bool only_stepped = !scaler_ && options_.non_finite == NonFinite::kApply;
   const OptimizerKind* kind = find_optimizer_kind(options_.optimizer);
-  takes_sparse_ = kind != nullptr && kind->takes_any_layout && !options_.clip_grad && !options_.log_grad_norm && only_stepped;
+  takes_sparse_ =
+      kind != nullptr && kind->takes_any_layout && !options_.clip_grad && !options_.log_grad_norm && only_stepped;
   const bool clips = options_.clip_grad && !std::holds_alternative<ClipWith>(*options_.clip_grad);
   lays_out_ = clips || !only_stepped || (kind != nullptr && kind->fused && !kind->takes_any_layout);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
@@ -184,6 +187,8 @@ void TrainStep::check_no_gradients() const {
 
 void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs) {
   const bool weighted = micro_batches.batches.size() > 1 || distributed_;
+  std::optional<SyncBatchNorm> sync;  // through backward, which may compute layers again
+  if (options_.distributed.sync_batchnorm) sync.emplace(communicator());
   if (distributed_) distributed_->begin();  // one step may run several times
   for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
     micro_batch_ = i;

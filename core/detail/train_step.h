@@ -55,6 +55,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   std::string why_not_captured() const override;
 
   Communicator& communicator() const override { return *options_.distributed.communicator; }
+  bool syncs_batchnorm() const { return options_.distributed.sync_batchnorm; }
   // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
   // shapes the buffers have, and that set the same hyper-parameters.
   uint64_t fingerprint() const;

@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <thread>
+#include <utility>
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include "checkpoint/checkpoint.h"
@@ -45,6 +49,39 @@ class DistributedHooks : public testing::InBothModes {
 };
 
 at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
+
+// Gives its batches after so many seconds each.
+class SlowData : public DataSource {
+ public:
+  SlowData(std::unique_ptr<DataSource> data, double seconds) : data_(std::move(data)), seconds_(seconds) {}
+  void start_epoch(int64_t epoch) override { data_->start_epoch(epoch); }
+  std::optional<Batch> next() override {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
+    return data_->next();
+  }
+  int64_t batches_per_epoch() const override { return data_->batches_per_epoch(); }
+  StateDict state_dict() const override { return data_->state_dict(); }
+  void load_state_dict(const StateDict& state) override { data_->load_state_dict(state); }
+
+ private:
+  std::unique_ptr<DataSource> data_;
+  double seconds_;
+};
+
+TEST_P(DistributedHooks, DataTimeIsTheLongestOfAllRanks) {
+  const testing::ToyTask task = testing::mlp_task();
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    const auto trainer = trainer_for(task, {.max_steps = 3}, ranks);
+    double least = 1e9;
+    trainer->on(HookPoint::kAfterTrainIter,
+                [&](TrainContext& context) { least = std::min(least, context.step.data_seconds); });
+    SlowData data(share_of(testing::numbered_samples(task, 24), 8, ranks.get()), ranks->rank() == 1 ? 0.05 : 0);
+    trainer->train(data);
+    return NamedTensors{{"least", number(least)}};
+  });
+  testing::expect_same_on_all(results);
+  EXPECT_GE(results[0].at("least").item<double>(), 0.05 - 1e-6);
+}
 
 TEST_P(DistributedHooks, SyncBuffersTakesTheMeanOfTheRanks) {
   const testing::ToyTask task = testing::cnn_task();
