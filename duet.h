@@ -65,6 +65,8 @@
 #include "hooks/histogram_hook.h"    // 50: how values of weights and gradients are spread
 #include "hooks/logger_hook.h"       // 60: lines on the terminal, in JSONL, TensorBoard, W&B; LogSink: your own
 #include "hooks/nan_guard_hook.h"    // 40: finds out about NaN, never saves one
+#include "hooks/precise_bn_hook.h"   // 55: running statistics of batch norm recomputed before a validation
 #include "hooks/prediction_hooks.h"  // 50: predictions as safetensors and JSONL, and pictures of them
 #include "hooks/profiler_hook.h"     // 90: Chrome traces, NVTX ranges
 #include "hooks/stop_signal_hook.h"  // 10: SIGINT, SIGTERM, SIGUSR1, ... end a run well
+#include "hooks/throughput_hook.h"   // 55: tokens per second, FLOPs per step, MFU

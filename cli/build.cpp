@@ -199,6 +199,8 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
   context.work_dir = config.work_dir;
   context.scratch = config.scratch;
   context.dry_run = config.dry_run > 0;
+  if (run.train)
+    context.training_data = [&config, &run] { return build_loader(run.train_data, *config.train, config); };
   return context;
 }
 

@@ -18,8 +18,10 @@
 #include "hooks/histogram_hook.h"
 #include "hooks/logger_hook.h"
 #include "hooks/nan_guard_hook.h"
+#include "hooks/precise_bn_hook.h"
 #include "hooks/prediction_hooks.h"
 #include "hooks/profiler_hook.h"
+#include "hooks/throughput_hook.h"
 
 namespace duet {
 
@@ -93,6 +95,11 @@ std::unique_ptr<EarlyStoppingHook> early_stopping(ConfigNode& node, HookContext&
   node.reject_unknown();
   if (options.strict) check_metric(node, "monitor", options.monitor, context);
   return std::make_unique<EarlyStoppingHook>(options);
+}
+
+std::unique_ptr<PreciseBNHook> precise_bn(ConfigNode& node, HookContext& context) {
+  const auto options = read_all_options<PreciseBNHookOptions>(node);
+  return std::make_unique<PreciseBNHook>(context.training_data ? context.training_data() : nullptr, options);
 }
 
 std::unique_ptr<ProfilerHook> profiler(ConfigNode& node, HookContext& context) {
@@ -207,6 +214,7 @@ void add_builtin_hooks() {
   add_hook<EmptyCacheHook, EmptyCacheHookOptions>("EmptyCacheHook");
   add_hook<NaNGuardHook, NaNGuardHookOptions>("NaNGuardHook");
   add_hook<HistogramHook, HistogramHookOptions>("HistogramHook");
+  add_hook<ThroughputHook, ThroughputHookOptions>("ThroughputHook");
   add_hook<SwitchModeHook, SwitchModeHookOptions>("SwitchModeHook");
   register_hook("ParamSchedulerHook", [](ConfigNode&, HookContext& context) {
     return std::make_unique<ParamSchedulerHook>(context.schedules);
@@ -217,6 +225,7 @@ void add_builtin_hooks() {
   register_hook("LoggerHook", logger, AnyOptions(LoggerHookOptions()));
   register_hook("EMAHook", ema, AnyOptions(EMAHookOptions()));
   register_hook("EarlyStoppingHook", early_stopping, AnyOptions(EarlyStoppingHookOptions()));
+  register_hook("PreciseBNHook", precise_bn, AnyOptions(PreciseBNHookOptions()));
   register_hook("ProfilerHook", profiler, AnyOptions(ProfilerHookOptions()));
   register_hook("PredictionWriterHook", prediction_writer, AnyOptions(PredictionWriterHookOptions()));
 }

@@ -63,7 +63,9 @@ struct HookContext {
   bool scratch = false;    // work_dir is thrown away after the run: write nothing outside of it
   bool evaluates = false;  // nothing is trained: a checkpoint is tested, or predicts
   std::string output{};    // where predictions go; empty: as the hook has it
-  bool dry_run = false;    // a few batches stand for all: what acts on some of them acts on each
+  // The training data once more; empty where nothing is trained.
+  std::function<std::unique_ptr<DataSource>()> training_data{};
+  bool dry_run = false;  // a few batches stand for all: what acts on some of them acts on each
 };
 
 // The types of one kind, "model" or "hook", by their names: register_model("MyNet", factory, AnyOptions(MyOptions()))

@@ -12,6 +12,7 @@
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "cli/work_dir.h"
+#include "core/detail/flop_counter.h"
 #include "graph/graph_trainer.h"
 
 namespace duet {
@@ -105,6 +106,11 @@ Json memory_json(BaseTrainer& trainer, const OpClock& clock) {
           {"activations", clock.activation_bytes()}};
 }
 
+Json flops_json(const FlopCounter& counter, at::Device device) {
+  const PeakFlops peak = measure_peak_flops(device, counter.dtype());
+  return {{"per_step", counter.flops()}, {"peak_per_second", peak.per_second}, {"peak_from", peak.from}};
+}
+
 // Phases, ops and memory of an eager step. The clock costs time of its own: what it measured is a share of `step_us`,
 // which a step takes without it.
 void time_ops(const RunConfig& original, const Run& data, int64_t steps, Json& json) {
@@ -117,6 +123,20 @@ void time_ops(const RunConfig& original, const Run& data, int64_t steps, Json& j
     if (at.progress.step >= steps + kWarmUp) at.control.request_stop("all steps were timed");
   };
   run.trainer->on(HookPoint::kAfterTrainIter, end_step, "op_clock_end", kHighest);
+  std::optional<FlopCounter> counter;  // of a step that is not timed
+  run.trainer->on(
+      HookPoint::kBeforeTrainIter,
+      [&](TrainContext& at) {
+        if (at.progress.step == kWarmUp - 1) counter.emplace();
+      },
+      "flops", kLowest);
+  run.trainer->on(
+      HookPoint::kAfterTrainIter,
+      [&](TrainContext&) {
+        if (counter) json["flops"] = flops_json(*counter, run.trainer->device());
+        counter.reset();
+      },
+      "flops_end", kHighest);
   run.trainer->train(*run.train);
   if (!clock) return;
   double measured = 0;
@@ -161,7 +181,7 @@ void time_kernels(const RunConfig& original, const Run& data, int64_t steps, Jso
                      {"floor_us", work.floor_seconds(peak) * 1e6},
                      {"flops", work.flops},
                      {"bytes", work.bytes},
-                     {"peak_flops_per_second", peak.flops},
+                     {"peak_flops_per_second", peak.flops.per_second},
                      {"peak_bytes_per_second", peak.bytes}};
 }
 
@@ -202,12 +222,22 @@ void print_graph(const Json& json, const Measured& graph) {
   std::cout << graph.captures << "\n";
 }
 
+// Of a step without a clock, in the faster mode.
+void print_flops(const Json& flops, double step_us) {
+  if (flops.is_null()) return;
+  const double per_step = flops["per_step"], peak = flops["peak_per_second"];
+  std::cout << text_of(per_step / 1e9, "%.4g") << " GFLOP per step of products, convolutions and attention; MFU "
+            << text_of(100 * per_step / (step_us * 1e-6) / peak, "%.1f") << " % of " << text_of(peak / 1e9, "%.4g")
+            << " GFLOP/s (" << flops["peak_from"].get<std::string>() << ")\n\n";
+}
+
 void print(const Json& json, const Measured& graph) {
   const double step_us = json["eager_us"];
   std::vector<std::pair<const char*, double>> phases;
   for (const char* name : OpClock::kPhases) phases.emplace_back(name, json.value(c10::str(name, "_us"), 0.0));
   std::cout << text_columns(parts_of_step("eager mode", json["data_us"], step_us, phases)) << "\n";
   if (graph.step_us > 0) print_graph(json, graph);
+  print_flops(json["flops"], graph.step_us > 0 ? std::min(graph.step_us, step_us) : step_us);
   Rows rows = {{"memory", ""}};
   for (const auto& [name, bytes] : json["memory"].items()) rows.push_back({name, readable_bytes(bytes)});
   std::cout << text_columns(rows) << "\n";
@@ -234,8 +264,11 @@ int profile_command(const Arguments& arguments) {
   const bool has_graph = config.mode == "graph";
   log_info(c10::str("profile: ", steps, " steps after ", kWarmUp, " others, ", has_graph ? "four times" : "twice"));
   const Measured eager = measure(config, "eager", data, steps);
-  Json json = {
-      {"eager_us", eager.step_us}, {"data_us", eager.data_us}, {"memory", Json::object()}, {"ops", Json::array()}};
+  Json json = {{"eager_us", eager.step_us},
+               {"data_us", eager.data_us},
+               {"memory", Json::object()},
+               {"ops", Json::array()},
+               {"flops", nullptr}};
   const Measured graph = has_graph ? measure(config, "graph", data, steps) : Measured();
   time_ops(config, data, steps, json);
   json["kernels"] = nullptr;

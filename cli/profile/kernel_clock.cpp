@@ -1,9 +1,7 @@
 #include "cli/profile/kernel_clock.h"
 #include <algorithm>
-#include <string_view>
 #include <utility>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
 namespace duet {
@@ -13,32 +11,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-// Of many short runs the fastest: nothing makes one shorter than it is.
-template <class Run>
-double least_seconds(Run run) {
-  double least = 1e9;
-  for (const Clock::time_point begin = Clock::now(); seconds_since(begin) < 0.1;) {
-    const Clock::time_point now = Clock::now();
-    run();
-    least = std::min(least, seconds_since(now));
-  }
-  return least;
-}
-
-// Floating point operations of a product; 0 for anything else. A convolution's forward is counted with its backward,
-// whose first argument has the output's shape; in attention q and k come before, or after the gradient.
-double flops_of(std::string_view op, c10::ArrayRef<const c10::IValue> inputs) {
-  const auto tensor = [&](std::size_t i) { return inputs[i].toTensor(); };
-  const auto count = [&](std::size_t i) { return static_cast<double>(tensor(i).numel()); };
-  const auto size = [&](std::size_t i, int64_t dim) { return static_cast<double>(tensor(i).size(dim)); };
-  if (op == "aten::mm" || op == "aten::bmm") return 2 * count(0) * size(1, -1);
-  if (op == "aten::addmm" || op == "aten::baddbmm") return 2 * count(1) * size(2, -1);
-  if (op == "aten::convolution_backward") return 6 * count(0) * count(2) / size(2, 0);
-  if (op == "aten::_scaled_dot_product_flash_attention_for_cpu") return 4 * count(0) * size(1, 2);
-  if (op == "aten::_scaled_dot_product_flash_attention_for_cpu_backward") return 10 * count(1) * size(2, 2);
-  return 0;
-}
 
 double bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
   double bytes = 0;
@@ -60,14 +32,10 @@ KernelClock* timing_clock = nullptr;
 }  // namespace
 
 MachinePeak measure_peak(int64_t working_set) {
-  constexpr int64_t kSide = 384;
-  const at::Tensor factor = at::ones({kSide, kSide});
-  at::Tensor product = at::empty({kSide, kSide});
-  const double product_seconds = least_seconds([&] { at::mm_out(product, factor, factor); });
   const int64_t half = std::clamp<int64_t>(working_set, 1 << 16, 1 << 28) / 8;  // floats
   const at::Tensor from = at::ones({half}), to = at::empty({half});
   const double copy_seconds = least_seconds([&] { to.copy_(from); });
-  return {2.0 * kSide * kSide * kSide / product_seconds, 8.0 * static_cast<double>(half) / copy_seconds};
+  return {measure_peak_flops(at::kCPU, at::kFloat), 8.0 * static_cast<double>(half) / copy_seconds};
 }
 
 struct KernelClock::Span : at::ObserverContext {
@@ -89,11 +57,9 @@ KernelClock::~KernelClock() {
 std::unique_ptr<at::ObserverContext> KernelClock::begin_span(const at::RecordFunction& function) {
   auto span = std::make_unique<Span>();
   if (timing_clock->depth_++ == 0) {
-    const auto inputs = function.inputs();
-    const std::string_view op = function.name();
-    const double flops = flops_of(op, inputs);
+    const double flops = flops_of(function);
     timing_clock->step_.flops += flops;
-    if (flops == 0 && op.find("conv") == std::string_view::npos) timing_clock->step_.bytes += bytes_of(inputs);
+    if (flops == 0) timing_clock->step_.bytes += bytes_of(function.inputs());
   }
   span->began = Clock::now();
   return span;

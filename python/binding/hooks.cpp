@@ -14,6 +14,7 @@
 #include "hooks/prediction_hooks.h"
 #include "hooks/profiler_hook.h"
 #include "hooks/stop_signal_hook.h"
+#include "hooks/throughput_hook.h"
 #include "python/binding/context.h"
 #include "python/binding/options.h"
 
@@ -151,6 +152,7 @@ void bind_hooks(py::module_& module) {
   bind_hook<PredictionWriterHook, PredictionWriterHookOptions>(module, "PredictionWriterHook",
                                                                "Writes what the model predicts.");
   bind_hook<ProfilerHook, ProfilerHookOptions>(module, "ProfilerHook", "Writes traces of some steps.");
+  bind_hook<ThroughputHook, ThroughputHookOptions>(module, "ThroughputHook", "Tokens per second, FLOPs per step, MFU.");
   bind_hook<VisualizationHook, VisualizationHookOptions>(module, "VisualizationHook", "Draws predictions.");
   bind_plain_hook<StopSignalHook>(module, "StopSignalHook",
                                   "Interrupts training when SIGINT, SIGTERM or SIGUSR1 asks for it.");

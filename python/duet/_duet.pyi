@@ -995,6 +995,15 @@ folder: where traces go; default <work_dir>/trace (a text)"""
     folder: str
     def __init__(self, *, skip_first: int = ..., wait: int = ..., warmup: int = ..., active: int = ..., repeat: int = ..., record_shapes: bool = ..., profile_memory: bool = ..., with_stack: bool = ..., with_flops: bool = ..., cuda: bool = ..., nvtx: bool = ..., folder: str = ...) -> None: ...
 
+class ThroughputHook:
+    """Tokens per second, FLOPs per step, MFU.
+
+ThroughputHook(peak_flops=0.0)
+
+peak_flops: operations per second that one device can do; 0: measured (a number >= 0)"""
+    peak_flops: float
+    def __init__(self, *, peak_flops: float = ...) -> None: ...
+
 class VisualizationHook:
     """Draws predictions.
 

@@ -44,6 +44,9 @@ def check_graph(program):
         # Three products for each layer but the first, which needs no gradient of its inputs.
         products = 16 * (2 * 3 * 64 + 3 * 64 * 32 + 3 * 32)
         assert accumulate > 1 or kernels["flops"] == 2 * products, kernels
+        flops = result["flops"]
+        assert accumulate > 1 or flops["per_step"] == kernels["flops"], result
+        assert flops["peak_per_second"] > 1e6 and "MFU" in text and flops["peak_from"] in text and "as measured" in text, text
         # Adam alone reads and writes weights, gradients and two moments.
         assert kernels["bytes"] > 4 * 4 * (64 * 4 + 64 * 33), kernels
         calls = {(op["op"], op["module"]): op["calls"] for op in result["ops"]}
@@ -62,6 +65,7 @@ def check_graph(program):
 def check_eager(program):
     text, result = program.profile("--mode", "eager")
     assert result["graph_us"] is result["checks_us"] is result["kernels"] is None and "graph mode" not in text, text
+    assert result["flops"]["per_step"] == 2 * 16 * (2 * 3 * 64 + 3 * 64 * 32 + 3 * 32) and "MFU" in text, result
     assert not (program.folder / "runs").exists()
 
 

@@ -91,11 +91,11 @@ void read_field(const AnyOptions& described, const std::string& key, const std::
 }
 
 std::vector<AnyOptions> all_options() {
-  std::vector<AnyOptions> all = {
-      AnyOptions(RunConfig()),        AnyOptions(DataConfig()),       AnyOptions(LoopOptions()),
-      AnyOptions(GraphOptions()),     AnyOptions(ClipNorm()),         AnyOptions(ClipValue()),
-      AnyOptions(ClipAdaptive()),
-      AnyOptions(LossScaleOptions()), AnyOptions(ParamwiseOptions()), AnyOptions(LoadFromConfig())};
+  std::vector<AnyOptions> all = {AnyOptions(RunConfig()),        AnyOptions(DataConfig()),
+                                 AnyOptions(LoopOptions()),      AnyOptions(GraphOptions()),
+                                 AnyOptions(ClipNorm()),         AnyOptions(ClipValue()),
+                                 AnyOptions(ClipAdaptive()),     AnyOptions(LossScaleOptions()),
+                                 AnyOptions(ParamwiseOptions()), AnyOptions(LoadFromConfig())};
   for (const std::string& type : schedule_types())
     std::visit([&](const auto& options) { all.emplace_back(options); }, make_schedule(type));
   for (const TypeKind& kind : type_kinds()) {
