@@ -9,7 +9,8 @@
 
 namespace duet {
 
-// mmengine's averages of weights, with its names, and Composer's half_life. `steps` counts steps since averaging began, which copies (steps = 0).
+// mmengine's averages of weights, with its names, and Composer's half_life. `steps` counts steps since averaging began,
+// which copies (steps = 0).
 struct WeightAverageOptions {
   // ExponentialMovingAverage: average += momentum * (weight - average)
   // MomentumAnnealingEMA:     likewise with max(momentum, gamma / (gamma + steps))

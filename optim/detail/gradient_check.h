@@ -31,7 +31,6 @@ struct StepGradients {
 // Unscaling, the check for inf and NaN, and clipping, in torch's order and without a host read. Where the norm is known
 // it says whether all gradients are finite, and dividing by scale and clip factor is left to the optimizer's kernel;
 // other clipping changes the gradients in place. `loss_scale`: float32 [1], or undefined.
-GradientCheck check_gradients(const StepGradients& gradients, const GradientRules& rules,
-                              const at::Tensor& loss_scale);
+GradientCheck check_gradients(const StepGradients& gradients, const GradientRules& rules, const at::Tensor& loss_scale);
 
 }  // namespace duet

@@ -234,8 +234,8 @@ struct ClipValue {
   static const OptionFields& fields();
 };
 
-// Adaptive gradient clipping of NFNets (Brock et al. 2021, eq. 3): scales the gradient of each unit so that its 2-norm is
-// at most clip_factor times that of the unit's weights. A unit is what lies at one index of a parameter's first
+// Adaptive gradient clipping of NFNets (Brock et al. 2021, eq. 3): scales the gradient of each unit so that its 2-norm
+// is at most clip_factor times that of the unit's weights. A unit is what lies at one index of a parameter's first
 // dimension; a parameter of at most one dimension is one unit.
 struct ClipAdaptive {
   double clip_factor = 0.01;

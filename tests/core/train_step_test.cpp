@@ -154,12 +154,12 @@ TEST(TrainStep, ClippingScalesToTheNorm) {
 
 // Golden: timm 1.0.31, adaptive_clip_grad([w], 0.02, 1e-3) with these weights and gradients.
 TEST(TrainStep, AdaptiveClippingIsThatOfTimm) {
-  const Tensor gradient = at::tensor({3., 0., 0., 0., 0., 0.005, -0.003, 0., 0., 1., -2., -4.}, at::kFloat).view({3, 4});
-  const Tensor golden =
-      at::tensor({0.004677071701735258, 0., 0., 0., 0., 0.004999999888241291, -0.003000000026077032, 0., 0.,
-                  0.005218442063778639, -0.010436884127557278, -0.020873768255114555},
-                 at::kFloat)
-          .view({3, 4});
+  const Tensor gradient =
+      at::tensor({3., 0., 0., 0., 0., 0.005, -0.003, 0., 0., 1., -2., -4.}, at::kFloat).view({3, 4});
+  const Tensor golden = at::tensor({0.004677071701735258, 0., 0., 0., 0., 0.004999999888241291, -0.003000000026077032,
+                                    0., 0., 0.005218442063778639, -0.010436884127557278, -0.020873768255114555},
+                                   at::kFloat)
+                            .view({3, 4});
   for (const bool is_excluded : {false, true}) {
     for (const bool logs : {false, true}) {
       auto task = std::make_unique<LambdaTask>(linear_loss(gradient));

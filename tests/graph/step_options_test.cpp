@@ -95,8 +95,8 @@ ParamGroups biases_alone(Task& task, const OptimizerOptions&) {
 // By the names of the members, all of them: the structured binding fails to compile where one is missing.
 std::map<std::string, Change> changes() {
   TrainerOptions all;
-  [[maybe_unused]] const auto& [optimizer, schedules, clip_grad, log_grad_norm, amp, amp_eval, loss_scale, non_finite, param_groups,
-                                allow_untrained, freeze, loop, work_dir, distributed, device] = all;
+  [[maybe_unused]] const auto& [optimizer, schedules, clip_grad, log_grad_norm, amp, amp_eval, loss_scale, non_finite,
+                                param_groups, allow_untrained, freeze, loop, work_dir, distributed, device] = all;
   return {
       {"optimizer", [](TrainerOptions& o) { o.optimizer = SGD{.lr = 0.2}; }},
       {"schedules", [](TrainerOptions& o) { o.schedules = {Cosine{}}; }},
