@@ -106,9 +106,13 @@ Json memory_json(BaseTrainer& trainer, const OpClock& clock) {
           {"activations", clock.activation_bytes()}};
 }
 
-Json flops_json(const FlopCounter& counter, at::Device device) {
-  const PeakFlops peak = measure_peak_flops(device, counter.dtype());
-  return {{"per_step", counter.flops()}, {"peak_per_second", peak.per_second}, {"peak_from", peak.from}};
+// Ends the count: the peak is measured by products, too.
+Json flops_json(std::optional<FlopCounter>& counter, at::Device device) {
+  const double flops = counter->flops();
+  const at::ScalarType dtype = counter->dtype();
+  counter.reset();
+  const PeakFlops peak = measure_peak_flops(device, dtype);
+  return {{"per_step", flops}, {"peak_per_second", peak.per_second}, {"peak_from", peak.from}};
 }
 
 // Phases, ops and memory of an eager step. The clock costs time of its own: what it measured is a share of `step_us`,
@@ -133,8 +137,7 @@ void time_ops(const RunConfig& original, const Run& data, int64_t steps, Json& j
   run.trainer->on(
       HookPoint::kAfterTrainIter,
       [&](TrainContext&) {
-        if (counter) json["flops"] = flops_json(*counter, run.trainer->device());
-        counter.reset();
+        if (counter) json["flops"] = flops_json(counter, run.trainer->device());
       },
       "flops_end", kHighest);
   run.trainer->train(*run.train);

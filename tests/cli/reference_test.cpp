@@ -56,6 +56,9 @@ std::string beside(const std::string& path) {
   if (path.rfind("data.", 0) == 0) return path.substr(0, path.find('.', 5)) + ".type=FashionMnist";
   if (path.rfind("load_from.", 0) == 0) return "load_from.path=weights.pt";
   if (path == "optim_wrapper.clip_grad.clip_value") return "optim_wrapper.clip_grad.type=value";
+  for (const char* key : {"clip_factor", "eps", "exclude"}) {
+    if (path == std::string("optim_wrapper.clip_grad.") + key) return "optim_wrapper.clip_grad.type=adaptive";
+  }
   if (path == "optim_wrapper.clip_grad.type") return "optim_wrapper.clip_grad.clip_value=1";
   if (path == "auto_scale_lr.enable") return "auto_scale_lr.base_batch_size=256";
   if (path == "optim_wrapper.dtype") return "optim_wrapper.type=AmpOptimWrapper";

@@ -165,6 +165,13 @@ TEST(SyncBatchNorm, LeavesEvaluationAndOtherNormsAndRefusesWhatItDoesNotKnow) {
   EXPECT_EQ(ranks.sums, 0);
   expect_error<ConfigError>([&] { torch::native_batch_norm(x, {}, {}, mean, var, true, 0.1, 1e-5); },
                             {"[SyncBatchNorm]", "aten::native_batch_norm", "without decompositions"});
+  EXPECT_EQ(ranks.sums, 0);
+  const auto script = torch::jit::compile(R"(
+    def normalized(x, mean, var):
+      return torch.batch_norm(x, None, None, mean, var, True, 0.1, 1e-5, False)
+  )");
+  script->run_method("normalized", x, mean, var);
+  EXPECT_EQ(ranks.sums, 1);
 }
 
 }  // namespace
