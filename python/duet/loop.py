@@ -74,7 +74,7 @@ def graph_step(
         Parameters on a GPU: step() itself is recorded. SGD needs nothing for it; Adam, AdamW, RMSprop, NAdam, RAdam, Adamax,
         Adadelta, Rprop and ASGD need capturable=True, or their steps run op by op, with a warning; Adagrad's always do. An lr
         that is a number is part of the recording, so that each of its values is one of its own: to change it, make it a
-        tensor on the GPU and fill that, as schedulers do. None of this has run on a GPU yet (docs/gpu.md).
+        tensor on the GPU and fill that, as schedulers do.
     clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get; or clip_grad, as
         the trainers take it: ClipNorm, ClipValue or a norm.
     options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, fuse_after,
