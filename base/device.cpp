@@ -95,6 +95,13 @@ uint64_t default_seed() { return at::globalContext().defaultGenerator(at::kCPU).
 
 uint64_t rank_seed(uint64_t seed, int64_t rank) { return seed + static_cast<uint64_t>(rank) * 0x9E3779B97F4A7C15ULL; }
 
+void use_deterministic_kernels() {
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);  // which finds errors, and decides no bit otherwise
+  context.setBenchmarkCuDNN(false);
+}
+
 StateDict random_state() {
   StateDict state;
   for (auto& [name, generator] : generators()) state.set(name, state_of(generator));

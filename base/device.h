@@ -25,6 +25,10 @@ uint64_t default_seed();
 // A seed for rank `rank` of a group that was given `seed`; `seed` itself for rank 0.
 uint64_t rank_seed(uint64_t seed, int64_t rank);
 
+// Of kernels those that give the same bits in every run, for the whole process, as
+// torch.use_deterministic_algorithms(True).
+void use_deterministic_kernels();
+
 // State of the default generators: "cpu", and "cuda.<index>" for the devices there are.
 StateDict random_state();
 // Throws CheckpointError if a generator is missing in `state`.

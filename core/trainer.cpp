@@ -1,6 +1,5 @@
 #include "core/trainer.h"
 #include <algorithm>
-#include <ATen/Context.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/machine_load.h"
@@ -22,17 +21,6 @@
 #include "core/detail/train_step.h"
 
 namespace duet {
-
-namespace {
-
-void use_deterministic_kernels() {
-  at::Context& context = at::globalContext();
-  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
-  context.setDeterministicFillUninitializedMemory(false);  // which finds errors, and decides no bit otherwise
-  context.setBenchmarkCuDNN(false);
-}
-
-}  // namespace
 
 BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, Mode mode, MakeExecutor make_graph)
     : options_((options.validate(), options.loop)),

@@ -59,7 +59,6 @@ const OptionFields& CheckpointHookOptions::fields() {
     add("out_dir", &O::out_dir, "folder for the checkpoints, in one named as work_dir; empty: they lie in work_dir");
     add.rule([](const O& o) {
       require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");
-      // Found out now and not at the first validation.
       for (const std::string& metric : o.save_best) {
         if (metric != "auto") less_is_better("CheckpointHook", metric, o.rule);
       }

@@ -4,18 +4,6 @@
 
 namespace duet {
 
-namespace {
-
-#if defined(__x86_64__)
-bool has_avx512() { return __builtin_cpu_supports("avx512f"); }
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#else
-bool has_avx512() { return false; }
-bool has_avx2() { return false; }
-#endif
-
-}  // namespace
-
 GemmKernel gemm_kernel_avx512() { return has_avx512() ? avx512::gemm_kernel() : nullptr; }
 GemmKernel gemm_kernel_avx2() { return has_avx2() ? avx2::gemm_kernel() : nullptr; }
 GemmKernel fast_gemm_kernel() { return atens_choice(gemm_kernel_avx512(), gemm_kernel_avx2()); }

@@ -8,6 +8,13 @@
 // What the files give that are compiled for one instruction set. None of their code, these functions included, may run
 // before the CPU was asked (fast_kernels.cpp).
 
+namespace duet {
+
+bool has_avx512();
+bool has_avx2();
+
+}  // namespace duet
+
 namespace duet::avx512 {
 
 GemmKernel gemm_kernel();
