@@ -27,7 +27,8 @@ using torch::autograd::variable_list;
 
 // Above autograd, and of a project (torchdistx) that has ended; LibTorch has no kernel for it.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
-constexpr c10::DebugInfoKind kInfo = c10::DebugInfoKind::TEST_INFO;  // LibTorch hands it on to autograd's threads
+// LibTorch hands what is of this kind on to autograd's threads. No constant of the newest versions.
+c10::DebugInfoKind kind_of_info() { return c10::DebugInfoKind::TEST_INFO; }
 
 struct RanksInfo : c10::DebugInfoBase {
   explicit RanksInfo(const Communicator& communicator) : ranks(communicator) {}
@@ -91,7 +92,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
                     const std::array<MaybeTensor, 2>& affine, const Call& call) {
     const auto& [weight, bias] = affine;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const auto* info = static_cast<RanksInfo*>(c10::ThreadLocalDebugInfo::get(kInfo));
+    const auto* info = static_cast<RanksInfo*>(c10::ThreadLocalDebugInfo::get(kind_of_info()));
     const Tensor values = in_full(input);
     const Statistics all = over_ranks(values, info->ranks);
     const auto move = [&](Tensor running, const Tensor& to) {
@@ -182,7 +183,7 @@ void register_kernels() {
 SyncBatchNorm::SyncBatchNorm(const Communicator& ranks) {
   if (ranks.is_single()) return;
   register_kernels();
-  ranks_.emplace(kInfo, std::make_shared<RanksInfo>(ranks));
+  ranks_.emplace(kind_of_info(), std::make_shared<RanksInfo>(ranks));
   included_.emplace(kKey);
 }
 
