@@ -21,51 +21,6 @@
 
 namespace duet {
 
-const OptionFields& CheckpointHookOptions::fields() {
-  using O = CheckpointHookOptions;
-  return described<O>("CheckpointHook", [](const auto& add) {
-    add("interval", &O::interval, "steps between saves; 0: only at the end")
-        .in(at_least(0))
-        .expects("steps >= 0; set 0 to save only at the end");
-    add.key("by_epoch", "true/false", "interval counts epochs", "false");
-    add("interval_time", &O::interval_time, "time between saves, counted from the last one; 0: they go by steps alone")
-        .in(at_least(0))
-        .expects("seconds >= 0; set 0 to save by steps alone")
-        .read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
-    add("save_begin", &O::save_begin, "step before which nothing is saved, and from which the interval counts")
-        .in(at_least(0))
-        .expects("a step >= 0");
-    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart, and never fewer than 2; -1: all")
-        .in(at_least(-1))
-        .expects("at least 1, or -1 to keep all")
-        .also_keyed("max_keep_ckpts");
-    add("save_last", &O::save_last, "saves when training ends or is stopped");
-    add("rule", &O::rule, "what is better; by default the metric's name says it")
-        .called("greater, less")
-        .one_of({"", "greater", "less"});
-    add("save_best", &O::save_best, "metric to keep the best of")
-        .called("auto, or the name of a metric; or a list of such")
-        .one_or_list();
-    add("save_top_k", &O::save_top_k, "how many of the best are kept by each metric").in(at_least(1));
-    add("best_weights_only", &O::best_weights_only, "the best ones are files of the evaluated weights alone");
-    add("async", &O::async, "writes while training goes on; takes the memory of a copy on the host");
-    add("verify_interval", &O::verify_interval,
-        "saves up to the next one that is read back from the disk and compared; 0: none is")
-        .in(at_least(0))
-        .expects("saves >= 0; set 0 to read none back");
-    add("published_keys", &O::published_keys, "what of the state goes to files of its own when the run ends")
-        .called("list of names such as model, hooks.ema.weights")
-        .one_or_list();
-    add("out_dir", &O::out_dir, "folder for the checkpoints, in one named as work_dir; empty: they lie in work_dir");
-    add.rule([](const O& o) {
-      require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");
-      for (const std::string& metric : o.save_best) {
-        if (metric != "auto") less_is_better("CheckpointHook", metric, o.rule);
-      }
-    });
-  });
-}
-
 CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) {
   check_options(options_);
 }
@@ -127,8 +82,8 @@ void CheckpointHook::after_val(TrainContext& context) {
   const Bests previous = bests_;
   const Bests improved = take_improved(context);  // first, so that the checkpoint that they name holds them
   if (improved.empty()) return;
-  const bool is_saved = options_.best_weights_only ? save_weights(context, previous)
-                                                   : try_save(context, files_of_best(context.progress.step));
+  const bool is_saved =
+      options_.best_weights_only ? save_weights(context) : try_save(context, files_of_best(context.progress.step));
   if (!is_saved) {
     bests_ = previous;
     return;
@@ -151,18 +106,13 @@ std::vector<std::string> CheckpointHook::files_of_best(int64_t step) const {
   return files;
 }
 
-bool CheckpointHook::save_weights(const TrainContext& context, const Bests& previous) try {
+bool CheckpointHook::save_weights(const TrainContext& context) try {
   run_on_main(*context.communicator, [&] {
     const std::string& average = context.evaluation.averaged_by;
     const std::string name = name_of_best(context.progress.step);
     const std::string which = average.empty() ? "model" : "hooks." + average + ".weights";
     write_weights(store_->root() + "/" + name, host_copy(context.trainer.state_dict().part(which)));
     for (const std::string& file : files_of_best(context.progress.step)) store_->set_best(name, file);
-    std::error_code ignored;
-    for (const auto& [metric, score, old] : previous) {
-      if (CheckpointStore::is_weights(old) && std::ranges::count(bests_, old, &Best::folder) == 0)
-        std::filesystem::remove(store_->root() + "/" + old, ignored);
-    }
   });
   return true;
 } catch (const CheckpointError& error) {
@@ -299,6 +249,19 @@ const CheckpointHook::Best* CheckpointHook::best_by(const std::string& metric) c
   return found == bests_.end() ? nullptr : &*found;
 }
 
+// Of steps that the newest checkpoint names no more: a run that goes on from one finds its best.
+void CheckpointHook::remove_weights(const Bests& named, const TrainContext& context) const {
+  if (!options_.best_weights_only || !context.is_main) return;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(store_->root(), ignored)) {
+    const std::string name = entry.path().filename().string();
+    const auto names = [&name](const Bests& all) { return std::ranges::count(all, name, &Best::folder) > 0; };
+    if (CheckpointStore::is_weights(name) && !names(named) && !names(bests_)) {
+      std::filesystem::remove(entry.path(), ignored);
+    }
+  }
+}
+
 // Behind those that are as good; a step stands there once.
 bool CheckpointHook::enter(Bests& ranked, const Best& result) const {
   if (!std::isfinite(result.score)) return false;
@@ -332,6 +295,7 @@ bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>&
   saved_step_ = context.progress.step;
   failed_ = false;
   if (in_background) pending_ = Pending{path, bests_, {}};
+  if (!in_background) remove_weights(bests_, context);
   return true;
 }
 
@@ -353,6 +317,7 @@ void CheckpointHook::settle_save(TrainContext& context) {
   try {
     finish_save(*store_, pending.path, context);
     announce(pending.improved, context);
+    remove_weights(pending.bests_before, context);
   } catch (const CheckpointError&) {  // which is in the log already
     bests_ = pending.bests_before;
     failed_ = true;

@@ -113,7 +113,8 @@ class CheckpointHook : public Hook {
   std::string name_of_best(int64_t step) const;
   // Writes the weights that were evaluated, and removes those of `previous` that are not the best any more. false: it
   // failed, and said so.
-  bool save_weights(const TrainContext& context, const Bests& previous);
+  bool save_weights(const TrainContext& context);
+  void remove_weights(const Bests& named, const TrainContext& context) const;
   // false: a hook refused.
   bool save(TrainContext& context, const std::vector<std::string>& best, bool in_background);
   // false: also if it failed.

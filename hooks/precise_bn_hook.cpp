@@ -11,6 +11,7 @@
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>
+#include "base/detail/bits.h"
 #include "base/detail/op_tap.h"
 #include "base/device.h"
 #include "base/error.h"
@@ -110,7 +111,8 @@ void PreciseBNHook::before_train_iter(TrainContext& context) {
   if (own_.tensors().empty()) return;
   const at::NoGradGuard no_grad;
   for (const auto& [name, buffer] : context.task.named_buffers()) {
-    if (own_.has("weights." + name)) buffer.detach().copy_(own_.tensor("weights." + name));
+    if (!own_.has("weights." + name) || !same_bits(buffer, own_.tensor("precise." + name))) continue;
+    buffer.detach().copy_(own_.tensor("weights." + name));
   }
   own_ = {};
 }
@@ -151,6 +153,7 @@ void PreciseBNHook::before_val_epoch(TrainContext& context) {
     const std::size_t i = index.at(name);
     if (!own_.has("weights." + name)) own_.set("weights." + name, before_val_.at(i).second);
     buffers[i].second.detach().copy_(precise);
+    own_.set("precise." + name, buffers[i].second.detach().clone());
   });
 }
 

@@ -19,7 +19,8 @@ struct PreciseBNHookOptions {
 
 // Before each validation it recomputes the running statistics of batch norm with the weights as they are, as
 // detectron2's hook and fvcore's update_bn_stats: the mean and (biased) variance of all that the layers see in these
-// batches, each weighted by its size, over all ranks. With EMAHook these are the statistics of the average.
+// batches, each weighted by its size, over all ranks. With EMAHook these are the statistics of the average; leave out
+// its update_buffers, which saves others with it.
 //
 // They stay in the model until the next step, so that a checkpoint of the validation holds them (the best one, the last
 // one of a run). The next step puts training's own statistics back, which are part of the hook's state: a resumed run
@@ -40,7 +41,7 @@ class PreciseBNHook : public Hook {
   void before_val(TrainContext& context) override;
   void before_val_epoch(TrainContext& context) override;
 
-  // Training's own statistics, while the model has others.
+  // Training's own statistics, while the model has others, and these: what was loaded meanwhile stays.
   StateDict state_dict() const override { return own_; }
   void load_state_dict(const StateDict& state) override;
 

@@ -237,7 +237,8 @@ void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::func
 void Evaluator::try_out(const NamedSources& data) {
   if (options_.num_sanity_val_steps == 0) return;
   LoopOptions options = options_;
-  options.limit_val_batches = std::max<int64_t>(options.num_sanity_val_steps, 0);
+  const int64_t most = options.limit_val_batches, wanted = options.num_sanity_val_steps;  // -1: all there are
+  if (wanted > 0) options.limit_val_batches = most > 0 ? std::min(most, wanted) : wanted;
   HookList nobody;
   Evaluator trial({nobody, parts_.context, parts_.reader, parts_.ranks, parts_.forward}, options);
   trial.publishes_ = false;

@@ -10,6 +10,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/name_pattern.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
@@ -40,6 +42,16 @@ void check_closure_options(const TrainerOptions& options) {
   refuse(options.non_finite != NonFinite::kApply, "non_finite");
 }
 
+void check_excluded(const ClipAdaptive& clip, const NamedTensors& parameters) {
+  std::vector<std::string> names;
+  for (const auto& parameter : parameters) names.push_back(parameter.first);
+  for (const std::string& pattern : clip.exclude) {
+    if (std::ranges::any_of(names, [&](const auto& name) { return fits_pattern(pattern, name); })) continue;
+    throw ConfigError("[ClipAdaptive] exclude has the pattern '" + pattern + "', which fits no parameter; " +
+                      known_and_nearest(pattern, names));
+  }
+}
+
 }  // namespace
 
 TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainerOptions& options)
@@ -54,6 +66,8 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   require<ConfigError>(!parameters_.empty(),
                        "[TrainStep] the task has no parameter that requires a gradient; register the module's "
                        "parameters, or unfreeze some with requires_grad_(true)");
+  if (const auto* clip = options_.clip_grad ? std::get_if<ClipAdaptive>(&*options_.clip_grad) : nullptr)
+    check_excluded(*clip, parameters_);
   if (options_.amp == at::kHalf && !options_.loss_scale) options_.loss_scale = LossScaleOptions{};
   checks_loss_ = options_.non_finite != NonFinite::kApply;
   if (options_.loss_scale && options_.non_finite == NonFinite::kApply) options_.non_finite = NonFinite::kSkip;

@@ -10,6 +10,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/var_mean.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -67,6 +68,8 @@ Statistics over_ranks(const Tensor& values, const Communicator& ranks) {
   table.select(0, ranks.rank()).copy_(at::cat({mean, var, count}));
   start_sum_(table, ranks);
   finish_(table, ranks);
+  // A rank without a value has no mean.
+  table = at::where(table.narrow(1, 2 * channels, 1) > 0, table, at::zeros({}, values.options()));
   const Tensor counts = table.narrow(1, 2 * channels, 1), means = table.narrow(1, 0, channels);
   const Tensor total = counts.sum(), share = counts / total;
   const Tensor all_mean = (share * means).sum(0);

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/step_lock.h"
 #include "base/detail/stopwatch.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/detail/graph_executor.h"
@@ -37,15 +38,15 @@ std::string reason_of(const ParityResult& result) {
 
 }  // namespace
 
-// The replay is another program afterwards, which is compared: where comparisons wait, so does this. One that there is
-// no memory for is captured again.
+// The replay is another program afterwards, which is compared: where comparisons wait, so does this.
 void GraphExecutor::try_kernels(SignatureEntry& entry, const StepObserver& observer) {
   if (entry.report.replays < fuse_after_ || observer.postpones_checks()) return;
   try {
     entry.step->try_kernels();
     entry.verify.program_changed();
     cache_.evict(entry);
-  } catch (const c10::OutOfMemoryError&) {
+  } catch (const std::exception& error) {  // the program is of no use any more
+    log_warning(who(entry) + ": its kernels could not be tried (" + first_line(error) + "); it is captured again");
     entry.drop();
   }
 }
