@@ -649,11 +649,11 @@ ClipAdaptive(clip_factor=0.01, eps=0.001, exclude=[])
 
 clip_factor: largest norm of a unit's gradient, in norms of its weights (a number > 0)
 eps: least norm that a unit's weights count with (a number > 0)
-exclude: parameters and modules that are not clipped, with * for any text (list of names)"""
+exclude: parameters and modules that are not clipped, with * for any text (a list of texts)"""
     clip_factor: float
     eps: float
-    exclude: list[str]
-    def __init__(self, *, clip_factor: float = ..., eps: float = ..., exclude: list[str] = ...) -> None: ...
+    exclude: list[typing.Any]
+    def __init__(self, *, clip_factor: float = ..., eps: float = ..., exclude: list[typing.Any] = ...) -> None: ...
 
 class LossScale:
     """Scaling of the loss for float16, as torch.amp.GradScaler's.
@@ -791,7 +791,7 @@ class StepView:
 class CheckpointHook:
     """Saves the whole state under <work_dir>/checkpoints.
 
-CheckpointHook(interval=500, interval_time=0.0, save_begin=0, max_keep=-1, save_last=True, rule='', save_best=[], async_=True, verify_interval=0, published_keys=[], out_dir='')
+CheckpointHook(interval=500, interval_time=0.0, save_begin=0, max_keep=-1, save_last=True, rule='', save_best=[], save_top_k=1, best_weights_only=False, async_=True, verify_interval=0, published_keys=[], out_dir='')
 
 interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
 interval_time: time between saves, counted from the last one; 0: they go by steps alone (seconds >= 0; set 0 to save by steps alone)
@@ -800,6 +800,8 @@ max_keep: checkpoints that are kept, the best one apart, and never fewer than 2;
 save_last: saves when training ends or is stopped (True or False)
 rule: what is better; by default the metric's name says it (greater, less)
 save_best: metric to keep the best of (a list of texts)
+save_top_k: how many of the best are kept by each metric (an integer >= 1)
+best_weights_only: the best ones are files of the evaluated weights alone (True or False)
 async_: writes while training goes on; takes the memory of a copy on the host (True or False)
 verify_interval: saves up to the next one that is read back from the disk and compared; 0: none is (saves >= 0; set 0 to read none back)
 published_keys: what of the state goes to files of its own when the run ends (a list of texts)
@@ -811,11 +813,13 @@ out_dir: folder for the checkpoints, in one named as work_dir; empty: they lie i
     save_last: bool
     rule: str
     save_best: list[typing.Any]
+    save_top_k: int
+    best_weights_only: bool
     async_: bool
     verify_interval: int
     published_keys: list[typing.Any]
     out_dir: str
-    def __init__(self, *, interval: int = ..., interval_time: float = ..., save_begin: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: list[typing.Any] = ..., async_: bool = ..., verify_interval: int = ..., published_keys: list[typing.Any] = ..., out_dir: str = ...) -> None: ...
+    def __init__(self, *, interval: int = ..., interval_time: float = ..., save_begin: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: list[typing.Any] = ..., save_top_k: int = ..., best_weights_only: bool = ..., async_: bool = ..., verify_interval: int = ..., published_keys: list[typing.Any] = ..., out_dir: str = ...) -> None: ...
 
 class EarlyStoppingHook:
     """Ends training when a metric no longer improves.
@@ -843,10 +847,11 @@ divergence_threshold: a worse value ends training (a number or inf)"""
 class EMAHook:
     """Keeps an average of the weights, updated inside the step.
 
-EMAHook(ema_type='ExponentialMovingAverage', momentum=0.0002, gamma=100, interval=1, update_buffers=False, evaluate_on_ema=True, begin_iter=0, begin_epoch=0, name='ema')
+EMAHook(ema_type='ExponentialMovingAverage', momentum=0.0002, half_life=0.0, gamma=100, interval=1, update_buffers=False, evaluate_on_ema=True, begin_iter=0, begin_epoch=0, name='ema')
 
 ema_type: how weights are averaged (a text)
 momentum: how much the new value counts, in (0, 1] (a number)
+half_life: steps after which a weight counts half; 0: momentum counts (a number)
 gamma: of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps) (an integer)
 interval: steps between averagings (an integer)
 update_buffers: averages floating-point buffers too (True or False)
@@ -856,6 +861,7 @@ begin_epoch: epoch that averaging begins with, the first being 1 (an integer >= 
 name: name of the state in a checkpoint; default ema, further ones ema_2, ... (a text)"""
     ema_type: str
     momentum: float
+    half_life: float
     gamma: int
     interval: int
     update_buffers: bool
@@ -863,7 +869,7 @@ name: name of the state in a checkpoint; default ema, further ones ema_2, ... (a
     begin_iter: int
     begin_epoch: int
     name: str
-    def __init__(self, *, ema_type: str = ..., momentum: float = ..., gamma: int = ..., interval: int = ..., update_buffers: bool = ..., evaluate_on_ema: bool = ..., begin_iter: int = ..., begin_epoch: int = ..., name: str = ...) -> None: ...
+    def __init__(self, *, ema_type: str = ..., momentum: float = ..., half_life: float = ..., gamma: int = ..., interval: int = ..., update_buffers: bool = ..., evaluate_on_ema: bool = ..., begin_iter: int = ..., begin_epoch: int = ..., name: str = ...) -> None: ...
 
 class EmptyCacheHook:
     """Gives cached memory back to the device.
