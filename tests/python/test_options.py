@@ -168,6 +168,9 @@ def of_trainers(work_dir):
 # What leaves no trace by design, or what only several ranks, or a CPU with the right instructions, can show.
 ELSEWHERE = {
     "num_sanity_val_steps": ("core/sanity_val_test.cpp", "num_sanity_val_steps"),
+    "deterministic": ("core/trainer_test.cpp", ".deterministic"),
+    "log_grad_norm": ("core/train_step_test.cpp", "log_grad_norm"),
+    "sync_batchnorm": ("distributed/sync_batch_norm_test.cpp", "sync_batchnorm"),
     "fuse": ("graph/kernels/kernel_programs_test.cpp", "Fuse::kOff"),
     "fuse_after": ("graph/kernels/late_kernels_test.cpp", ".fuse_after = 0"),
     "bucket_bytes": ("distributed/program_test.cpp", "bucket_bytes"),
