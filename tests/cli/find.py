@@ -3,11 +3,11 @@
 usage: find.py PROGRAM [STAND_IN]    STAND_IN: of the CUDA runtime, a library for LD_PRELOAD, with 4 GiB of memory
 """
 
-import random
 import struct
 import sys
 
 from program import Program, run_checks
+from small_data import random_table
 
 CONFIG = """
 model: {type: Mlp, in_features: 3, hidden: [64, 32], num_classes: 1, loss: mse}
@@ -22,9 +22,7 @@ param_scheduler: [{type: Linear, end: 5}]
 class FindProgram(Program):
     def __init__(self, path, folder):
         super().__init__(path, folder)
-        numbers = random.Random(1)
-        rows = "".join(",".join(f"{numbers.gauss(0, 1):.4f}" for _ in range(4)) + "\n" for _ in range(100))
-        self.write("table.csv", "a,b,c,y\n" + rows)
+        self.write("table.csv", random_table())
         self.write("t.yaml", CONFIG)
 
     def find(self, what, *arguments):

@@ -3,9 +3,8 @@
 usage: profile.py PROGRAM
 """
 
-import random
-
 from program import Program, run_checks
+from small_data import random_table
 
 CONFIG = """
 model: {type: Mlp, in_features: 3, hidden: [64, 32], num_classes: 1, loss: mse}
@@ -19,9 +18,7 @@ optim_wrapper: {optimizer: {type: Adam, lr: 0.02}}
 class ProfileProgram(Program):
     def __init__(self, path, folder):
         super().__init__(path, folder)
-        numbers = random.Random(1)
-        rows = "".join(",".join(f"{numbers.gauss(0, 1):.4f}" for _ in range(4)) + "\n" for _ in range(100))
-        self.write("table.csv", "a,b,c,y\n" + rows)
+        self.write("table.csv", random_table())
         self.write("t.yaml", CONFIG)
 
     def profile(self, *arguments):

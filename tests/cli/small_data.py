@@ -32,6 +32,13 @@ evaluator: [{type: Accuracy}]
 """
 
 
+def random_table():
+    """A CSV file of 100 rows."""
+    numbers = random.Random(1)
+    rows = (",".join(f"{numbers.gauss(0, 1):.4f}" for _ in range(4)) for _ in range(100))
+    return "a,b,c,y\n" + "\n".join(rows) + "\n"
+
+
 def write_data(folder):
     """64 pictures of noise of ten classes."""
     folder.mkdir()
