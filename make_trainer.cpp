@@ -5,20 +5,11 @@
 
 namespace duet {
 
-namespace {
-
-// An EagerTrainer that may change to graph mode.
-class EitherTrainer : public EagerTrainer {
- public:
-  EitherTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
-      : EagerTrainer(std::move(task), options, graph_executor_with(graph)) {}
-};
-
-}  // namespace
-
 std::unique_ptr<BaseTrainer> make_trainer(Mode mode, std::unique_ptr<Task> task, const TrainerOptions& options,
                                           const GraphOptions& graph) {
-  if (mode == Mode::kEager) return std::make_unique<EitherTrainer>(std::move(task), options, graph);
+  if (mode == Mode::kEager) {
+    return std::make_unique<EagerTrainer>(std::move(task), options, graph_executor_with(graph));
+  }
   return std::make_unique<GraphTrainer>(std::move(task), options, graph);
 }
 

@@ -158,9 +158,9 @@ int64_t resident_peak() {
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
   }
-  rusage usage{};
+  rusage usage{};  // some sandboxes have no such line
   getrusage(RUSAGE_SELF, &usage);
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+  return usage.ru_maxrss * 1024;
 }
 
 }  // namespace
@@ -189,10 +189,7 @@ int64_t free_bytes(at::Device device) {
   if (auto* allocator = allocator_of(device))
     return static_cast<int64_t>(allocator->getMemoryInfo(index_of(device)).first);
   double bytes = 9e18;
-  // A container has its own group there, of either version.
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    if (double limit = 0; std::ifstream(path) >> limit) bytes = std::min(bytes, limit);
-  }
+  if (double limit = 0; std::ifstream("/sys/fs/cgroup/memory.max") >> limit) bytes = limit;  // a container's
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("MemAvailable:")) bytes = std::min(bytes, std::strtod(line.c_str() + 13, nullptr) * 1024);

@@ -1,7 +1,6 @@
 #include "base/log.h"
 #include <memory>
 #include <string>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include "base/detail/caller_words.h"
@@ -11,14 +10,12 @@ namespace duet {
 
 namespace {
 
-constexpr const char* kPattern = "%Y-%m-%d %H:%M:%S %^%l%$ %v";
-
 // Our own logger, never spdlog's default one: a program that embeds duet keeps its own.
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
     auto made = std::make_shared<spdlog::logger>("duet", sink);
-    made->set_pattern(kPattern);
+    made->set_pattern("%Y-%m-%d %H:%M:%S %^%l%$ %v");
     made->flush_on(spdlog::level::warn);
     return made;
   }();
@@ -45,13 +42,5 @@ void log(LogLevel level, std::string_view message) {
 void set_log_prefix(std::string_view text) { prefix() = text; }
 
 void set_log_level(LogLevel level) { logger().set_level(level_of(level)); }
-
-void set_log_file(std::string_view path) {
-  auto& sinks = logger().sinks();
-  if (sinks.size() > 1) sinks.pop_back();
-  if (path.empty()) return;
-  sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(std::string(path)));
-  sinks.back()->set_pattern(kPattern);
-}
 
 }  // namespace duet

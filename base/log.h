@@ -15,7 +15,5 @@ inline void log_error(std::string_view message) { log(LogLevel::kError, message)
 void set_log_level(LogLevel level);
 // Stands at the start of every message: which of several processes speaks. Set before there are threads that log.
 void set_log_prefix(std::string_view prefix);
-// Also appends every line to a file; throws std::runtime_error if it cannot be opened. Empty: no file.
-void set_log_file(std::string_view path);
 
 }  // namespace duet

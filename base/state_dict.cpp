@@ -19,40 +19,31 @@ const at::Tensor& StateDict::tensor(const std::string& name) const& {
   return found->second;
 }
 
-const StateValue& StateDict::value(const std::string& name, const char* expected) const {
-  const auto found = values_.find(name);
-  if (found == values_.end()) {
-    throw CheckpointError(
-        c10::str("[StateDict] ", expected, " '", name, "' is missing; the checkpoint belongs to another set-up"));
-  }
-  return found->second;
-}
-
 namespace {
 
 template <class T>
-const T& typed(const StateValue& value, const std::string& name, const char* expected) {
-  if (const T* typed_value = std::get_if<T>(&value)) return *typed_value;
-  throw CheckpointError(
-      c10::str("[StateDict] '", name, "' is not ", expected, "; the checkpoint was written by something else"));
+const T& typed(const std::map<std::string, StateValue>& values, const std::string& name, const char* expected) {
+  const auto found = values.find(name);
+  const T* const value = found == values.end() ? nullptr : std::get_if<T>(&found->second);
+  if (value != nullptr) return *value;
+  throw CheckpointError(c10::str("[StateDict] '", name, "' is ", found == values.end() ? "missing" : "something else",
+                                 ", expected ", expected, "; the checkpoint belongs to another set-up"));
 }
 
 }  // namespace
 
-bool StateDict::flag(const std::string& name) const { return typed<bool>(value(name, "flag"), name, "a flag"); }
+bool StateDict::flag(const std::string& name) const { return typed<bool>(values_, name, "a flag"); }
 
-int64_t StateDict::integer(const std::string& name) const {
-  return typed<int64_t>(value(name, "integer"), name, "an integer");
-}
+int64_t StateDict::integer(const std::string& name) const { return typed<int64_t>(values_, name, "an integer"); }
 
 double StateDict::number(const std::string& name) const {
-  const StateValue& found = value(name, "number");
-  if (const auto* integer = std::get_if<int64_t>(&found)) return static_cast<double>(*integer);
-  return typed<double>(found, name, "a number");
+  const auto found = values_.find(name);
+  const bool is_integer = found != values_.end() && std::holds_alternative<int64_t>(found->second);
+  return is_integer ? static_cast<double>(integer(name)) : typed<double>(values_, name, "a number");
 }
 
 const std::string& StateDict::text(const std::string& name) const& {
-  return typed<std::string>(value(name, "text"), name, "a text");
+  return typed<std::string>(values_, name, "a text");
 }
 
 void StateDict::put(const std::string& prefix, const StateDict& part) {

@@ -41,8 +41,6 @@ class StateDict {
   std::map<std::string, StateValue> values() && { return std::move(values_); }
 
  private:
-  const StateValue& value(const std::string& name, const char* expected) const;
-
   std::map<std::string, at::Tensor> tensors_;
   std::map<std::string, StateValue> values_;
 };

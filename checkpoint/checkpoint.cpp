@@ -11,7 +11,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/detail/abandoned_steps.h"
 #include "checkpoint/detail/background_save.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
@@ -20,9 +19,9 @@ namespace duet {
 
 namespace fs = std::filesystem;
 using checkpoint_format::as_checkpoint_error, checkpoint_format::FolderName, checkpoint_format::is_best_file,
-    checkpoint_format::kLatest, checkpoint_format::kSuspectFile, checkpoint_format::name_of,
-    checkpoint_format::names_in, checkpoint_format::parse_folder_name, checkpoint_format::read_back,
-    checkpoint_format::verify_folder, checkpoint_format::write_folder;
+    checkpoint_format::kAbandonedFile, checkpoint_format::kLatest, checkpoint_format::kSuspectFile,
+    checkpoint_format::name_of, checkpoint_format::names_in, checkpoint_format::parse_folder_name,
+    checkpoint_format::read_back, checkpoint_format::verify_folder, checkpoint_format::write_folder;
 using file_io::IoError;
 
 namespace {
@@ -67,27 +66,21 @@ void remove_checkpoint(const std::string& path) {
 // What keeps a save from its end, as an error that says so.
 template <class Call>
 void as_save_error(int64_t step, const Call& call) {
-  constexpr const char* kIntact = "; the training state in memory is intact, the previous checkpoint is untouched; ";
-  const std::string what = c10::str("[CheckpointStore] step ", step, " was not saved: ");
+  const auto fail = [step](const std::string& why, const char* then) {
+    throw CheckpointError(c10::str("[CheckpointStore] step ", step, " was not saved: ", why, "; ", then,
+                                   "the previous checkpoint is untouched"));
+  };
   try {
     call();
-  } catch (const IoError& error) {
-    throw CheckpointError(c10::str(what, error.what(), kIntact, "free space or set work_dir elsewhere"));
-  } catch (const DataError& error) {
-    throw CheckpointError(c10::str(what, error.what(), kIntact, "leave that tensor out of the state"));
-  } catch (const CheckpointError& error) {  // what was read back
-    throw CheckpointError(c10::str(what, error.what(), kIntact, "check the disk"));
   } catch (const c10::Error& error) {  // from copying to the CPU; a broken device promises nothing about its memory
-    throw CheckpointError(c10::str(what, "its tensors could not be read: ", error.what_without_backtrace(),
-                                   "; the previous checkpoint is untouched"));
+    fail(c10::str("its tensors could not be read: ", error.what_without_backtrace()), "");
   } catch (const std::bad_alloc&) {
-    throw CheckpointError(c10::str(what, "there is no memory left", kIntact, "train with less of it"));
+    fail("there is no memory left", "the training state in memory is intact, ");
+  } catch (const std::exception& error) {
+    fail(c10::str(error.what(), "; free space, check the disk, or set work_dir elsewhere"),
+         "the training state in memory is intact, ");
   }
 }
-
-}  // namespace
-
-namespace {
 
 std::string without_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -98,7 +91,7 @@ std::string without_slash(std::string path) {
 std::string followed(std::string path) {
   std::error_code ignored;
   const fs::path target = fs::read_symlink(path, ignored);
-  return target.empty() ? path : (fs::path(path).parent_path() / target).lexically_normal().string();
+  return target.empty() ? path : without_slash((fs::path(path).parent_path() / target).lexically_normal().string());
 }
 
 }  // namespace
@@ -118,7 +111,7 @@ std::string CheckpointStore::folder_name(int64_t step) { return concat_text("ste
 void CheckpointStore::begin_save(int64_t step) {
   require<ConfigError>(step >= 0, c10::str("[CheckpointStore] found step ", step, ", expected 0 or more"));
   if (background_) static_cast<void>(caught([this] { finish_save(); }));  // what it threw is in the log
-  BackgroundSave::wait_for(root_);
+  BackgroundSave::wait_for_all();
 }
 
 std::string CheckpointStore::save(int64_t step, const StateDict& state, const std::vector<std::string>& keep,
@@ -132,7 +125,7 @@ std::string CheckpointStore::save_in_background(int64_t step, const StateDict& s
                                                 const std::vector<std::string>& keep,
                                                 const std::vector<std::string>& best) {
   begin_save(step);
-  if (!background_) background_ = std::make_unique<BackgroundSave>(root_);
+  if (!background_) background_ = std::make_unique<BackgroundSave>();
   std::optional<StateDict> staged;
   as_save_error(step, [&] { staged = background_->stage(state); });
   if (!staged) {
@@ -203,10 +196,16 @@ void CheckpointStore::mark_suspect_after(int64_t step, const std::string& reason
                        "difference, at step ", step, ": ", c10::Join(", ", marked), " in '", root_, "'"));
 }
 
-std::string CheckpointStore::place_aside(const std::string& root) { return free_place_beside(without_slash(root)); }
+std::string CheckpointStore::place_aside(const std::string& root) {
+  const std::string place = without_slash(root);
+  std::error_code ignored;
+  int64_t number = 1;
+  while (fs::exists(concat_text(place, ".", number), ignored)) ++number;
+  return concat_text(place, ".", number);
+}
 
 std::string CheckpointStore::set_aside_after(int64_t step) {
-  BackgroundSave::wait_for(root_);
+  BackgroundSave::wait_for_all();
   if (list_now().empty()) return "";
   try {
     const file_io::FolderLock lock(root_);
@@ -220,38 +219,45 @@ std::string CheckpointStore::set_aside_after(int64_t step) {
 
 std::string CheckpointStore::set_aside_locked(int64_t step) const {
   const std::vector<std::string> paths = list_now();
-  const auto step_of = [](const std::string& path) { return parse_folder_name(name_of(path))->step; };
-  if (paths.empty() || step_of(paths.front()) <= step) return "";
+  if (paths.empty() || parse_folder_name(name_of(paths.front()))->step <= step) return "";
   const std::string aside = place_aside(root_);
-  abandon_after(root_, {step, name_of(aside)});
-  const auto newest = std::find_if(paths.begin(), paths.end(), [&](const auto& path) { return step_of(path) <= step; });
-  if (newest != paths.end()) {
-    write_pointer(kLatest, name_of(*newest));
-  } else {
-    file_io::remove_file(root_ + "/" + kLatest);
-  }
-  move_abandoned(root_);
+  file_io::replace_file(root_ + "/" + kAbandonedFile, concat_text(step, " ", aside.substr(aside.rfind('.') + 1), "\n"));
+  move_abandoned();
   return aside;
 }
 
-namespace {
-
-// Whether the file `name` names a best checkpoint that is not there any more.
-bool names_nothing(const std::string& root, const std::string& name) {
-  if (!is_best_file(name)) return false;
-  const std::string best = checkpoint_format::pointed_name(root + "/" + name);
-  std::error_code failed;
-  return parse_folder_name(best) && !fs::exists(root + "/" + best, failed) && !failed;
+void CheckpointStore::move_abandoned() const {
+  const auto note = checkpoint_format::abandoned_in(root_);
+  if (!note) return;
+  const auto is_later = [&](const std::string& name) {
+    const auto folder = parse_folder_name(name);
+    return folder && folder->kind != FolderName::Kind::kTemporary && folder->step > note->after;
+  };
+  const std::string aside = concat_text(root_, ".", note->number);
+  file_io::create_folder(aside);
+  const std::vector<std::string> paths = list_now();
+  paths.empty() ? file_io::remove_file(root_ + "/" + kLatest) : write_pointer(kLatest, name_of(paths.front()));
+  const std::vector<std::string> names = names_in(root_);
+  const auto move_if = [&](const auto& is_meant) {
+    for (const std::string& name : names) {
+      if (is_meant(name)) file_io::rename(root_ + "/" + name, aside + "/" + name);
+    }
+  };
+  move_if([&](const std::string& name) {
+    return is_best_file(name) && is_later(checkpoint_format::pointed_name(root_ + "/" + name));
+  });
+  move_if(is_later);
+  file_io::sync_folder(aside);
+  file_io::remove_file(root_ + "/" + kAbandonedFile);
+  file_io::sync_folder(root_);
 }
 
-}  // namespace
-
-// Removes what dead saves left behind, and what names nothing; puts back what one had moved aside.
+// Removes what dead saves left behind; puts back what one had moved aside.
 void CheckpointStore::clean_up() const {
-  move_abandoned(root_);
+  move_abandoned();
   const auto is_stale_pointer = [](const std::string& name) {
     const std::string pointer = name.substr(0, name.find(".tmp."));
-    return pointer.size() < name.size() && (pointer == kLatest || pointer == kAbandonedNote || is_best_file(pointer));
+    return pointer.size() < name.size() && (pointer == kLatest || pointer == kAbandonedFile || is_best_file(pointer));
   };
   std::vector<std::pair<std::string, FolderName>> aside;
   std::vector<std::string> stale;
@@ -266,14 +272,11 @@ void CheckpointStore::clean_up() const {
     const std::string target = root_ + "/" + folder_name(folder.step);
     fs::exists(target, error) ? stale.push_back(path) : file_io::rename(path, target);
   }
-  for (const std::string& name : names_in(root_)) {
-    if (names_nothing(root_, name)) stale.push_back(root_ + "/" + name);
-  }
   for (const std::string& path : stale) try_to_remove(path);
 }
 
 void CheckpointStore::remove_leftovers() const {
-  BackgroundSave::wait_for(root_);
+  BackgroundSave::wait_for_all();
   try {
     const file_io::FolderLock lock(root_);
     clean_up();
@@ -292,7 +295,7 @@ void CheckpointStore::write_pointer(const std::string& file, const std::string& 
 }
 
 void CheckpointStore::set_best(const std::string& name, const std::string& file) const {
-  BackgroundSave::wait_for(root_);
+  BackgroundSave::wait_for_all();
   write_pointer(file, name);
 }
 

@@ -118,8 +118,7 @@ class CheckpointStore {
   void go_on_from(int64_t step) { begin_ = step; }
   // Of the run that saves here from now on.
   void set_identity(RunIdentity run) { run_ = std::move(run); }
-  // Removes what dead saves have left here, and what names a best checkpoint that is gone, as each save does, unless
-  // somebody saves here now; if it cannot, it logs.
+  // Removes what dead saves have left here, as each save does, unless somebody saves here now; if it cannot, it logs.
   void remove_leftovers() const;
 
   // Leaves a note in each checkpoint of later steps that it may be wrong, and why. They stay, hashes and all; what
@@ -128,9 +127,8 @@ class CheckpointStore {
   // What the note says; empty: there is none.
   static std::string suspicion(const std::string& path);
 
-  // Moves the checkpoints of later steps to <root>.1, or the next number that is free: all of them or, if the process
-  // dies, as good as all, since from the first moment on nobody finds one here. Returns where they are; empty: there
-  // were none. Throws CheckpointError.
+  // Moves the checkpoints of later steps to <root>.1, or the next number that is free: all or, if the process dies,
+  // none. Returns where they are; empty: there were none. Throws CheckpointError.
   std::string set_aside_after(int64_t step);
   // Where all checkpoints of `root` would go.
   static std::string place_aside(const std::string& root);
@@ -179,6 +177,7 @@ class CheckpointStore {
   std::vector<std::string> list_now() const;
   void clean_up() const;
   std::string set_aside_locked(int64_t step) const;
+  void move_abandoned() const;
   void write_pointer(const std::string& file, const std::string& name) const;
   std::string newest_confirmed(const Save& save) const;
   void delete_old(const std::set<std::string>& keep);

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/detail/abandoned_steps.h"
 #include "checkpoint/detail/background_save.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
@@ -18,9 +17,10 @@
 namespace duet {
 
 namespace fs = std::filesystem;
-using checkpoint_format::as_checkpoint_error, checkpoint_format::FolderName, checkpoint_format::kManifestFile,
-    checkpoint_format::kSuspectFile, checkpoint_format::load_folder, checkpoint_format::name_of,
-    checkpoint_format::names_in, checkpoint_format::parse_folder_name, checkpoint_format::verify_folder;
+using checkpoint_format::abandoned_in, checkpoint_format::as_checkpoint_error, checkpoint_format::FolderName,
+    checkpoint_format::kManifestFile, checkpoint_format::kSuspectFile, checkpoint_format::load_folder,
+    checkpoint_format::name_of, checkpoint_format::names_in, checkpoint_format::parse_folder_name,
+    checkpoint_format::verify_folder;
 using file_io::IoError;
 
 std::vector<std::string> CheckpointStore::list() const {
@@ -30,12 +30,12 @@ std::vector<std::string> CheckpointStore::list() const {
 
 std::vector<std::string> CheckpointStore::list_now() const try {
   std::map<int64_t, std::string> found, aside;
-  const auto abandoned = read_abandoned(root_);
+  const auto abandoned = abandoned_in(root_);
   for (const std::string& name : names_in(root_)) {
     std::error_code ignored;
     const auto folder = parse_folder_name(name);
     const std::string path = root_ + "/" + name;
-    if (!folder || is_abandoned(abandoned, folder->step) || !fs::is_directory(path, ignored)) continue;
+    if (!folder || (abandoned && folder->step > abandoned->after) || !fs::is_directory(path, ignored)) continue;
     if (folder->kind == FolderName::Kind::kComplete) found[folder->step] = path;
     if (folder->kind == FolderName::Kind::kAside) aside[folder->step] = path;
   }
@@ -138,11 +138,10 @@ std::optional<std::string> CheckpointStore::find_best(const std::string& pointer
   const std::string name = checkpoint_format::pointed_name(root_ + "/" + pointer);
   std::error_code ignored;
   // Nothing but the name of a checkpoint, or of weights alone: the file must not lead a reader elsewhere.
-  const bool is_file = name.ends_with(kWeightsEnding);
-  const auto folder = parse_folder_name(is_file ? name.substr(0, name.rfind('.')) : name);
-  const std::string path = root_ + "/" + name;
-  if (!folder || !(is_file ? fs::is_regular_file(path, ignored) : fs::is_directory(path, ignored))) return std::nullopt;
-  if (as_checkpoint_error([&] { return is_abandoned(read_abandoned(root_), folder->step); })) return std::nullopt;
+  const auto folder = parse_folder_name(is_weights(name) ? name.substr(0, name.rfind('.')) : name);
+  if (!folder || !fs::exists(root_ + "/" + name, ignored)) return std::nullopt;
+  const auto abandoned = abandoned_in(root_);
+  if (abandoned && folder->step > abandoned->after) return std::nullopt;
   return root_ + "/" + name;
 }
 

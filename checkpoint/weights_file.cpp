@@ -21,12 +21,6 @@ namespace {
   throw CheckpointError(one_line("[weights] '" + source.path + "': " + what, std::string::npos));
 }
 
-std::string listed(const std::set<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
-  return text.empty() ? "none" : text;
-}
-
 // A checkpoint holds a tied tensor once; Python's load_state_dict wants it under each of its names.
 StateDict under_all_names(StateDict weights, const StateDict& tied) {
   for (const auto& [further, own] : tied.values()) {
@@ -49,7 +43,7 @@ StateDict weights_of_checkpoint(const WeightsSource& source) {
     if (end != std::string::npos) averages.insert(name.substr(0, end));
   }
   refuse(source, "found no weights called '" + source.which +
-                     "', expected 'model' or one of its averages: " + listed(averages));
+                     "', expected 'model' or one of its averages: " + join({averages.begin(), averages.end()}));
 }
 
 // The key at the top of the file that holds the weights; empty if they are the whole of it.
@@ -68,8 +62,8 @@ std::string group_of(const WeightsSource& source, const PtFile& file) {
     for (const std::string& key : file.groups) {
       if (holds_tensors(key)) keys.insert(key);
     }
-    refuse(source,
-           "found no tensors under the key '" + source.which + "', expected 'model' or one of: " + listed(keys));
+    refuse(source, "found no tensors under the key '" + source.which +
+                       "', expected 'model' or one of: " + join({keys.begin(), keys.end()}));
   }
   for (const char* key : {"state_dict", "model", "model_state_dict", "module"}) {
     if (has(key)) return key;
@@ -207,8 +201,8 @@ StateDict read_weights(const WeightsSource& source) {
     if (part.tensors().empty()) {
       std::set<std::string> tops;
       for (const auto& [name, tensor] : weights.tensors()) tops.insert(name.substr(0, name.find('.')));
-      refuse(source,
-             "no name begins with '" + source.prefix + ".', expected one of: " + listed(tops) + "; change prefix");
+      refuse(source, "no name begins with '" + source.prefix +
+                         ".', expected one of: " + join({tops.begin(), tops.end()}) + "; change prefix");
     }
     weights = std::move(part);
   }

@@ -5,7 +5,6 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/build_sampler.h"
 #include "cli/ranks.h"
 #include "cli/registry.h"
 #include "cli/report.h"
@@ -15,7 +14,6 @@
 #include "data/sampler.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
-#include "hooks/detail/not_finite.h"
 #include "hooks/prediction_hooks.h"
 #include "make_trainer.h"
 #include "optim/schedules/detail/schedule_rules.h"
@@ -25,12 +23,8 @@ namespace duet {
 namespace {
 
 // Null for a stream.
-std::shared_ptr<const Dataset> build_dataset(const DataConfig& data, const DatasetUse& use) {
-  return is_source(data.node) ? nullptr : make_dataset(data.node, use);
-}
-
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data, const DatasetUse& use = {}) {
-  return data ? build_dataset(*data, use) : nullptr;
+  return !data || is_source(data->node) ? nullptr : make_dataset(data->node, use);
 }
 
 // The names of a dataset's classes are those trained on, in the same order, or none.
@@ -101,7 +95,10 @@ std::unique_ptr<DataSource> build_loader(std::shared_ptr<const Dataset> dataset,
   DataLoaderOptions options = data.loader;
   options.seed = config.seed;
   options.pin_memory = options.pin_memory && parse_device(config.trainer.device).is_cuda();
-  if (data.loader_type != "default") return make_loader(data.node, {std::move(dataset), std::move(sampler), options});
+  if (data.loader_type != "default") {
+    LoaderContext context{std::move(dataset), std::move(sampler), options};
+    return register_loader.make(data.node.child("loader"), context);
+  }
   std::unique_ptr<DataSource> loader;
   data.node.located([&] { loader = std::make_unique<DataLoader>(std::move(dataset), std::move(sampler), options); });
   return loader;
@@ -206,21 +203,6 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
 
 void add_hooks(const RunConfig& config, Run& run) { add_hooks(config.hooks, hook_context(config, run), *run.trainer); }
 
-namespace {
-
-// Training would say so after its first step, and not where they come from.
-void warn_of_bad_weights(const std::string& path, const StateDict& weights) {
-  std::vector<WatchedTensor> watched;
-  for (const auto& [name, tensor] : weights.tensors())
-    watched.push_back({"weight", name, tensor, /*may_be_infinite=*/true});
-  const std::string bad = names_of(not_finite(watched));
-  if (bad.empty()) return;
-  log_warning("[load_from] '" + path + "': found NaN in " + bad +
-              ", expected weights that can be trained; take an earlier checkpoint of the run that wrote it");
-}
-
-}  // namespace
-
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
   if (!config.load_from) return;
   const std::string& path = config.load_from->source.path;
@@ -230,7 +212,6 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
       const WeightsReport report = load_matching_weights(trainer.task(), weights, config.load_from->strict);
       const std::string text = "loaded weights from '" + path + "': " + report.text();
       report.exact() ? log_info(text) : log_warning(text);
-      warn_of_bad_weights(path, weights);
     } catch (const CheckpointError& error) {
       throw CheckpointError("[load_from] '" + path + "': " + error.what());
     }
@@ -253,9 +234,7 @@ void add_prediction_writer(const std::string& folder, BaseTrainer& trainer) {
   for (const std::string& name : trainer.hooks().order()) {
     if (dynamic_cast<PredictionWriterHook*>(trainer.hooks().find(name)) != nullptr) return;
   }
-  PredictionWriterHookOptions options;
-  options.folder = folder;
-  trainer.add_hook(std::make_unique<PredictionWriterHook>(options));
+  trainer.add_hook(std::make_unique<PredictionWriterHook>(PredictionWriterHookOptions{.folder = folder}));
 }
 
 }  // namespace

@@ -35,8 +35,11 @@ void require_encoding(const RunConfig& config, const Run& run, const RunIdentity
                       const std::string& checkpoint);
 // Of data whose encoding is not known to the checkpoint that is used with it. Null: a stream.
 void warn_of_own_encoding(const Dataset* data, const std::string& checkpoint);
-// Their loaders, which hold a position, and the length of an epoch. Of several processes each reads its share;
-// batch_size counts the samples of one.
+// What `sampler` and the keys beside it say: the order of all processes. Throws ConfigError for weights that are not
+// those of the dataset.
+std::unique_ptr<Sampler> build_sampler(const Dataset& dataset, const DataConfig& data, uint64_t seed);
+// The loaders of these datasets, which hold a position, and the length of an epoch. Of several processes each reads its
+// share; batch_size counts the samples of one.
 void build_loaders(const RunConfig& config, Run& run);
 
 // Model and trainer in `mode`, with metrics and without hooks. The default generators are seeded first, so that both

@@ -1,4 +1,3 @@
-#include "cli/build_sampler.h"
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -9,7 +8,9 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "cli/build.h"
 #include "cli/registry.h"
+#include "data/sampler.h"
 #include "io/npy.h"
 
 namespace duet {
@@ -67,7 +68,8 @@ EpochSampler pass_of(const Dataset& dataset, const DataConfig& data, uint64_t se
 std::unique_ptr<Sampler> build_sampler(const Dataset& dataset, const DataConfig& data, uint64_t seed) {
   const std::vector<std::string>& ours = builtin_samplers();
   if (std::find(ours.begin(), ours.end(), data.sampler) == ours.end()) {
-    return make_sampler(data.node, {dataset, data.shuffle, seed});
+    SamplerContext context{dataset, data.shuffle, seed};
+    return register_sampler.make(data.node.child("sampler"), context);
   }
   EpochSampler pass = pass_of(dataset, data, seed);
   if (data.infinite) return std::make_unique<InfiniteSampler>(std::move(pass));

@@ -4,7 +4,6 @@
 #include "base/detail/text.h"
 #include "base/log.h"
 #include "cli/builtin_types.h"
-#include "cli/config/duration.h"
 #include "cli/config/metric_config.h"
 #include "cli/registry.h"
 #include "core/detail/param_scheduler_hook.h"
@@ -48,7 +47,7 @@ int64_t in_steps(const ConfigNode& node, int64_t number, const HookContext& cont
 std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& context) {
   auto options = read_options<CheckpointHookOptions>(node);
   options.interval = in_steps(node, options.interval, context);
-  options.interval_time = read_seconds(node, "interval_time");
+  options.interval_time = node.read_seconds("interval_time");
   options.save_begin = in_steps(node, options.save_begin, context);
   const std::vector<std::string> wanted = options.save_best;
   for (std::string& metric : options.save_best) {
@@ -175,7 +174,7 @@ std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
   std::vector<std::unique_ptr<LogSink>> own;
   for (const ConfigNode& item : node.list("sinks")) {
     if (is_own_sink(item)) {
-      if (!context.scratch && !context.evaluates) own.push_back(make_sink(item));
+      if (!context.scratch && !context.evaluates) own.push_back(register_sink.make(item));
       item.check_later();
     } else {
       options.sinks.push_back(read_sink(item));

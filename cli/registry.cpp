@@ -30,9 +30,7 @@ struct Type {
 using Types = std::map<std::string, Type>;
 
 struct Kinds {
-  std::map<std::string, Types> types = {{"model", {}},  {"dataset", {}},   {"source", {}},   {"sampler", {}},
-                                        {"loader", {}}, {"transform", {}}, {"metric", {}},   {"hook", {}},
-                                        {"sink", {}},   {"optimizer", {}}, {"schedule", {}}, {"constructor", {}}};
+  std::map<std::string, Types> types;
   enum class State { kEmpty, kFilling, kFilled } state = State::kEmpty;  // with duet's own types
 };
 
@@ -49,15 +47,8 @@ Kinds& kinds() {
   return kinds;
 }
 
-const Types& types_of(const std::string& kind) {
-  const auto found = kinds().types.find(kind);
-  if (found != kinds().types.end()) return found->second;
-  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, source, sampler, loader, " +
-                    "transform, metric, hook, sink, optimizer, schedule or constructor");
-}
-
 const Type* find_type(const std::string& kind, const std::string& type) {
-  const Types& types = types_of(kind);
+  const Types& types = kinds().types[kind];
   const auto found = types.find(type);
   return found == types.end() ? nullptr : &found->second;
 }
@@ -148,7 +139,7 @@ template class Registry<ParamGroupsFn>;
 
 std::vector<std::string> registered(const std::string& kind) {
   std::vector<std::string> names;
-  for (const auto& entry : types_of(kind)) names.push_back(entry.first);
+  for (const auto& entry : kinds().types[kind]) names.push_back(entry.first);
   return names;
 }
 
@@ -175,18 +166,6 @@ std::unique_ptr<DataSource> make_source(ConfigNode node, SourceContext context) 
   DatasetAdditions additions = read_dataset_additions(node);
   return with_additions(register_source.make(node, context), std::move(additions), node, context);
 }
-
-std::unique_ptr<Sampler> make_sampler(ConfigNode data, SamplerContext context) {
-  return register_sampler.make(data.child("sampler"), context);
-}
-
-std::unique_ptr<DataSource> make_loader(ConfigNode data, LoaderContext context) {
-  return register_loader.make(data.child("loader"), context);
-}
-
-std::unique_ptr<LogSink> make_sink(ConfigNode node) { return register_sink.make(node); }
-std::unique_ptr<const Transform> make_transform(ConfigNode node) { return register_transform.make(node); }
-std::unique_ptr<Metric> make_metric(ConfigNode node) { return register_metric.make(node); }
 
 void check_dataset(ConfigNode node) {
   if (is_source(node)) return node.check_later();  // it is asked when it is built

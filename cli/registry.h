@@ -155,8 +155,8 @@ struct HookRegistration : HookRegistry {
 };
 inline constexpr HookRegistration register_hook("hook");
 
-// The names registered as "model", "dataset", "source", "sampler", "loader", "transform", "metric", "hook", "sink",
-// "optimizer", "schedule" or "constructor". Those of duet are among them, but for samplers, sinks and schedules.
+// The names registered as "model", "dataset" or another kind above. Those of duet are among them, but for samplers,
+// sinks and schedules.
 std::vector<std::string> registered(const std::string& kind);
 // The description that such a type came with; null if it came with none, or there is no such type.
 const AnyOptions* options_of(const std::string& kind, const std::string& type);
@@ -171,13 +171,6 @@ void check_dataset(ConfigNode node);
 // Whether the node's type is a source's.
 bool is_source(const ConfigNode& node);
 std::unique_ptr<DataSource> make_source(ConfigNode node, SourceContext context);
-// What `sampler` in the map `data` says: a name, or a map with a type.
-std::unique_ptr<Sampler> make_sampler(ConfigNode data, SamplerContext context);
-// What `loader` in the map `data` says, likewise.
-std::unique_ptr<DataSource> make_loader(ConfigNode data, LoaderContext context);
-std::unique_ptr<LogSink> make_sink(ConfigNode node);
-std::unique_ptr<const Transform> make_transform(ConfigNode node);
-std::unique_ptr<Metric> make_metric(ConfigNode node);
 
 // A hook and the key `priority` beside it, which takes the place of the hook's own.
 struct ConfiguredHook {

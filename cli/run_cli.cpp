@@ -12,6 +12,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <c10/util/StringUtil.h>
 #include <fcntl.h>
 #include <unistd.h>
 #include "base/detail/text.h"
@@ -185,13 +186,12 @@ void add_further_runs(Program& program) {
             "stop a run whose best result so far is worse than the median of three or more others at that step");
   const Command find(program, "find", "Find a learning rate, or a batch size, without training", find_command);
   find.app()->add_option("WHAT", to.find, "lr or batch_size")->required()->check(CLI::IsMember({"lr", "batch_size"}));
-  LrFinderOptions& lr = to.lr_finder;
   find.config()
       .mode()
       .option("--output", to.output, "lr: picture of the curve; default: lr_find.png", "FILE")
-      .option("--min-lr", lr.min_lr, "lr: of the first step (default 1e-8)", "LR")
-      .option("--max-lr", lr.max_lr, "lr: of the last step (default 1)", "LR")
-      .option("--steps", lr.num_training, "lr: in the sweep (default 100)", "N")
+      .option("--min-lr", to.lr_finder.min_lr, "lr: of the first step (default 1e-8)", "LR")
+      .option("--max-lr", to.lr_finder.max_lr, "lr: of the last step (default 1)", "LR")
+      .option("--steps", to.lr_finder.num_training, "lr: in the sweep (default 100)", "N")
       .number("--memory-share", to.memory_share, "batch_size: of the free memory, that may be used (default 0.8)",
               CLI::Range(0.0, 1.0));
   Command(program, "profile", "Show where a step's time and memory go", profile_command)
@@ -237,20 +237,10 @@ void add_tools(Program& program) {
                    "a key (trainer, data.train, lr), a type (AdamW), its key (AdamW.lr) or a command (train)");
 }
 
-bool is_command(const CLI::App& app, const std::string& word) {
-  return std::ranges::any_of(app.get_subcommands({}), [&](const auto* command) { return command->get_name() == word; });
-}
-
-// The parser only says that a command is required.
-void check_command(const CLI::App& app, int argc, char** argv) {
-  if (argc >= 2 && (argv[1][0] == '-' || is_command(app, argv[1]))) return;
+std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (argc < 2) {
-    throw CLI::ParseError("found no command, expected one of " + join(names), CLI::ExitCodes::RequiredError);
-  }
-  throw CLI::ParseError(std::string("unknown command '") + argv[1] + "'; " + known_and_nearest(argv[1], names),
-                        CLI::ExitCodes::ExtrasError);
+  return names;
 }
 
 // The words after the program's name, last one first as the parser takes them. A number behind --dry-run is joined to
@@ -313,14 +303,17 @@ int run_call(int argc, char** argv) {
   add_runs(program);
   add_further_runs(program);
   add_tools(program);
-  if (argc == 3 && std::string(argv[1]) == "help" && is_command(app, argv[2])) {
+  const std::vector<std::string> commands = commands_of(app);
+  const auto is_command = [&](const char* word) { return std::ranges::find(commands, word) != commands.end(); };
+  if (argc >= 2 && argv[1][0] != '-' && !is_command(argv[1]))
+    throw ConfigError(c10::str("[duet] found no command '", argv[1], "'; ", known_and_nearest(argv[1], commands)));
+  if (argc == 3 && std::string(argv[1]) == "help" && is_command(argv[2])) {
     char flag[] = "--help";
     char* words[] = {argv[0], argv[2], flag};
     return run_call(3, words);
   }
   if (argc >= 2 && std::string(argv[1]) == "launch") return launch_command({argv + 2, argv + argc}, argv[0]);
   try {
-    check_command(app, argc, argv);
     app.parse(words_of(argc, argv));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;  // --help ends the parser in the same way

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include <nlohmann/json_fwd.hpp>
 #include "cli/report.h"
 #include "metrics/metric.h"
 
@@ -33,7 +34,9 @@ void write_train_record(const std::string& path, Run& run, const TrainRecord& re
 // Files beside the log and the config for those who look at the run later. A run does not end for want of these: what
 // cannot be written is a warning.
 
-// environment.json: versions and machine. Removes the graph.json of a run before.
+// {"versions": {...}, "machine": {...}}
+nlohmann::ordered_json environment_json();
+// environment.json: the same. Removes the graph.json of a run before.
 void write_run_environment(const std::string& work_dir);
 // graph.json: how many steps were replayed, and of each signature whether it is captured or why not.
 void write_graph_coverage(const std::string& work_dir, const GraphTrainer& trainer);

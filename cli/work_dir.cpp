@@ -1,12 +1,11 @@
 #include "cli/work_dir.h"
-#include <cctype>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
 #include "base/detail/concat_text.h"
@@ -20,17 +19,17 @@ namespace {
 // " (process 1234)"; empty if the file does not say.
 std::string holder(int file) {
   char text[32] = {};
-  const ssize_t got = ::pread(file, text, sizeof text - 1, 0);
-  std::string digits;
-  for (ssize_t i = 0; i < got && std::isdigit(static_cast<unsigned char>(text[i])) != 0; ++i) digits += text[i];
-  return digits.empty() ? std::string() : " (process " + digits + ")";
+  const bool is_read = ::pread(file, text, sizeof text - 1, 0) > 0;
+  const int process = is_read ? std::atoi(text) : 0;
+  return process <= 0 ? std::string() : c10::str(" (process ", process, ")");
 }
 
 // For the message of whoever comes next; without it that message names no process.
 void write_holder(int file) {
   const std::string text = concat_text(::getpid(), "\n");
-  const bool written = ::ftruncate(file, 0) == 0 && ::pwrite(file, text.data(), text.size(), 0) > 0;
-  if (!written) log_warning(std::string("[duet] the lock file does not name this process: ") + std::strerror(errno));
+  if (::ftruncate(file, 0) != 0 || ::pwrite(file, text.data(), text.size(), 0) < 0) {
+    log_warning(std::string("[duet] the lock file does not name this process: ") + std::strerror(errno));
+  }
 }
 
 }  // namespace
@@ -38,6 +37,7 @@ void write_holder(int file) {
 void make_folder(const std::string& path, const std::string& way_out) {
   std::error_code failed;
   std::filesystem::create_directories(path, failed);
+  if (!failed && ::access(path.c_str(), W_OK) != 0) failed = std::make_error_code(static_cast<std::errc>(errno));
   if (failed) {
     throw ConfigError("[duet] cannot write '" + path + "' (" + failed.message() + "), expected a writable folder; " +
                       way_out);

@@ -21,7 +21,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 
 option(DUET_PRECOMPILE "Parse LibTorch's and the standard library's headers once" ON)
-set(DUET_UNITY 3 CACHE STRING "How many sources of a folder are compiled as one; 1: each alone")
+set(DUET_UNITY_SIZE 3 CACHE STRING "How many sources of a folder are compiled as one; 1: each alone")
 
 # duet_compile_fast(TARGET [PCH_OF]): headers that most files include are parsed once, sources are compiled a few at a
 # time: parsing is most of what a source costs. No file may rely on either for what it uses itself. Sources compiled
@@ -35,7 +35,7 @@ function(duet_compile_fast target)
     string(MAKE_C_IDENTIFIER "of_${folder}" group)
     list(APPEND members_${group} "${source}")
     list(LENGTH members_${group} count)
-    math(EXPR part "(${count} - 1) / ${DUET_UNITY}")
+    math(EXPR part "(${count} - 1) / ${DUET_UNITY_SIZE}")
     set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}_${part}")
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)

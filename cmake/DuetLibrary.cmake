@@ -31,18 +31,11 @@ if(DUET_TORCH_CUDA AND DUET_NCCL_INCLUDE)
   set(has_nccl TRUE)
 endif()
 include(CheckCXXCompilerFlag)
-check_cxx_compiler_flag(-mavx512f DUET_HAVE_AVX512)
-check_cxx_compiler_flag(-mavx2 DUET_HAVE_AVX2)
-foreach(kernels gelu gemm image_kernels pointwise_kernels softmax)  # each compiled for both
-  list(APPEND avx512_files graph/kernels/${kernels}_avx512.cpp)
-  list(APPEND avx2_files graph/kernels/${kernels}_avx2.cpp)
-endforeach()
-list(APPEND avx2_files graph/kernels/row_kernels_avx2.cpp)
+check_cxx_compiler_flag(-mavx512f DUET_HAVE_AVX512)  # and with it -mavx2
+set(avx_files graph/kernels/avx2_kernels.cpp graph/kernels/avx512_kernels.cpp)
 duet_choose(DUET_TORCH_CUDA graph/cuda/cuda_graph.cpp graph/cuda/no_cuda_graph.cpp)
 duet_choose(has_nccl distributed/detail/nccl_backend.cpp distributed/detail/no_nccl_backend.cpp)
-duet_choose(DUET_HAVE_AVX2 graph/kernels/cpu_features.cpp graph/kernels/no_cpu_features.cpp)
-duet_choose(DUET_HAVE_AVX512 "${avx512_files}" graph/kernels/no_avx512.cpp)
-duet_choose(DUET_HAVE_AVX2 "${avx2_files}" graph/kernels/no_avx2.cpp)
+duet_choose(DUET_HAVE_AVX512 "${avx_files}" graph/kernels/no_avx_kernels.cpp)
 target_sources(duet PRIVATE ${sources})
 
 if(has_nccl)
@@ -55,9 +48,9 @@ set_source_files_properties(distributed/init_distributed.cpp PROPERTIES
   COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
 # Compiled for one kind of CPU, called only on it. No contraction: the sources say where a multiply-add is fused.
 set(bitexact_options -mfma -ffp-contract=off)
-set_source_files_properties(${avx512_files} PROPERTIES SKIP_PRECOMPILE_HEADERS ON  # without warnings: GCC bug 105593
+set_source_files_properties(graph/kernels/avx512_kernels.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON  # without warnings: GCC bug 105593
   COMPILE_OPTIONS "-mavx512f;${bitexact_options};$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-uninitialized>")
-set_source_files_properties(${avx2_files} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+set_source_files_properties(graph/kernels/avx2_kernels.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS "-mavx2;${bitexact_options}")
 
 # Public is what duet.h names; the other headers are not installed.

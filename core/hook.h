@@ -164,8 +164,7 @@ void Hook::note_inherited() {
 #undef DUET_NOTE
 }
 
-// The hook, knowing which points its type leaves empty. Whoever passes a std::unique_ptr<Hook> on uses it where the
-// type is still known.
+// The hook, knowing which points its type leaves empty; to be called where the type is still known.
 template <class H>
 std::unique_ptr<Hook> as_hook(std::unique_ptr<H> hook) {
   static_assert(std::is_base_of_v<Hook, H>, "as_hook takes a hook");
@@ -178,12 +177,7 @@ std::unique_ptr<Hook> as_hook(std::unique_ptr<H> hook) {
   return hook;
 }
 
-// Lambdas as one hook, with a name, a priority and others that it comes after; BaseTrainer::on() does for a single one:
-//
-//   auto hook = std::make_unique<CallbackHook>("watch");
-//   hook->on(HookPoint::kAfterTrainIter, [](TrainContext& run) { ... });
-//   trainer.add_hook(std::move(hook));
-//
+// Lambdas as one hook, with a name, a priority and others that it comes after; BaseTrainer::on() does for a single one.
 // Points without a lambda cost nothing. Several lambdas of a point run in the order they were given in. Give all of
 // them before the hook is added to a trainer, which may capture what acts inside of steps.
 class CallbackHook : public Hook {
@@ -230,8 +224,7 @@ class CallbackHook : public Hook {
 struct HookPlace {
   std::string name;
   int priority = 0;
-  std::string reason;  // "priority LOW (70)", "priority 40 instead of its own NORMAL (50)", "priority 50; after ema, as
-                       // it declares"
+  std::string reason;  // "priority 40 instead of its own NORMAL (50); after ema, as it declares"
 };
 
 // Owns the hooks of a trainer and calls them in one order at every point: by priority, ties by
@@ -284,7 +277,8 @@ class HookList : public Stateful {
     std::unique_ptr<Hook> hook;
     int priority = 0;
   };
-  std::vector<const Entry*> predecessors(const Entry& entry) const;  // that its after() names
+  const Entry* entry(const std::string& name) const;              // null: none
+  std::vector<const Entry*> predecessors(const Entry& of) const;  // that its after() names
   std::vector<Hook*> sorted() const;
 
   std::vector<Entry> hooks_;  // in order of registration

@@ -126,15 +126,9 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
   if (dynamic_cast<const StandIn*>(find(name)) != nullptr) {
     std::erase_if(hooks_, [&](const Entry& entry) { return entry.hook->name() == name; });
   }
-  if (find(name) != nullptr) {
-    const bool schedules = name == "param_scheduler";
-    throw ConfigError("[HookList] found a second hook '" + name + "', expected unique names; " +
-                      (schedules
-                           ? "give all schedules in one list, TrainerOptions::schedules or a config's "
-                             "param_scheduler, which makes that hook"
-                           : "set the options of the one that is there (of a default hook in a config: default_hooks." +
-                                 name + "), or give one of them another name"));
-  }
+  require<ConfigError>(find(name) == nullptr,
+                       "[HookList] found a second hook '" + name + "', expected unique names; set the options of the " +
+                           "one that is there (in a config default_hooks." + name + "), or rename one of them");
   const int in_force = priority.value_or(hook->priority());
   if (in_force < kHighest || in_force > kLowest) {
     throw ConfigError(c10::str("[HookList] found priority ", in_force, " of hook '", name,
@@ -196,11 +190,14 @@ bool HookList::wants_outputs() const {
   return std::any_of(order_.begin(), order_.end(), [](const Hook* hook) { return hook->wants_outputs(); });
 }
 
+const HookList::Entry* HookList::entry(const std::string& name) const {
+  const auto found = std::ranges::find(hooks_, name, [](const Entry& entry) { return entry.hook->name(); });
+  return found == hooks_.end() ? nullptr : &*found;
+}
+
 Hook* HookList::find(const std::string& name) const {
-  for (const Entry& entry : hooks_) {
-    if (entry.hook->name() == name) return entry.hook.get();
-  }
-  return nullptr;
+  const Entry* const found = entry(name);
+  return found == nullptr ? nullptr : found->hook.get();
 }
 
 std::vector<std::string> HookList::order() const {
@@ -237,57 +234,34 @@ void HookList::restore(const StateDict& before) {
   }
 }
 
-std::vector<const HookList::Entry*> HookList::predecessors(const Entry& entry) const {
+std::vector<const HookList::Entry*> HookList::predecessors(const Entry& of) const {
   std::vector<const Entry*> found;
-  for (const std::string& wanted : entry.hook->after()) {
-    for (const Entry& other : hooks_) {
-      if (other.hook->name() == wanted) found.push_back(&other);
-    }
+  for (const std::string& name : of.hook->after()) {
+    if (const Entry* before = entry(name)) found.push_back(before);
   }
   return found;
 }
 
-namespace {
-
-// Every hook that is left waits for another one, so walking from any of them ends in the circle.
-template <class Entry, class WaitsFor>
-[[noreturn]] void refuse_circle(const Entry* entry, const WaitsFor& waits_for) {
-  std::vector<const Entry*> path;
-  for (; std::find(path.begin(), path.end(), entry) == path.end(); entry = waits_for(*entry)) path.push_back(entry);
-  path.erase(path.begin(), std::find(path.begin(), path.end(), entry));
-  path.push_back(entry);
-  std::vector<std::string> names;
-  for (const Entry* one : path) names.push_back(one->hook->name());
-  throw ConfigError("[HookList] found the circle " + c10::Join(" after ", names) +
-                    ", expected an order; remove one of these names from its hook's after()");
-}
-
-}  // namespace
-
 // Repeatedly the hook of lowest (priority, registration) whose predecessors are placed.
 std::vector<Hook*> HookList::sorted() const {
+  std::vector<const Entry*> open;
+  for (const Entry& entry : hooks_) open.push_back(&entry);
+  std::ranges::stable_sort(open, {}, &Entry::priority);
+  const auto may_come = [&](const Entry* entry) {
+    return std::ranges::none_of(predecessors(*entry),
+                                [&](const Entry* before) { return std::ranges::find(open, before) != open.end(); });
+  };
   std::vector<Hook*> order;
-  const auto placed = [&](const Entry* e) {
-    return std::find(order.begin(), order.end(), e->hook.get()) != order.end();
-  };
-  const auto waits_for = [&](const Entry& entry) -> const Entry* {
-    const std::vector<const Entry*> before = predecessors(entry);
-    const auto found = std::find_if_not(before.begin(), before.end(), placed);
-    return found == before.end() ? nullptr : *found;
-  };
-  while (order.size() < hooks_.size()) {
-    const Entry* next = nullptr;
-    const Entry* waiting = nullptr;
-    for (const Entry& entry : hooks_) {
-      if (placed(&entry)) continue;
-      if (waits_for(entry) != nullptr) {
-        if (waiting == nullptr) waiting = &entry;
-      } else if (next == nullptr || entry.priority < next->priority) {
-        next = &entry;
-      }
+  while (!open.empty()) {
+    const auto next = std::ranges::find_if(open, may_come);
+    if (next == open.end()) {
+      std::vector<std::string> names;
+      for (const Entry* entry : open) names.push_back(entry->hook->name());
+      throw ConfigError("[HookList] each of the hooks " + join(names) +
+                        " comes after another of them, expected an order; remove a name from one's after()");
     }
-    if (next == nullptr) refuse_circle(waiting, waits_for);
-    order.push_back(next->hook.get());
+    order.push_back((*next)->hook.get());
+    open.erase(next);
   }
   return order;
 }
@@ -297,8 +271,7 @@ std::vector<HookPlace> HookList::places(HookPoint point) const {
   const Entry* previous = nullptr;
   for (const Hook* hook : order_) {
     if (!hook->uses(point)) continue;
-    const Entry& entry =
-        *std::find_if(hooks_.begin(), hooks_.end(), [&](const Entry& e) { return e.hook.get() == hook; });
+    const Entry& entry = *this->entry(hook->name());
     std::string reason = "priority " + priority_text(entry.priority);
     if (entry.priority != hook->priority()) reason += " instead of its own " + priority_text(hook->priority());
     std::vector<std::string> before;
@@ -313,10 +286,9 @@ std::vector<HookPlace> HookList::places(HookPoint point) const {
 }
 
 int HookList::priority_of(const std::string& name) const {
-  for (const Entry& entry : hooks_) {
-    if (entry.hook->name() == name) return entry.priority;
-  }
-  throw ConfigError("[HookList] found no hook '" + name + "', expected one of this list; see order()");
+  const Entry* const found = entry(name);
+  require<ConfigError>(found != nullptr, "[HookList] found no hook '" + name + "', expected one of this list");
+  return found->priority;
 }
 
 }  // namespace duet

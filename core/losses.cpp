@@ -9,6 +9,7 @@
 #include <ATen/ops/l1_loss.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mse_loss.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -24,104 +25,53 @@ bool is_of_classes(const LossOptions& options) {
   return options.loss == "cross_entropy" || options.loss == "focal" || options.loss == "dice";
 }
 
-// Targets of numbers.
+bool takes_shares(const LossOptions& options) { return options.loss == "cross_entropy" || options.loss == "focal"; }
 
-at::Tensor shaped_like(const at::Tensor& target, const at::Tensor& prediction, const std::string& loss) {
+template <class... Parts>
+[[noreturn]] void refuse(const LossOptions& options, const at::Tensor& target, const Parts&... parts) {
+  throw ConfigError(
+      c10::str("[Loss] ", options.loss, " got 'target' ", target.scalar_type(), target.sizes(), parts...));
+}
+
+at::Tensor shaped_like(const LossOptions& options, const at::Tensor& target, const at::Tensor& prediction) {
   const bool same_samples = target.dim() > 0 && prediction.dim() > 0 && target.size(0) == prediction.size(0);
   if (target.numel() != prediction.numel() || (target.dim() > 0 && !same_samples)) {
-    throw ConfigError(c10::str("[Loss] ", loss, " compares a prediction ", prediction.sizes(), " with 'target' ",
-                               target.sizes(), ", expected as many values; set the model's num_classes to ",
-                               target.numel() / std::max<int64_t>(1, target.dim() > 0 ? target.size(0) : 1)));
+    refuse(options, target, " for a prediction ", prediction.sizes(), ", expected as many values; set the model's ",
+           "num_classes to ", target.numel() / std::max<int64_t>(1, target.dim() > 0 ? target.size(0) : 1));
   }
   return target.to(prediction.scalar_type()).reshape(prediction.sizes());
 }
 
-void check_shares(const at::Tensor& target) {
-  const at::Tensor wanted = target.to(at::kDouble);
-  if (wanted.numel() == 0 || (wanted.min().item<double>() >= 0 && wanted.max().item<double>() <= 1)) return;
-  throw ConfigError(c10::str("[Loss] bce got targets from ", wanted.min().item<double>(), " to ",
-                             wanted.max().item<double>(),
-                             ", expected 0 to 1; set model.loss to mse for other numbers"));
-}
-
-// Targets of classes.
-
-bool takes_shares(const LossOptions& options) { return options.loss == "cross_entropy" || options.loss == "focal"; }
-
-void check_classes(const std::string& loss, const at::Tensor& target) {
-  if (target.scalar_type() == at::kLong) return;
-  const std::string found = c10::str("[Loss] ", loss, " got 'target' ", target.scalar_type(), target.sizes());
-  if (!target.is_floating_point()) {
-    throw ConfigError(found + ", expected int64 classes; set cast: {target: int64} at the data");
-  }
-  throw ConfigError(found +
-                    ", expected int64 classes; set task: classification at a Csv, which numbers the classes from 0, or "
-                    "cast: {target: int64} at data that begins with class 0, or model.loss to mse, l1 or huber for "
-                    "regression");
-}
-
-// Rows of a number for each class that are no shares.
-void refuse_rows(const LossOptions& options, const at::Tensor& target) {
-  throw ConfigError(c10::str("[Loss] ", options.loss, " got 'target' ", target.scalar_type(), target.sizes(),
-                             ", a number for each class, expected int64 classes; ",
-                             takes_shares(options) ? "set cast: {target: float32} at the data for one-hot rows, or "
-                                                     "model.loss to bce for several classes per sample"
-                                                   : "take the argmax over the classes, or another model.loss"));
-}
-
 void check_labels(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target) {
-  if (target.dim() > 1 && target.sizes() == logits.sizes()) refuse_rows(options, target);
-  check_classes(options.loss, target);
   std::vector<int64_t> wanted = logits.sizes().vec();
   if (wanted.size() >= 2) wanted.erase(wanted.begin() + 1);
-  const std::size_t fewest = options.loss == "dice" ? 3 : 2;
-  if (logits.sizes().size() >= fewest && target.sizes() == at::IntArrayRef(wanted)) return;
-  const bool has_empty_dimension =
-      target.dim() > 1 && target.size(1) == 1 && target.squeeze(1).sizes() == at::IntArrayRef(wanted);
-  throw ConfigError(
-      c10::str("[Loss] ", options.loss, " compares logits ", logits.sizes(), " with 'target' ", target.sizes(),
-               ", expected logits [N, C, ", fewest == 3 ? "H, W] and classes [N, H, W]" : "...] and classes [N, ...]",
-               has_empty_dimension ? "; save the classes without their second dimension, array[:, 0]" : ""));
+  const bool of_pixels = options.loss == "dice";
+  const bool has_classes = logits.dim() >= (of_pixels ? 3 : 2);
+  if (has_classes && target.scalar_type() == at::kLong && target.sizes() == at::IntArrayRef(wanted)) return;
+  refuse(options, target, " for logits ", logits.sizes(), ", expected int64 classes ",
+         of_pixels ? "[N, H, W] for logits [N, C, H, W]" : "[N, ...] for logits [N, C, ...]",
+         "; set cast: {target: int64} at data that number classes from 0",
+         takes_shares(options) ? " (float32 for one-hot rows)" : "",
+         ", or model.loss to bce for several classes per sample, to mse, l1 or huber for numbers");
 }
 
 // Targets on the CPU.
 
-// What is no distribution over the classes has a loss too, which means nothing.
-void check_distributions(const LossOptions& options, const at::Tensor& target) {
+// What is no distribution over the classes, or no probability, has a loss too, which means nothing.
+void check_shares(const LossOptions& options, const at::Tensor& target) {
   constexpr double kTolerance = 1e-3;
-  if (target.dim() < 2 || target.size(1) == 1 || target.numel() == 0) return;
-  const at::Tensor sums = target.sum(1, /*keepdim=*/false, at::kDouble);
-  const double least = sums.min().item<double>(), greatest = sums.max().item<double>();
-  const double share = target.min().item<double>();
-  if (least >= 1 - kTolerance && greatest <= 1 + kTolerance && share >= 0) return;
-  throw ConfigError(c10::str("[Loss] ", options.loss, " got 'target' ", target.scalar_type(), target.sizes(),
-                             " with rows that add up to ", least, " to ", greatest, " and numbers from ", share,
-                             " on, expected shares of the classes, from 0 on, that add up to 1; set model.loss to bce "
-                             "for several classes per sample, or to mse, l1 or huber for numbers"));
-}
-
-std::string sample_text(int64_t row, at::IntArrayRef sample_ids) {
-  const bool is_known = row < std::ssize(sample_ids);
-  return is_known ? c10::str("sample ", sample_ids[static_cast<std::size_t>(row)]) : c10::str("row ", row);
-}
-
-[[noreturn]] void refuse_label(const std::string& loss, const at::Tensor& labels, const LabelInfo& info,
-                               int64_t first_bad) {
-  const int64_t* const values = labels.const_data_ptr<int64_t>();
-  int64_t least = values[first_bad], greatest = least;
-  for (int64_t i = 0; i < labels.numel(); ++i) {
-    if (values[i] == info.ignored) continue;
-    least = std::min(least, values[i]);
-    greatest = std::max(greatest, values[i]);
-  }
-  const int64_t row = first_bad / std::max<int64_t>(1, labels.numel() / labels.size(0));
-  const std::string way_out = greatest - least < info.classes
-                                  ? "number the classes from 0, as a Csv does by task: classification"
-                                  : "correct the labels";
-  throw DataError(c10::str("[Loss] ", loss, " got class ", values[first_bad], " in 'target' of ",
-                           sample_text(row, info.sample_ids), ", in a batch with classes from ", least, " to ",
-                           greatest, ", expected 0 to ", info.classes - 1, "; ", way_out,
-                           greatest < info.classes ? "" : c10::str(", or set model.num_classes to ", greatest + 1)));
+  const bool of_classes = takes_shares(options);
+  if (target.numel() == 0 || (of_classes && (target.dim() < 2 || target.size(1) == 1))) return;
+  const at::Tensor wanted = target.to(at::kDouble), sums = of_classes ? wanted.sum(1) : at::ones({1}, at::kDouble);
+  const double least = wanted.min().item<double>(), greatest = wanted.max().item<double>();
+  const double least_sum = sums.min().item<double>(), greatest_sum = sums.max().item<double>();
+  const bool adds_up = least_sum >= 1 - kTolerance && greatest_sum <= 1 + kTolerance;
+  if (least >= 0 && adds_up && (of_classes || greatest <= 1)) return;
+  refuse(options, target, " with numbers from ", least, " to ", greatest,
+         of_classes ? c10::str(" in rows that add up to ", least_sum, " to ", greatest_sum) : "", ", expected 0 to 1",
+         of_classes ? " and rows that add up to 1; set model.loss to bce for several classes per "
+                      "sample, or to mse, l1 or huber for numbers"
+                    : "; set model.loss to mse, l1 or huber for other numbers");
 }
 
 // ATen's own error names the label alone, and on a GPU it costs the process its device.
@@ -132,12 +82,18 @@ void check_range(const std::string& loss, const at::Tensor& target, const LabelI
   const auto is_bad = [&](int64_t label) { return (label < 0 || label >= info.classes) && label != info.ignored; };
   bool some_bad = false;
   for (int64_t i = 0; i < labels.numel(); ++i) some_bad |= is_bad(values[i]);
-  if (some_bad) refuse_label(loss, labels, info, std::find_if(values, values + labels.numel(), is_bad) - values);
+  if (!some_bad) return;
+  const int64_t bad = std::find_if(values, values + labels.numel(), is_bad) - values;
+  const auto row = static_cast<std::size_t>(bad / std::max<int64_t>(1, labels.numel() / labels.size(0)));
+  const bool is_known = row < info.sample_ids.size();
+  throw DataError(c10::str("[Loss] ", loss, " got class ", values[bad], " in 'target' of ",
+                           is_known ? c10::str("sample ", info.sample_ids[row]) : c10::str("row ", row),
+                           ", expected 0 to ", info.classes - 1, "; correct the labels, which count from 0",
+                           values[bad] < 0 ? "" : c10::str(", or set model.num_classes to ", values[bad] + 1)));
 }
 
 void check_targets(const LossOptions& options, const at::Tensor& target, const LabelInfo& info) {
-  if (options.loss == "bce") check_shares(target);
-  if (takes_shares(options) && target.is_floating_point()) check_distributions(options, target);
+  if (options.loss == "bce" || (takes_shares(options) && target.is_floating_point())) check_shares(options, target);
   if (is_of_classes(options)) check_range(options.loss, target, info);
 }
 
@@ -230,7 +186,7 @@ at::Tensor loss_of(const LossOptions& options, const at::Tensor& prediction, con
   if (!is_known) {
     throw ConfigError("[Loss] loss is '" + name + "', expected cross_entropy, focal, dice, mse, l1, huber or bce");
   }
-  const at::Tensor wanted = shaped_like(target, prediction, name);
+  const at::Tensor wanted = shaped_like(options, target, prediction);
   if (name == "mse") return at::mse_loss(prediction, wanted);
   if (name == "l1") return at::l1_loss(prediction, wanted);
   if (name == "huber") return at::huber_loss(prediction, wanted);

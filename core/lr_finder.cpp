@@ -1,7 +1,6 @@
 // What of BaseTrainer finds a learning rate: a sweep whose traces are removed, and what its curve suggests.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <ATen/ops/argmin.h>
 #include <ATen/ops/gradient.h>
@@ -20,69 +19,52 @@
 namespace duet {
 
 std::optional<double> steepest_descent(const std::vector<double>& lr, const std::vector<double>& loss) {
-  constexpr int64_t kBegin = 10, kEnd = 1;
-  const int64_t count = std::ssize(loss) - kBegin - kEnd;
-  if (count < 2) return std::nullopt;
-  const auto part = [count](const std::vector<double>& values) {
-    return at::tensor(at::ArrayRef<double>(values).slice(kBegin, static_cast<std::size_t>(count)), at::kDouble);
-  };
-  const std::vector<at::Tensor> spacing = {part(lr)};
-  const auto steepest = at::gradient(part(loss), at::TensorList(spacing)).front().argmin().item<int64_t>();
-  return lr[static_cast<std::size_t>(kBegin + steepest)];
+  const at::Tensor x = at::tensor(lr, at::kDouble).slice(0, 10, -1);
+  if (x.numel() < 2) return std::nullopt;
+  const at::Tensor y = at::tensor(loss, at::kDouble).slice(0, 10, -1);
+  const std::vector<at::Tensor> spacing = {x};
+  return x[at::gradient(y, at::TensorList(spacing)).front().argmin()].item<double>();
 }
 
 // Its loops as fastai has them: what they find depends on when they look.
 std::optional<double> valley_of(const std::vector<double>& lr, const std::vector<double>& loss, int64_t num_training) {
-  const auto first = static_cast<std::size_t>(num_training / 10);
-  const int64_t count = std::ssize(loss) - num_training / 10 - 5;
+  const int64_t first = num_training / 10, count = std::ssize(loss) - first - 5;
   if (count < 2) return std::nullopt;
+  const double* const losses = loss.data() + first;
   std::vector<int64_t> falls(static_cast<std::size_t>(count), 1);
-  std::size_t end = 0;
-  int64_t start = 0;
-  for (std::size_t i = 1; i < falls.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (loss[first + i] < loss[first + j]) falls[i] = std::max(falls[i], falls[j] + 1);
-      if (falls[end] >= falls[i]) continue;
+  const auto length_of = [&falls](int64_t i) -> int64_t& { return falls[static_cast<std::size_t>(i)]; };
+  int64_t start = 0, end = 0;
+  for (int64_t i = 1; i < count; ++i) {
+    for (int64_t j = 0; j < i; ++j) {
+      if (losses[i] < losses[j]) length_of(i) = std::max(length_of(i), length_of(j) + 1);
+      if (length_of(end) >= length_of(i)) continue;
       end = i;
-      start = static_cast<int64_t>(end) - falls[end];
+      start = end - length_of(end);
     }
   }
-  const int64_t length = static_cast<int64_t>(end) - start;
-  const int64_t index = std::max<int64_t>(start + length / 3 + length / 6, 0);
-  return lr[first + static_cast<std::size_t>(index)];
+  const int64_t length = end - start;
+  return lr[static_cast<std::size_t>(first + std::max<int64_t>(start + length / 3 + length / 6, 0))];
 }
 
 namespace {
-
-// Of each group's learning rate to that of the optimizer, as they were configured.
-std::vector<double> ratios_of(const TrainStep& step) {
-  const double base = base_numbers(step.options().optimizer).at("lr");
-  const StateDict state = step.state_dict();
-  std::vector<double> ratios;
-  for (std::size_t group = 0; group < step.group_count(); ++group) {
-    const double own = state.number("configured." + std::to_string(group) + ".lr");
-    ratios.push_back(base > 0 ? own / base : 1);
-  }
-  return ratios;
-}
 
 // Whether the sweep goes on after a step with this loss.
 bool add_point(const LrFinderOptions& options, double lr, double loss, LrCurve& curve) {
   if (!std::isfinite(loss)) return false;
   constexpr double kBeta = 0.98;
-  const auto correction = [&curve] { return 1 - std::pow(kBeta, curve.loss.size()); };
-  const double mean = curve.loss.empty() ? 0 : curve.loss.back() * correction();
+  const auto count = static_cast<double>(curve.loss.size());
+  const double mean = curve.loss.empty() ? 0 : curve.loss.back() * (1 - std::pow(kBeta, count));
   curve.lr.push_back(lr);
-  curve.loss.push_back(kBeta * mean + (1 - kBeta) * loss);
-  curve.loss.back() /= correction();
+  curve.loss.push_back((kBeta * mean + (1 - kBeta) * loss) / (1 - std::pow(kBeta, count + 1)));
   const double least = *std::ranges::min_element(curve.loss);
   return options.early_stop_threshold == 0 || least <= 0 || curve.loss.back() <= options.early_stop_threshold * least;
 }
 
 }  // namespace
 
-void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrCurve& curve) {
-  const std::vector<double> ratios = ratios_of(*step_);
+void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrCurve& curve) try {
+  const double base = base_numbers(step_->options().optimizer).at("lr");
+  const StateDict configured = step_->state_dict().part("configured");
   StepObserver nobody;
   int64_t epoch = context_.progress.epoch;
   bool any = false, goes_on = true;
@@ -93,9 +75,9 @@ void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrC
     MicroBatches read =
         reader_->read(data, options_.accumulate, context_.progress.step, context_.control).value_or(MicroBatches());
     if (!ranks_->before_step(read, /*stops_count=*/false).has_data) {
-      require<DataError>(std::exchange(any, false),
-                         "[BaseTrainer] find_lr() got no batch to learn from in an epoch, expected at least one; check "
-                         "the data");
+      require<DataError>(
+          std::exchange(any, false),
+          "[BaseTrainer] find_lr() got no batch to learn from in an epoch, expected one; check the data");
       data.start_epoch(++epoch);
       continue;
     }
@@ -103,10 +85,14 @@ void BaseTrainer::sweep_lr(DataSource& data, const LrFinderOptions& options, LrC
     any = true;
     const double done = static_cast<double>(curve.lr.size()) / static_cast<double>(options.num_training - 1);
     const double lr = options.min_lr * std::pow(options.max_lr / options.min_lr, done);
-    for (std::size_t group = 0; group < ratios.size(); ++group) step_->set(group, "lr", lr * ratios[group]);
+    for (std::size_t group = 0; group < step_->group_count(); ++group) {
+      const double ratio = base > 0 ? configured.number(std::to_string(group) + ".lr") / base : 1;
+      step_->set(group, "lr", lr * ratio);
+    }
     execute(read, nobody);
     goes_on = add_point(options, lr, result_.loss.item<double>(), curve);
   }
+} catch (const NonFiniteError&) {  // NonFinite::kRaise: the curve is at its end
 }
 
 LrCurve BaseTrainer::find_lr(DataSource& data, const LrFinderOptions& options) {
@@ -119,13 +105,7 @@ LrCurve BaseTrainer::find_lr(DataSource& data, const LrFinderOptions& options) {
   LrCurve curve;
   executor_->on_stream([&] {
     set_mode(Mode::kEager);
-    std::exception_ptr error;
-    try {
-      sweep_lr(data, options, curve);
-    } catch (const NonFiniteError&) {  // NonFinite::kRaise: the curve is at its end
-    } catch (...) {
-      error = std::current_exception();
-    }
+    const std::exception_ptr error = caught([&] { sweep_lr(data, options, curve); });
     state_->restore_but_hooks(before);
     if (!position.empty()) data.load_state_dict(position);
     result_ = {state_->loss, {}, {}};

@@ -30,33 +30,28 @@ NamedTensors Task::predict(const Batch& /*batch*/) {
 
 namespace {
 
-// The name of each tensor's first item. Undefined tensors are all one object and are not tied by that.
-class FirstNames {
- public:
-  // The first name of this tensor: `name` itself if there was none before.
-  const std::string& of(const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined()) return name;
-    return names_.try_emplace(tensor.unsafeGetTensorImpl(), name).first->second;
-  }
+using FirstNames = std::unordered_map<const void*, std::string>;
 
- private:
-  std::unordered_map<const void*, std::string> names_;
-};
+// The first name of this tensor: `name` itself if there was none before. Undefined tensors are all one object and are
+// not tied by that.
+const std::string& first_name(FirstNames& names, const std::string& name, const at::Tensor& tensor) {
+  return tensor.defined() ? names.try_emplace(tensor.unsafeGetTensorImpl(), name).first->second : name;
+}
 
 }  // namespace
 
 NamedTensors deduplicated(NamedTensors items) {
-  FirstNames first;
-  std::erase_if(items, [&](const auto& item) { return first.of(item.first, item.second) != item.first; });
+  FirstNames names;
+  std::erase_if(items, [&](const auto& item) { return first_name(names, item.first, item.second) != item.first; });
   return items;
 }
 
 std::map<std::string, std::string> aliases_of(const NamedTensors& parameters, const NamedTensors& buffers) {
   std::map<std::string, std::string> further;
   for (const NamedTensors* items : {&parameters, &buffers}) {
-    FirstNames first;  // a list each, as in deduplicated()
+    FirstNames names;  // a list each, as in deduplicated()
     for (const auto& [name, tensor] : *items) {
-      const std::string& own = first.of(name, tensor);
+      const std::string& own = first_name(names, name, tensor);
       if (own != name) further.emplace(name, own);
     }
   }

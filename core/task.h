@@ -206,54 +206,34 @@ inline StepOutput to_step_output(at::Tensor loss) { return {std::move(loss), {}}
 template <class Holder>
 using ModuleIn = typename decltype(shared_module(std::declval<const Holder&>()))::element_type;
 
-// What make_task takes, by name, so that the compiler's error is one line.
+// What make_task takes, by name, for the compiler's errors.
 
 template <class Result>
 concept TensorOrStepOutput = std::is_convertible_v<Result, at::Tensor> || std::is_convertible_v<Result, StepOutput>;
 
 template <class Function, class Module>
-concept LossOfModule = std::is_invocable_v<Function&, Module&, const Batch&> &&
-                       TensorOrStepOutput<std::invoke_result_t<Function&, Module&, const Batch&>>;
+concept LossOfModule = requires(Function& loss, Module& module, const Batch& batch) {
+  { loss(module, batch) } -> TensorOrStepOutput;
+};
 
 template <class Function, class Module>
 concept ForwardOfModule = std::is_invocable_r_v<at::Tensor, Function&, Module&, const Batch&>;
 
 template <class Function>
-concept LossOfPrediction = std::is_invocable_v<Function&, const at::Tensor&, const Batch&> &&
-                           TensorOrStepOutput<std::invoke_result_t<Function&, const at::Tensor&, const Batch&>>;
+concept LossOfPrediction = requires(Function& loss, const at::Tensor& prediction, const Batch& batch) {
+  { loss(prediction, batch) } -> TensorOrStepOutput;
+};
 
 template <class Function>
-concept WeightOfBatch = std::is_convertible_v<Function, std::function<double(const Batch&)>>;
-
-template <class Function>
-concept GraphKey = std::is_convertible_v<Function, std::function<std::string()>>;
-
-template <class Function>
-inline constexpr bool is_null = std::is_null_pointer_v<Function>;
-
-// What may come last: a weight, a graph_key, or both.
-template <class... Functions>
-inline constexpr bool are_further = ((WeightOfBatch<Functions> || GraphKey<Functions>) && ...) &&
-                                    (0 + ... + (WeightOfBatch<Functions> && !is_null<Functions>)) < 2 &&
-                                    (0 + ... + (GraphKey<Functions> && !is_null<Functions>)) < 2;
-
-template <class... Functions>
-inline constexpr bool are_loss_and_further = false;
-template <LossOfPrediction Loss, class... More>
-inline constexpr bool are_loss_and_further<Loss, More...> = are_further<More...>;
-
-// Whether make_task(holder, functions...) makes a task of them.
-template <class Holder, class First, class... More>
-concept MakesTask = requires(const Holder& holder) { shared_module(holder); } &&
-                    ((LossOfModule<First, ModuleIn<Holder>> && are_further<More...>) ||
-                     (ForwardOfModule<First, ModuleIn<Holder>> && are_loss_and_further<More...>));
+concept WeightOrGraphKey = std::is_convertible_v<Function, std::function<double(const Batch&)>> ||
+                           std::is_convertible_v<Function, std::function<std::string()>>;
 
 // A Task from a module and its loss: loss(module&, batch) -> 0-dim tensor, or StepOutput with further values to log.
 // `further`: weight(batch), the count that the loss is a mean over, without it the samples; and graph_key(), which is
 // Task::graph_key().
 template <class Holder, class Loss, class... Further, class Module = ModuleIn<Holder>>
 std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss, Further... further)
-  requires LossOfModule<Loss, Module> && are_further<Further...>
+  requires LossOfModule<Loss, Module> && (WeightOrGraphKey<Further> && ...)
 {
   auto of_module = [loss = std::move(loss)](Module& own, const at::Tensor&, const Batch& batch) mutable {
     return to_step_output(loss(own, batch));
@@ -267,7 +247,7 @@ std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss, F
 // evaluation then has a "prediction", and predict() works.
 template <class Holder, class Forward, class Loss, class... Further, class Module = ModuleIn<Holder>>
 std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forward, Loss loss, Further... further)
-  requires ForwardOfModule<Forward, Module> && LossOfPrediction<Loss> && are_further<Further...>
+  requires ForwardOfModule<Forward, Module> && LossOfPrediction<Loss> && (WeightOrGraphKey<Further> && ...)
 {
   auto of_prediction = [loss = std::move(loss)](Module&, const at::Tensor& prediction, const Batch& batch) mutable {
     return to_step_output(loss(prediction, batch));
@@ -275,18 +255,6 @@ std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forw
   auto task = std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), std::move(of_prediction));
   (task->set(std::move(further)), ...);
   return task;
-}
-
-// Anything else does not compile.
-template <class Holder, class First, class... More>
-std::unique_ptr<Task> make_task(const Holder& /*module*/, const First& /*first*/, const More&... /*more*/)
-  requires(!MakesTask<Holder, First, More...>)
-{
-  static_assert(MakesTask<Holder, First, More...>,
-                "make_task takes a shared_ptr or ModuleHolder and either loss(Module&, const Batch&), or "
-                "forward(Module&, const Batch&) -> Tensor and loss(const Tensor&, const Batch&); a loss gives a "
-                "Tensor or a StepOutput, and weight(const Batch&) -> double and graph_key() -> string may come last");
-  return nullptr;
 }
 
 }  // namespace duet

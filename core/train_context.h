@@ -88,8 +88,7 @@ struct Histogram {
 };
 using NamedHistograms = std::vector<std::pair<std::string, Histogram>>;
 
-// A line of the log, for on_log: "train", "epoch", "val" or "test", and its numbers by name ("loss", "lr", "step",
-// ...).
+// For on_log: "train", "epoch", "val" or "test", and the numbers of the line by name ("loss", "lr", "step", ...).
 struct LogLine {
   std::string kind;
   std::map<std::string, double> values;

@@ -78,10 +78,8 @@ struct LrCurve {
   std::vector<double> lr, loss;  // of each step; the loss is a running mean (0.98 of the mean before), bias-corrected
   std::optional<double> steepest{}, valley{};  // suggestions; none: too few points
 };
-// Where the loss falls most per lr, as Lightning's lr_find: the first 10 points and the last one left out.
+// Where the loss falls most per lr, as Lightning's lr_find; in its longest falling stretch, as fastai's valley().
 std::optional<double> steepest_descent(const std::vector<double>& lr, const std::vector<double>& loss);
-// Two thirds (rounded down by halves) into the longest falling stretch, as fastai's valley(), of the points from
-// num_training / 10 on but for the last 5.
 std::optional<double> valley_of(const std::vector<double>& lr, const std::vector<double>& loss, int64_t num_training);
 
 // Whose learning rates, weight decays and other numbers of the optimizer hold after a load, where those of the
@@ -176,10 +174,9 @@ class BaseTrainer : public Stateful, private TrainerServices {
   StepExplanation explain(const Batch& batch);
   StepExplanation explain(std::vector<Batch> batches);
 
-  // Trains on `data` while the learning rate rises, to see which are good, and puts everything back: weights, buffers,
-  // optimizer, the default generators, counters and the position of `data` (a source that keeps none begins its next
-  // epoch). Groups with other learning rates keep their ratio to the optimizer's, which is the one that is swept. Op by
-  // op and without hooks in either mode. Of several ranks all call it.
+  // Trains on `data` while the learning rate rises, and puts everything back, random numbers and the position of `data`
+  // too. Groups with other learning rates keep their ratio to the optimizer's, which is the one that is swept. Op by op
+  // and without hooks in either mode. Of several ranks all call it.
   LrCurve find_lr(DataSource& data, const LrFinderOptions& options = {});
 
   // Results of the latest step; its loss alone after a load, nothing before the first one.

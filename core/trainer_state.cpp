@@ -1,7 +1,6 @@
 // What of BaseTrainer is about its state: saved, loaded as one, gone back to.
 #include <algorithm>
 #include <utility>
-#include <variant>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -102,25 +101,6 @@ StateDict BaseTrainer::checkpoint_state() {
   return state;
 }
 
-namespace {
-
-// Where the data stood and stand, where the source says: "epoch 0 position 40 to position 80".
-std::string data_between(const StateDict& before, const StateDict& now) {
-  const auto item = [](const auto& entry) {
-    return std::visit([&](const auto& value) { return c10::str(" ", entry.first, " ", value); }, entry.second);
-  };
-  std::string from, to;
-  for (const auto& entry : before.values()) {
-    const auto then = now.values().find(entry.first);
-    if (then == now.values().end()) continue;
-    from += item(entry);
-    if (then->second != entry.second) to += item(*then);
-  }
-  return from.empty() || to.empty() ? "" : " (from" + from + " to" + to + ")";
-}
-
-}  // namespace
-
 // The epoch goes on where its data stands: it has fewer steps of the run than the others. A save right then keeps what
 // was left out left out, whenever the process ends.
 bool BaseTrainer::roll_back_if_asked() {
@@ -150,8 +130,7 @@ bool BaseTrainer::roll_back_if_asked() {
   if (!context_.is_main) return true;
   const std::string text =
       c10::str("back from step ", now.step, " to ", checkpoint.path, ", and on with the data that comes now: ", reason,
-               "; the data of steps ", progress.step + 1, " to ", now.step, " are left out",
-               data_between(checkpoint.state.part("data"), position));
+               "; the data of steps ", progress.step + 1, " to ", now.step, " are left out");
   log_warning("[BaseTrainer] " + text);
   context_.log.text("rollback", text);
   return true;
@@ -159,7 +138,9 @@ bool BaseTrainer::roll_back_if_asked() {
 
 std::string BaseTrainer::save(const std::string& folder) {
   CheckpointStore store(folder, {.max_keep = -1});
-  return save_checkpoint(store, context_);
+  const std::string path = save_checkpoint(store, context_);
+  tell_saved(path, context_);
+  return path;
 }
 
 std::string BaseTrainer::load(const std::string& path, NumbersFrom numbers) {

@@ -10,7 +10,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "data/detail/class_order.h"
 #include "data/detail/csv_values.h"
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
@@ -38,29 +37,22 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void check_once(const char* option, const std::vector<std::string>& names) {
-  std::set<std::string> seen;
-  for (const std::string& name : names) {
-    require<ConfigError>(seen.insert(name).second, std::string("[Csv] ") + option + " holds '" + name +
-                                                       "' twice, expected each column once; leave one out");
-  }
-}
-
 void check_columns(const CsvOptions& options) {
-  check_once("features", options.features);
-  check_once("target", options.target);
-  check_once("categorical", options.categorical);
-  for (const std::string& name : options.features) {
-    require<ConfigError>(!holds(options.target, name),
-                         "[Csv] features hold the target '" + name + "', expected other columns; leave it out");
+  using Option = std::pair<const char*, const std::vector<std::string>*>;
+  for (const auto& [option, names] : {Option("features", &options.features), Option("target", &options.target),
+                                      Option("categorical", &options.categorical)}) {
+    std::set<std::string> seen;
+    for (const std::string& name : *names) {
+      const std::string found = std::string("[Csv] ") + option + " holds '" + name + "'";
+      require<ConfigError>(seen.insert(name).second, found + " twice, expected each column once; leave one out");
+      require<ConfigError>(names == &options.target || !holds(options.target, name),
+                           found + ", the target, expected other columns; leave it out (of classes: set task)");
+    }
   }
   for (const std::string& name : options.categorical) {
     require<ConfigError>(options.features.empty() || holds(options.features, name),
                          "[Csv] categorical holds '" + name +
                              "', expected columns among features: " + join(options.features) + "; add it there");
-    require<ConfigError>(!holds(options.target, name),
-                         "[Csv] categorical holds the target '" + name +
-                             "', expected columns to predict from; set task: classification for it");
   }
   require<ConfigError>(options.target.size() < 2 || options.task != "classification",
                        "[Csv] task is classification with the targets " + join(options.target) +
@@ -128,7 +120,12 @@ class CsvDataset::Fit {
     if (options_.target.size() == 1) {
       find_classes(options_.target.front(), encoding);
     } else {
-      for (const std::string& name : options_.target) check_numbers(name);
+      for (const std::string& name : options_.target) {
+        require<DataError>(holds_numbers(table_, rows_, name), "[Csv] " + table_.path + ": column '" + name +
+                                                                   "': found texts, expected numbers, as there " +
+                                                                   "are several targets (" + join(options_.target) +
+                                                                   "); name one to predict its classes");
+      }
     }
     return encoding;
   }
@@ -152,15 +149,9 @@ class CsvDataset::Fit {
                "found no value, expected one to predict; fill it in or leave the row out");
   }
 
-  void check_numbers(const std::string& name) const {
-    require<DataError>(holds_numbers(name), "[Csv] " + table_.path + ": column '" + name +
-                                                "': found texts, expected numbers, as target names several columns (" +
-                                                join(options_.target) + "); name one column to predict its classes");
-  }
-
   void find_classes(const std::string& name, Encoding& encoding) const {
     const std::vector<std::string> values = values_of(table_, table_.column(name), rows_);
-    const bool numbers = options_.task == "classification" || holds_numbers(name);
+    const bool numbers = options_.task == "classification" || holds_numbers(table_, rows_, name);
     const bool classes = number_classes(values);
     encoding.is_class = options_.task == "classification" || (options_.task == "auto" && (!numbers || classes));
     if (encoding.is_class && !classes) {
@@ -170,16 +161,13 @@ class CsvDataset::Fit {
     encoding.class_count = static_cast<int64_t>(std::set<std::string>(values.begin(), values.end()).size());
   }
 
-  bool holds_numbers(const std::string& name) const { return duet::holds_numbers(table_, rows_, name); }
-
-  // `given`: of how many rows, where it is a guess that they are categories.
-  void check_categories(const std::string& name, std::size_t categories, std::optional<std::size_t> given) const {
-    const bool come_back = !given || *given <= kFewRows || 2 * categories <= *given;
+  // `come_back`: each of them in several rows, or the config says that they are categories.
+  void check_categories(const std::string& name, std::size_t categories, bool come_back) const {
     if (categories <= kMaxCategories && come_back) return;
     throw DataError(c10::str("[Csv] ", table_.path, ": column '", one_line(name), "': found ", categories, " texts in ",
                              rows_.size(), " rows, expected at most ", kMaxCategories,
-                             " categories, which come back in rows; is it an id? leave it out by features",
-                             come_back ? "" : c10::str(", or set categorical: [", one_line(name), "]")));
+                             " categories, which come back in rows; is it an id? leave it out by features, or name up ",
+                             "to as many in categorical"));
   }
 
   Column fitted(const std::string& name) const {
@@ -188,9 +176,9 @@ class CsvDataset::Fit {
     std::vector<std::string> given;
     std::copy_if(values.begin(), values.end(), std::back_inserter(given), [](const auto& v) { return !v.empty(); });
     const bool told = holds(options_.categorical, name);
-    if (told || !holds_numbers(name)) {
+    if (told || !holds_numbers(table_, rows_, name)) {
       const ClassNames sorted(given.begin(), given.end());
-      check_categories(name, sorted.size(), told ? std::nullopt : std::optional(given.size()));
+      check_categories(name, sorted.size(), told || given.size() <= kFewRows || 2 * sorted.size() <= given.size());
       column.categories.assign(sorted.begin(), sorted.end());
       return column;
     }
@@ -315,12 +303,11 @@ void CsvDataset::read_inputs(const CsvTable& table, const std::vector<int64_t>& 
 }
 
 void CsvDataset::read_targets(const CsvTable& table, const std::vector<int64_t>& rows) {
-  if (encoding_.is_class) return read_classes(table, rows);
-  target_ = columns_of(table, rows, encoding_.targets);
-  if (encoding_.targets.size() == 1) target_ = target_.squeeze(1);
-}
-
-void CsvDataset::read_classes(const CsvTable& table, const std::vector<int64_t>& rows) {
+  if (!encoding_.is_class) {
+    target_ = columns_of(table, rows, encoding_.targets);
+    if (encoding_.targets.size() == 1) target_ = target_.squeeze(1);
+    return;
+  }
   const std::size_t place = table.column(encoding_.targets.front());
   const std::vector<std::string>& names = encoding_.classes;
   target_ = at::empty({std::ssize(rows)}, at::kLong);

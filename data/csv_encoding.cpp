@@ -1,5 +1,4 @@
 #include <c10/util/StringUtil.h>
-#include "base/detail/different_lines.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "data/detail/encoding_json.h"
@@ -32,28 +31,6 @@ Texts CsvDataset::Encoding::names() const {
   Texts names;
   for (const Column& column : features) names.push_back(column.name);
   return names;
-}
-
-std::string CsvDataset::Encoding::lines() const {
-  std::string lines;
-  const auto add = [&](const std::string& what, const std::string& value) { lines += what + " is " + value + "\n"; };
-  const auto add_each = [&](const char* what, const std::string& of, const Texts& texts) {
-    for (std::size_t i = 0; i < texts.size(); ++i) add(c10::str(what, " ", i, of), "'" + one_line(texts[i]) + "'");
-  };
-  add_each("feature", "", names());
-  add_each("target", "", targets);
-  for (const Column& column : features) {
-    const std::string of = " of column '" + one_line(column.name) + "'";
-    add_each("category", of, column.categories);
-    if (!column.categories.empty()) continue;
-    add("the mean" + of, text_of(column.mean));
-    add("the deviation" + of, text_of(column.deviation));
-  }
-  const std::string of = " of target " + join(targets);
-  add_each("class", of, classes);
-  add("whether there are classes" + of, text_of(is_class));
-  add("the number of classes" + of, text_of(class_count));
-  return lines;
 }
 
 std::string CsvDataset::Encoding::text() const {
@@ -113,9 +90,20 @@ void CsvDataset::check_fits(const Dataset& training) const {
 }
 
 void CsvDataset::require_encoding(const Encoding& expected, const std::string& whose) const {
-  const auto [here, there] = first_different_lines(encoding_.lines(), expected.lines());
-  if (here != there)
-    throw ConfigError("[Csv] " + options_.path + ": " + here + ", expected: " + there + ", as " + whose);
+  const Json here = Json::parse(encoding_.text()), there = Json::parse(expected.text());
+  const Json changes = Json::diff(there, here);
+  if (changes.empty()) return;
+  const Json::json_pointer place(changes[0]["path"].get<std::string>());
+  // Of what is added at a list's end the place is no place in either: "/classes/-".
+  const std::string found = changes[0].contains("value") ? one_line(changes[0]["value"].dump()) : "nothing";
+  const std::string wanted = there.contains(place) ? one_line(there[place].dump()) : "nothing";
+  std::string what = place.to_string();
+  // "/features/2/mean": of which column.
+  for (std::size_t i = 0; i < expected.features.size(); ++i) {
+    if (what.starts_with(c10::str("/features/", i, "/")))
+      what += " (column '" + one_line(expected.features[i].name) + "')";
+  }
+  throw ConfigError("[Csv] " + options_.path + ": " + what + " is " + found + ", expected " + wanted + ", as " + whose);
 }
 
 }  // namespace duet

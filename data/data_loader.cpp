@@ -98,11 +98,7 @@ std::function<Batch()> DataLoader::reading(Drawn drawn) const {
     const at::NoGradGuard no_grad;
     Batch batch = dataset->draw(drawn.indices, drawn.draws);
     batch.set_sample_ids(drawn.indices);
-    if (!pin_memory) return batch;
-    Batch pinned;
-    pinned.set_sample_ids(drawn.indices);
-    for (const auto& [name, tensor] : batch.items()) pinned.set(name, tensor.pin_memory());
-    return pinned;
+    return pin_memory ? batch.mapped([](const at::Tensor& tensor) { return tensor.pin_memory(); }) : batch;
   };
 }
 

@@ -10,8 +10,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "data/detail/encoding_json.h"
-#include "io/file_io.h"
-#include "io/plain_text.h"
 #include "io/read_file.h"
 #include "io/safetensors.h"
 
@@ -45,17 +43,13 @@ TensorDataset::TensorDataset(const NamedTensors& tensors) {
   require<DataError>(!tensors.empty(), "[TensorDataset] found no tensor, expected at least one; pass some");
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
-    require<DataError>(names.insert(name).second,
-                       "[TensorDataset] found two tensors '" + name + "', expected one; rename one");
-    require<DataError>(tensor.defined(), "[TensorDataset] tensor '" + name + "': found it undefined; give it a value");
-    if (tensor.dim() == 0 || tensor.size(0) == 0) {
-      throw DataError(c10::str("[TensorDataset] tensor '", name, "': found shape ", tensor.sizes(),
-                               ", expected one row per sample; leave it out or give it rows"));
-    }
+    const std::string found = "[TensorDataset] tensor '" + name + "': found ";
+    require<DataError>(names.insert(name).second, found + "two of this name, expected one; rename one");
+    require<DataError>(tensor.defined(), found + "it undefined; give it a value");
     const auto& [first_name, first] = tensors.front();
-    if (tensor.size(0) != first.size(0)) {
-      throw DataError(c10::str("[TensorDataset] tensor '", name, "': found ", tensor.size(0), " rows, expected ",
-                               first.size(0), " as in '", first_name, "'; give all the same number of samples"));
+    if (tensor.dim() == 0 || tensor.size(0) == 0 || tensor.size(0) != first.size(0)) {
+      throw DataError(c10::str(found, "shape ", tensor.sizes(), ", '", first_name, "' has ", first.sizes(),
+                               ", expected one row per sample in each; give all the same number of samples"));
     }
     tensors_.emplace_back(name, tensor.detach().cpu().contiguous());
   }
@@ -97,11 +91,7 @@ namespace {
 
 constexpr uint64_t kMaxText = uint64_t{4} << 30;
 
-std::string read_text(const std::string& path) {
-  const std::string text = read_file("TextDataset", path, [&] { return file_io::read_text(path, kMaxText); });
-  require_plain_text(text, "[TextDataset] file '" + path + "'");
-  return text;
-}
+int byte_at(std::string_view text, std::size_t place) { return static_cast<uint8_t>(text[place]); }
 
 // In their order.
 std::string distinct_bytes(const std::string& text) {
@@ -128,10 +118,15 @@ TextDataset::TextDataset(TextDatasetOptions options, const DatasetUse& use) : op
   const auto* training = use.training == nullptr ? nullptr : dynamic_cast<const TextDataset*>(&use.training->source());
   const std::optional<std::string> kept = vocabulary_in(use.encoding);
   is_kept_ = kept.has_value();
-  const std::string text = kept && !use.reads ? "" : read_text(options_.path);
+  const std::string text = kept && !use.reads ? "" : read_plain_text("TextDataset", options_.path, kMaxText);
   number(kept ? *kept : training != nullptr ? training->vocabulary_ : distinct_bytes(text));
   if (kept && !use.reads) return;
-  check_characters(text);
+  const std::size_t odd = text.find_first_not_of(vocabulary_);
+  if (odd != std::string::npos) {
+    throw ConfigError(c10::str("[TextDataset] file '", options_.path, "': found byte ", byte_at(text, odd),
+                               " at position ", odd, ", expected the ", vocab_size(), " characters of the training ",
+                               "data, which are all that the model knows; leave it out, or take a split of that file"));
+  }
   read_split(text);
 }
 
@@ -141,17 +136,6 @@ void TextDataset::number(std::string vocabulary) {
   for (size_t token = 0; token < vocabulary_.size(); ++token) {
     token_of_[static_cast<uint8_t>(vocabulary_[token])] = static_cast<int16_t>(token);
   }
-}
-
-void TextDataset::check_characters(const std::string& text) const {
-  const auto odd =
-      std::find_if(text.begin(), text.end(), [&](char c) { return token_of_[static_cast<uint8_t>(c)] < 0; });
-  if (odd == text.end()) return;
-  throw ConfigError(c10::str("[TextDataset] file '", options_.path, "': found byte ",
-                             static_cast<int>(static_cast<uint8_t>(*odd)), " at position ", odd - text.begin(),
-                             ", expected the ", vocab_size(),
-                             " characters of the training data, which are all that the ",
-                             "model knows; leave it out, or take a split of the same file"));
 }
 
 void TextDataset::read_split(const std::string& text) {
@@ -194,27 +178,24 @@ std::string TextDataset::encoding() const {
 void TextDataset::check_fits(const Dataset& training) const {
   const auto* other = dynamic_cast<const TextDataset*>(&training.source());
   if (other == nullptr || other->vocabulary_ == vocabulary_) return;
-  const size_t place = vocabulary_.find_first_not_of(other->vocabulary_);
-  const bool has_more = place != std::string::npos;
-  const char odd =
-      has_more ? vocabulary_[place] : other->vocabulary_[other->vocabulary_.find_first_not_of(vocabulary_)];
+  const std::size_t more = vocabulary_.find_first_not_of(other->vocabulary_);
+  const std::size_t fewer = other->vocabulary_.find_first_not_of(vocabulary_);
+  const bool has_more = more != std::string::npos;
   throw ConfigError(
       c10::str("[TextDataset] file '", options_.path, "': found ", has_more ? "" : "no ", "byte ",
-               static_cast<int>(static_cast<uint8_t>(odd)), " among its ", vocab_size(),
-               " distinct characters, expected the ", other->vocab_size(), " of the ",
+               has_more ? byte_at(vocabulary_, more) : byte_at(other->vocabulary_, fewer), " among its ", vocab_size(),
+               " characters, expected the ", other->vocab_size(), " of the ",
                other->is_kept_ ? "text that the checkpoint was trained on; put that back, or train anew with load_from"
-                               : "training data, since a text numbers its own; take a split of the same file"));
+                               : "training data, as a text numbers its own; take a split of the same file"));
 }
 
 std::vector<int64_t> TextDataset::encode(std::string_view text) const {
   std::vector<int64_t> tokens;
   for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
-    if (token_of_[byte] < 0) {
-      throw DataError(c10::str("[TextDataset] found byte ", static_cast<int>(byte), " at position ", i,
-                               ", expected one that occurs in '", options_.path, "'; leave it out"));
-    }
-    tokens.push_back(token_of_[byte]);
+    tokens.push_back(token_of_[static_cast<uint8_t>(text[i])]);
+    if (tokens.back() >= 0) continue;
+    throw DataError(c10::str("[TextDataset] found byte ", byte_at(text, i), " at position ", i,
+                             ", expected one that occurs in '", options_.path, "'; leave it out"));
   }
   return tokens;
 }

@@ -125,7 +125,6 @@ class TextDataset : public Dataset {
 
  private:
   void number(std::string vocabulary);
-  void check_characters(const std::string& text) const;
   void read_split(const std::string& text);
 
   TextDatasetOptions options_;

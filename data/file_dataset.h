@@ -62,9 +62,8 @@ class ImageFolder : public Dataset {
   void list_samples(bool predicts);
   void check_masks() const;
   void list_class_folders();
-  void list_masks();
+  void list_pictures();
   void list_manifest(bool predicts);
-  void list_unlabelled();
   void choose_samples();
   bool has_class_folders() const;
   bool has_numbers() const { return options_.task == "regression"; }
@@ -132,7 +131,6 @@ class CsvDataset : public Dataset {
     bool is_class = false;
     int64_t class_count = 0;
     std::vector<std::string> names() const;                      // of the features
-    std::string lines() const;                                   // one for each thing that two of them may differ in
     std::string text() const;                                    // for a checkpoint
     static std::optional<Encoding> of(const std::string& text);  // nothing: it is of no table
   };
@@ -143,7 +141,6 @@ class CsvDataset : public Dataset {
   bool has_targets(const CsvTable& table, const std::vector<int64_t>& rows, bool predicts) const;
   void read_inputs(const CsvTable& table, const std::vector<int64_t>& rows);
   void read_targets(const CsvTable& table, const std::vector<int64_t>& rows);
-  void read_classes(const CsvTable& table, const std::vector<int64_t>& rows);
 
   CsvOptions options_;
   Encoding encoding_;

@@ -11,7 +11,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "data/detail/class_order.h"
 #include "data/detail/csv_values.h"
 #include "data/detail/mask_labels.h"
 #include "data/detail/picture_list.h"
@@ -25,8 +24,6 @@ namespace duet {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr Range kShares = {.low = 0, .high = 1};
 
 void require_folder(const std::string& folder, const char* option) {
   std::error_code ignored;
@@ -66,23 +63,6 @@ bool names_masks(const CsvTable& table, std::size_t target) {
                                                          " as in the lines before; correct it");
   }
   return masks;
-}
-
-// A picture that stands in a list twice may be in both parts of it.
-void warn_of_repeats(const CsvTable& table, std::size_t image) {
-  std::map<std::string, std::size_t> lines;
-  int64_t repeats = 0;
-  std::string example;
-  for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    const std::string file = fs::path(table.rows[i][image]).lexically_normal().string();
-    const auto [first, is_new] = lines.emplace(file, table.lines[i]);
-    if (!is_new && repeats++ == 0)
-      example = c10::str("line ", table.lines[i], " '", one_line(file), "' of line ", first->second);
-  }
-  if (repeats == 0) return;
-  log_warning(c10::str("[ImageFolder] ", table.path, ": found ", repeats, repeats == 1 ? " picture" : " pictures",
-                       " again (", example, "), expected each once, as it may be trained on and validated on; leave ",
-                       "such lines out, or give train and val lists of their own"));
 }
 
 std::vector<std::string> known_classes(const ImageFolderOptions& options, const DatasetUse& use) {
@@ -142,7 +122,7 @@ const OptionFields& ImageFolderOptions::fields() {
         .one_of({"classification", "regression"});
     add("channels", &O::channels, "3: RGB, 1: grey").in(between(1, 3));
     add("split", &O::split, "all, or a part drawn by split_seed").one_of({"all", "train", "val"});
-    add("val_fraction", &O::val_fraction, "share of the samples that is val").in(kShares);
+    add("val_fraction", &O::val_fraction, "share of the samples that is val").in(between(0, 1));
     add("split_seed", &O::split_seed, "which samples are val");
     add("limit", &O::limit, "only so many samples, of all classes alike; 0: all").in(at_least(0));
     add.rule([](const O& o) {
@@ -172,13 +152,8 @@ ImageFolder::ImageFolder(ImageFolderOptions options, const DatasetUse& use)
 
 void ImageFolder::list_samples(bool predicts) {
   if (!options_.manifest.empty()) return list_manifest(predicts);
-  if (!options_.masks.empty()) {
-    list_masks();
-  } else if (predicts && !has_class_folders()) {
-    list_unlabelled();
-  } else {
-    list_class_folders();
-  }
+  const bool has_folders = options_.masks.empty() && (!predicts || has_class_folders());
+  has_folders ? list_class_folders() : list_pictures();
   require<DataError>(!samples_.empty(),
                      "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg below it; correct the path");
 }
@@ -221,13 +196,6 @@ bool ImageFolder::has_class_folders() const {
   return found;
 }
 
-void ImageFolder::list_unlabelled() {
-  has_targets_ = false;
-  PictureList pictures;
-  for (const std::string& name : pictures.below(options_.root)) samples_.push_back({options_.root + "/" + name, "", 0});
-  pictures.warn();
-}
-
 void ImageFolder::list_class_folders() {
   PictureList list;
   const std::vector<std::string> folders = list.folders_in(options_.root);
@@ -241,28 +209,26 @@ void ImageFolder::list_class_folders() {
   for (const std::string& folder : folders) {
     const int64_t label = label_of(folder, "a folder in '" + options_.root + "'");
     const std::string path = options_.root + "/" + folder;
-    const std::vector<std::string> pictures = list.below(path);
-    if (pictures.empty()) {
-      log_warning("[ImageFolder] '" + one_line(path) +
-                  "' holds no .png, .jpg or .jpeg, yet counts as a class; if it is none, " + "remove it");
-    }
-    for (const std::string& name : pictures) samples_.push_back({path + "/" + name, "", label});
+    for (const std::string& name : list.below(path)) samples_.push_back({path + "/" + name, "", label});
   }
   list.warn();
 }
 
-void ImageFolder::list_masks() {
-  require_folder(options_.masks, "masks");
+// All pictures below root, each with its mask if there are such.
+void ImageFolder::list_pictures() {
+  has_targets_ = !options_.masks.empty();
+  if (has_targets_) require_folder(options_.masks, "masks");
   std::map<std::string, std::string> masks;
   PictureList list;
-  for (const std::string& name : list.below(options_.masks)) masks[without_ending(name)] = name;
+  const std::vector<std::string> found = has_targets_ ? list.below(options_.masks) : std::vector<std::string>();
+  for (const std::string& name : found) masks[without_ending(name)] = options_.masks + "/" + name;
   for (const std::string& name : list.below(options_.root)) {
-    const auto mask = masks.find(without_ending(name));
-    require<DataError>(mask != masks.end(), "[ImageFolder] picture '" + one_line(options_.root + "/" + name) +
-                                                "' has no mask, expected '" + options_.masks + "/" +
-                                                one_line(without_ending(name)) +
-                                                ".png'; add it, or move the picture away");
-    samples_.push_back({options_.root + "/" + name, options_.masks + "/" + mask->second, 0});
+    const std::string mask = masks[without_ending(name)];
+    require<DataError>(!has_targets_ || !mask.empty(),
+                       "[ImageFolder] picture '" + one_line(options_.root + "/" + name) + "' has no mask, expected '" +
+                           options_.masks + "/" + one_line(without_ending(name)) +
+                           ".png'; add it, or move the picture away");
+    samples_.push_back({options_.root + "/" + name, mask, 0});
   }
   list.warn();
 }
@@ -278,10 +244,19 @@ void ImageFolder::list_manifest(bool predicts) {
     for (const auto& row : table.rows) names.insert(row[target]);
     classes_.assign(names.begin(), names.end());
   }
-  if (options_.split == "train") warn_of_repeats(table, image);
+  std::map<std::string, std::size_t> lines;  // of pictures
+  bool is_told = options_.split != "train";
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const std::string where = c10::str(options_.manifest, ":", table.lines[i]);
     Sample sample{path_from(options_.root, table.rows[i][image]), "", 0};
+    const std::string picture = is_told ? "" : fs::path(sample.image).lexically_normal().string();
+    const auto [first, is_new] = lines.emplace(picture, table.lines[i]);
+    if (!is_told && !is_new) {
+      is_told = true;
+      log_warning(c10::str("[ImageFolder] ", where, ": names '", one_line(sample.image), "' as line ", first->second,
+                           " does, expected each picture once, as it may be trained on and validated on; leave such "
+                           "lines out, or give train and val lists of their own"));
+    }
     if (numbers) {
       const auto row = static_cast<int64_t>(i);
       sample.number = float_in(number_in(table, row, target), table, row, target);

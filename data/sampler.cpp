@@ -169,13 +169,10 @@ std::vector<double> sample_weights(const std::vector<int64_t>& labels, const std
                        "[Sampler] found no classes in the dataset, expected an int64 'target' for each "
                        "sample; take sampler: default");
   constexpr int64_t kLabels = int64_t{1} << 31;
-  const auto largest = std::max_element(labels.begin(), labels.end());
-  const int64_t most = *largest;
+  const int64_t most = *std::max_element(labels.begin(), labels.end());
   if (most < 0 || most >= kLabels) {
-    throw ConfigError(c10::str("[Sampler] found the label ", most, " at sample ", largest - labels.begin(),
-                               most < 0 ? ", the largest of all; those below 0 are ignored" : "", ", expected ",
-                               most < 0 ? "some" : "all", " in [0, ", kLabels,
-                               "); correct the labels, or take sampler: default"));
+    throw ConfigError(c10::str("[Sampler] found ", most, " for the largest label, expected one in [0, ", kLabels,
+                               ") (those below 0 are ignored); correct the labels, or take sampler: default"));
   }
   if (!class_weights.empty() && most >= std::ssize(class_weights)) {
     throw ConfigError(c10::str("[Sampler] found ", class_weights.size(), " class_weights, expected ", most + 1,
@@ -185,11 +182,9 @@ std::vector<double> sample_weights(const std::vector<int64_t>& labels, const std
   for (const int64_t label : labels) counts[label] += 1;
   std::vector<double> weights;
   for (const int64_t label : labels) {
-    if (label < 0) {
-      weights.push_back(0);
-    } else {
-      weights.push_back(class_weights.empty() ? 1 / counts[label] : class_weights[static_cast<std::size_t>(label)]);
-    }
+    const double of_class =
+        label < 0 || class_weights.empty() ? 1 / counts[label] : class_weights[static_cast<std::size_t>(label)];
+    weights.push_back(label < 0 ? 0 : of_class);
   }
   return weights;
 }

@@ -31,7 +31,7 @@ using Function = std::function<void(Batch& batch, SampleRandom& random)>;
 
 class FunctionTransform : public Transform {
  public:
-  explicit FunctionTransform(Function of_sample, Function of_batch = {})
+  FunctionTransform(Function of_sample, Function of_batch)
       : of_sample_(std::move(of_sample)), of_batch_(std::move(of_batch)) {}
   void apply(Batch& sample, SampleRandom& random) const override {
     if (of_sample_) of_sample_(sample, random);
@@ -44,8 +44,10 @@ class FunctionTransform : public Transform {
   Function of_sample_, of_batch_;
 };
 
-std::unique_ptr<const Transform> of_sample(Function function) {
-  return std::make_unique<FunctionTransform>(std::move(function));
+template <class Options>
+std::unique_ptr<const Transform> make_transform(const Options& options, Function of_sample, Function of_batch = {}) {
+  check_options(options);
+  return std::make_unique<FunctionTransform>(std::move(of_sample), std::move(of_batch));
 }
 
 class Normalize : public Transform {
@@ -58,7 +60,6 @@ class Normalize : public Transform {
       if (!is_picture(tensor)) continue;
       const at::Tensor values = tensor.scalar_type() == at::kByte ? tensor.to(at::kFloat) / 255 : tensor;
       check_channels(name, tensor.size(1));
-      check_range(name, values);
       check_scale(name, values, tensor.scalar_type() == at::kByte);
       sample.set(name, (values - row(options_.mean, values)) / row(options_.std, values));
     }
@@ -84,31 +85,20 @@ class Normalize : public Transform {
     throw ConfigError(c10::str("[Normalize] found ", options_.mean.size(), " means and ", options_.std.size(),
                                " stds for '", name, "' of ", channels, " channels, expected one or one per channel"));
   }
-  // Bytes that were cast to float32 would come out 255 times too large.
-  void check_range(const std::string& name, const at::Tensor& values) const {
-    constexpr double kFarOutside = 16;
-    const bool of_unit_range = *std::max_element(options_.mean.begin(), options_.mean.end()) <= 1 &&
-                               *std::max_element(options_.std.begin(), options_.std.end()) <= 1;
-    if (!of_unit_range || values.numel() == 0) return;
-    const auto most = values.max().item<double>();
-    if (!(most > kFarOutside)) return;
-    throw DataError(c10::str("[Normalize] found values up to ", most, " in '", name,
-                             "', expected [0, 1] for such a mean and std; leave uint8 as it is (no cast), which is ",
-                             "divided by 255, or give mean and std of these values"));
-  }
-
-  // Of values in [0, 1] those of bytes would leave a constant. A picture above 1 tells that they are not: a later one
-  // may be nearly black.
+  // Mean and std of one scale and pictures of another: bytes that were cast, or numbers of bytes for pictures in [0,
+  // 1], which would become a constant. A picture above 1 tells that they are bytes: a later one may be nearly black.
   void check_scale(const std::string& name, const at::Tensor& values, bool is_unit) const {
-    constexpr double kLeastOfBytes = 16;
-    const double greatest = std::max(*std::max_element(options_.mean.begin(), options_.mean.end()),
-                                     *std::max_element(options_.std.begin(), options_.std.end()));
-    if (greatest < kLeastOfBytes || is_told_ || values.numel() == 0) return;
+    constexpr double kOfBytes = 16;
+    if (values.numel() == 0 || is_told_) return;
+    const double greatest = std::max(std::ranges::max(options_.mean), std::ranges::max(options_.std));
     const auto most = values.max().item<double>();
+    const std::string found = c10::str("[Normalize] found values up to ", most, " in '", name,
+                                       "' with a mean or std of ", greatest, ", expected values in [0, 1]; ");
+    require<DataError>(greatest > 1 || !(most > kOfBytes),
+                       found + "leave uint8 as it is (no cast), or give mean and std of these values");
+    if (greatest < kOfBytes) return;
     is_told_ = !is_unit && most > 1 + kRounding;
-    if (is_told_ || most == 0) return;
-    throw ConfigError(c10::str("[Normalize] found values up to ", most, " in '", name, "' with a mean or std of ",
-                               greatest, ", expected mean and std of values in [0, 1]; divide both by 255"));
+    require<ConfigError>(is_told_ || most == 0, found + "divide both by 255");
   }
 
   NormalizeOptions options_;
@@ -208,15 +198,13 @@ void check_jitter_range(const std::string& name, const at::Tensor& picture) {
 }  // namespace
 
 std::unique_ptr<const Transform> make_channels_first(const ChannelsFirstOptions& options) {
-  check_options(options);
-  return of_sample([name = options.tensor](Batch& sample, SampleRandom&) {
+  return make_transform(options, [name = options.tensor](Batch& sample, SampleRandom&) {
     sample.set(name, with_channels_first(name, sample[name]));
   });
 }
 
 std::unique_ptr<const Transform> make_resize(const ResizeOptions& options) {
-  check_options(options);
-  return of_sample([size = both(options.size)](Batch& sample, SampleRandom&) {
+  return make_transform(options, [size = both(options.size)](Batch& sample, SampleRandom&) {
     picture_of(sample, "Resize");
     for_pixels(
         sample, [&](const at::Tensor& picture) { return resized(picture, size); },
@@ -225,8 +213,7 @@ std::unique_ptr<const Transform> make_resize(const ResizeOptions& options) {
 }
 
 std::unique_ptr<const Transform> make_crop(const CropOptions& options) {
-  check_options(options);
-  return of_sample([options, size = both(options.size)](Batch& sample, SampleRandom& random) {
+  return make_transform(options, [options, size = both(options.size)](Batch& sample, SampleRandom& random) {
     const auto [inner_height, inner_width] = extent_of(sample, "Crop");
     const int64_t height = inner_height + 2 * options.padding, width = inner_width + 2 * options.padding;
     if (height < size[0] || width < size[1]) {
@@ -247,8 +234,7 @@ std::unique_ptr<const Transform> make_crop(const CropOptions& options) {
 }
 
 std::unique_ptr<const Transform> make_random_resized_crop(const RandomResizedCropOptions& options) {
-  check_options(options);
-  return of_sample([options, size = both(options.size)](Batch& sample, SampleRandom& random) {
+  return make_transform(options, [options, size = both(options.size)](Batch& sample, SampleRandom& random) {
     const auto [height, width] = extent_of(sample, "RandomResizedCrop");
     const auto box = drawn_box(options, height, width, random);
     for_pixels(
@@ -258,9 +244,8 @@ std::unique_ptr<const Transform> make_random_resized_crop(const RandomResizedCro
 }
 
 std::unique_ptr<const Transform> make_random_flip(const RandomFlipOptions& options) {
-  check_options(options);
   const int64_t side = options.direction == "horizontal" ? -1 : -2;
-  return of_sample([chance = options.chance, side](Batch& sample, SampleRandom& random) {
+  return make_transform(options, [chance = options.chance, side](Batch& sample, SampleRandom& random) {
     extent_of(sample, "RandomFlip");
     if (!random.chance(chance)) return;
     const auto flip = [side](const at::Tensor& pixels) { return at::flip(pixels, side); };
@@ -269,8 +254,7 @@ std::unique_ptr<const Transform> make_random_flip(const RandomFlipOptions& optio
 }
 
 std::unique_ptr<const Transform> make_random_rotation(const RandomRotationOptions& options) {
-  check_options(options);
-  return of_sample([limit = options.degrees](Batch& sample, SampleRandom& random) {
+  return make_transform(options, [limit = options.degrees](Batch& sample, SampleRandom& random) {
     extent_of(sample, "RandomRotation");
     const double angle = random.uniform(-limit, limit) * std::numbers::pi / 180;
     for_pixels(
@@ -280,8 +264,7 @@ std::unique_ptr<const Transform> make_random_rotation(const RandomRotationOption
 }
 
 std::unique_ptr<const Transform> make_color_jitter(const ColorJitterOptions& options) {
-  check_options(options);
-  return of_sample([o = options](Batch& sample, SampleRandom& random) {
+  return make_transform(options, [o = options](Batch& sample, SampleRandom& random) {
     picture_of(sample, "ColorJitter");
     const std::array<double, 3> factors{factor(o.brightness, random), factor(o.contrast, random),
                                         factor(o.saturation, random)};
@@ -301,8 +284,7 @@ std::unique_ptr<const Transform> make_normalize(const NormalizeOptions& options)
 }
 
 std::unique_ptr<const Transform> make_cutout(const CutoutOptions& options) {
-  check_options(options);
-  return of_sample([o = options](Batch& sample, SampleRandom& random) {
+  return make_transform(options, [o = options](Batch& sample, SampleRandom& random) {
     const at::Tensor& picture = picture_of(sample, "Cutout");
     if (!random.chance(o.chance)) return;
     const int64_t height = picture.size(2), width = picture.size(3);
@@ -320,8 +302,7 @@ std::unique_ptr<const Transform> make_cutout(const CutoutOptions& options) {
 }
 
 std::unique_ptr<const Transform> make_mixup(const MixupOptions& options) {
-  check_options(options);
-  return std::make_unique<FunctionTransform>(nullptr, [o = options](Batch& batch, SampleRandom& random) {
+  return make_transform(options, nullptr, [o = options](Batch& batch, SampleRandom& random) {
     const double share = drawn_beta(o.alpha, random);
     batch.set("target", one_hot_targets(batch, o.num_classes, "Mixup"));
     for (const auto& [name, tensor] : NamedTensors(batch.items())) {
@@ -332,8 +313,7 @@ std::unique_ptr<const Transform> make_mixup(const MixupOptions& options) {
 }
 
 std::unique_ptr<const Transform> make_one_hot(const OneHotOptions& options) {
-  check_options(options);
-  return of_sample([count = options.num_classes](Batch& sample, SampleRandom&) {
+  return make_transform(options, [count = options.num_classes](Batch& sample, SampleRandom&) {
     sample.set("target", one_hot_targets(sample, count, "OneHot"));
   });
 }

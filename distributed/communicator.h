@@ -201,8 +201,8 @@ struct DistributedOptions {
   int64_t first_bucket_bytes = int64_t{1} << 20;  // smaller, so that communication starts early
   bool find_unused_parameters = false;            // a parameter may lack a gradient on some ranks: it counts as zero
   bool broadcast_buffers = true;                  // rank 0's buffers for all, at the end of every step
-  // Batch norm takes its statistics over the batches of all ranks, as in torch.nn.SyncBatchNorm. All ranks then need as
-  // many micro-batches in each step.
+  // Batch norm takes its statistics over the batches of all ranks, in the place of convert_sync_batchnorm(model). All
+  // ranks then need as many micro-batches in each step.
   bool sync_batchnorm = false;
 
   static const OptionFields& fields();

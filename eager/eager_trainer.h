@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include "../core/trainer.h"
 
 namespace duet {
@@ -8,11 +9,10 @@ namespace duet {
 // Runs each step op by op: what you debug with.
 class EagerTrainer : public BaseTrainer {
  public:
-  explicit EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {});
-
- protected:
-  // May change to the graph mode that `make_graph` makes.
-  EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, MakeExecutor make_graph);
+  // With `make_graph`, as make_trainer() gives it, it may change to graph mode.
+  explicit EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {},
+                        MakeExecutor make_graph = nullptr)
+      : BaseTrainer(std::move(task), options, Mode::kEager, std::move(make_graph)) {}
 };
 
 }  // namespace duet

@@ -14,12 +14,51 @@
 #include "checkpoint/weights_file.h"
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
-#include "hooks/detail/checkpoint_place.h"
-#include "hooks/detail/published_weights.h"
+#include "hooks/detail/checkpoint_files.h"
 #include "hooks/detail/shared.h"
 #include "metrics/metric.h"
 
 namespace duet {
+
+const OptionFields& CheckpointHookOptions::fields() {
+  using O = CheckpointHookOptions;
+  return described<O>("CheckpointHook", [](const auto& add) {
+    add("interval", &O::interval, "steps between saves; 0: only at the end").in(at_least(0));
+    add.key("by_epoch", "true/false", "interval counts epochs", "false");
+    add("interval_time", &O::interval_time, "time between saves, counted from the last one; 0: they go by steps alone")
+        .in(at_least(0))
+        .read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
+    add("save_begin", &O::save_begin, "step before which nothing is saved, and from which the interval counts")
+        .in(at_least(0));
+    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart, and never fewer than 2; -1: all")
+        .in(at_least(-1))
+        .expects("at least 1, or -1 to keep all")
+        .also_keyed("max_keep_ckpts");
+    add("save_last", &O::save_last, "saves when training ends or is stopped");
+    add("rule", &O::rule, "what is better; by default the metric's name says it")
+        .called("greater, less")
+        .one_of({"", "greater", "less"});
+    add("save_best", &O::save_best, "metric to keep the best of")
+        .called("auto, or the name of a metric; or a list of such")
+        .one_or_list();
+    add("save_top_k", &O::save_top_k, "how many of the best are kept by each metric").in(at_least(1));
+    add("best_weights_only", &O::best_weights_only, "the best ones are files of the evaluated weights alone");
+    add("async", &O::async, "writes while training goes on; takes the memory of a copy on the host");
+    add("verify_interval", &O::verify_interval,
+        "saves up to the next one that is read back from the disk and compared; 0: none is")
+        .in(at_least(0));
+    add("published_keys", &O::published_keys, "what of the state goes to files of its own when the run ends")
+        .called("list of names such as model, hooks.ema.weights")
+        .one_or_list();
+    add("out_dir", &O::out_dir, "folder for the checkpoints, in one named as work_dir; empty: they lie in work_dir");
+    add.rule([](const O& o) {
+      require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");
+      for (const std::string& metric : o.save_best) {
+        if (metric != "auto") less_is_better("CheckpointHook", metric, o.rule);
+      }
+    });
+  });
+}
 
 CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) {
   check_options(options_);
@@ -32,9 +71,7 @@ void CheckpointHook::before_train(TrainContext& context) {
   refused_step_ = -1;
   saved_step_ = context.progress.step;
   if (context.work_dir.empty()) {
-    const bool saves =
-        options_.interval > 0 || options_.interval_time > 0 || !options_.save_best.empty() || options_.save_last;
-    if (!options_.need_work_dir || !saves) return;
+    if (!options_.need_work_dir) return;
     throw ConfigError(
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
@@ -50,13 +87,9 @@ void CheckpointHook::before_train(TrainContext& context) {
 
 // A process may have died between the best checkpoint and the file that names it. What was loaded knows.
 void CheckpointHook::restore_pointers(const std::string& root) const {
-  for (const Best& best : bests_) {
-    const std::string path = root + "/" + best.folder;
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored) || best_by(best.metric) != &best) continue;
-    for (const std::string& file : files_of(best.metric)) {
-      if (store_->find_best(file) != path) store_->set_best(best.folder, file);
-    }
+  for (const Best& best : very_best()) {
+    if (std::error_code ignored; !std::filesystem::exists(root + "/" + best.folder, ignored)) continue;
+    for (const std::string& file : files_of(best.metric)) store_->set_best(best.folder, file);
   }
 }
 
@@ -75,6 +108,22 @@ void CheckpointHook::propose_by_time(TrainContext& context) {
   if (since.count() >= options_.interval_time) context.control.propose_save();
 }
 
+namespace {
+
+// False: it failed, and the log says so.
+bool attempt(const TrainContext& context, const std::function<void()>& write) try {
+  write();
+  return true;
+} catch (const CheckpointError& error) {
+  if (context.is_main) {
+    log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
+                       ", training goes on and the next save tries again: ", error.what()));
+  }
+  return false;
+}
+
+}  // namespace
+
 void CheckpointHook::after_val(TrainContext& context) {
   if (!store_ || options_.save_best.empty() || context.evaluation.metrics.empty()) return;
   settle_save(context);  // it may be the best one so far, if it does not fail
@@ -82,8 +131,8 @@ void CheckpointHook::after_val(TrainContext& context) {
   const Bests previous = bests_;
   const Bests improved = take_improved(context);  // first, so that the checkpoint that they name holds them
   if (improved.empty()) return;
-  const bool is_saved =
-      options_.best_weights_only ? save_weights(context) : try_save(context, files_of_best(context.progress.step));
+  const bool is_saved = options_.best_weights_only ? attempt(context, [&] { save_weights(context); })
+                                                   : try_save(context, files_of_best(context.progress.step));
   if (!is_saved) {
     bests_ = previous;
     return;
@@ -99,14 +148,14 @@ std::string CheckpointHook::name_of_best(int64_t step) const {
 
 std::vector<std::string> CheckpointHook::files_of_best(int64_t step) const {
   std::vector<std::string> files;
-  for (const Best& best : bests_) {
-    if (best.folder != name_of_best(step) || best_by(best.metric) != &best) continue;
+  for (const Best& best : very_best()) {
+    if (best.folder != name_of_best(step)) continue;
     for (const std::string& file : files_of(best.metric)) files.push_back(file);
   }
   return files;
 }
 
-bool CheckpointHook::save_weights(const TrainContext& context) try {
+void CheckpointHook::save_weights(const TrainContext& context) {
   run_on_main(*context.communicator, [&] {
     const std::string& average = context.evaluation.averaged_by;
     const std::string name = name_of_best(context.progress.step);
@@ -114,19 +163,13 @@ bool CheckpointHook::save_weights(const TrainContext& context) try {
     write_weights(store_->root() + "/" + name, host_copy(context.trainer.state_dict().part(which)));
     for (const std::string& file : files_of_best(context.progress.step)) store_->set_best(name, file);
   });
-  return true;
-} catch (const CheckpointError& error) {
-  const int64_t step = context.progress.step;
-  if (context.is_main)
-    log_error(c10::str("[CheckpointHook] no weights of step ", step, ", it goes on: ", error.what()));
-  return false;
 }
 
 void CheckpointHook::announce(const Bests& improved, const TrainContext& context) const {
   if (!context.is_main) return;
   for (const Best& best : improved) {
-    const Best* const first = best_by(best.metric);
-    const bool is_first = first == nullptr || first->folder == best.folder;
+    const auto first = std::ranges::find(bests_, best.metric, &Best::metric);
+    const bool is_first = first == bests_.end() || first->folder == best.folder;
     log_info(c10::str(is_first ? "best checkpoint so far: " : "among the best checkpoints: ", best.folder, " with ",
                       best.metric, " ", best.score, " (", less_is_better(best.metric) ? "less" : "greater",
                       " is better)"));
@@ -138,37 +181,29 @@ void CheckpointHook::forget_lost(const TrainContext& context) {
   if (bests_.empty()) return;
   std::string lost;
   run_on_main(*context.communicator, [&] {
-    std::vector<std::string> there;
-    if (caught([&] { there = store_->list(); })) return;  // a save will say why
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(store_->root(), ignored)) return;  // a save will say why
     for (const Best& best : bests_) {
-      const std::string path = store_->root() + "/" + best.folder;
-      std::error_code ignored;
-      const bool is_file = CheckpointStore::is_weights(best.folder) && std::filesystem::exists(path, ignored);
-      if (!is_file && std::ranges::count(there, path) == 0) lost += best.folder + "\n";
+      if (std::filesystem::exists(store_->root() + "/" + best.folder, ignored)) continue;
+      log_warning(c10::str("[CheckpointHook] ", best.folder, ", the best checkpoint by ", best.metric, " ", best.score,
+                           ", is not there any more: the best one is sought anew"));
+      lost += best.folder + "\n";
     }
   });
   lost = context.communicator->broadcast(lost);
-  const auto is_lost = [&lost](const Best& best) { return lost.find(best.folder + "\n") != std::string::npos; };
-  for (const Best& best : bests_) {
-    if (!is_lost(best) || !context.is_main) continue;
-    log_warning(c10::str("[CheckpointHook] ", best.folder, ", the best checkpoint by ", best.metric, " ", best.score,
-                         ", is not there any more: the best one is sought anew"));
-  }
-  std::erase_if(bests_, is_lost);
+  std::erase_if(bests_, [&lost](const Best& best) { return lost.find(best.folder + "\n") != std::string::npos; });
 }
 
 CheckpointHook::Bests CheckpointHook::take_improved(const TrainContext& context) {
   Bests improved, now;
   for (const std::string& metric : metrics_of(context)) {
-    const double score = context.evaluation.metrics.at(metric);
-    if (!std::isfinite(score) && context.is_main) {
-      log_warning(
-          c10::str("[CheckpointHook] found ", metric, " ", score, " after step ", context.progress.step,
-                   ", expected a finite number: this step is not the best; look at the data of the validation"));
-    }
     Bests ranked;
     std::ranges::copy_if(bests_, std::back_inserter(ranked), [&](const Best& best) { return best.metric == metric; });
-    const Best result{metric, score, name_of_best(context.progress.step)};
+    const Best result{metric, context.evaluation.metrics.at(metric), name_of_best(context.progress.step)};
+    if (!std::isfinite(result.score) && context.is_main) {
+      log_warning(c10::str("[CheckpointHook] found ", metric, " ", result.score, " after step ", context.progress.step,
+                           ", expected a finite number: this step is not the best"));
+    }
     if (enter(ranked, result)) improved.push_back(result);
     now.insert(now.end(), ranked.begin(), ranked.end());
   }
@@ -195,7 +230,8 @@ void CheckpointHook::after_train(TrainContext& context) {
     const bool wanted = failed_ || is_asked || options_.save_last || outcome == RunOutcome::kInterrupted;
     const bool has_newer = failed_ || is_asked || saved_step_ != context.progress.step;
     if (wanted && has_newer && outcome != RunOutcome::kDiverged) {
-      save(context, {}, /*in_background=*/false);
+      const std::string path = save(context, {}, /*in_background=*/false);
+      if (!path.empty()) complete(path, bests_, context);
     }
   } else if (pending_) {  // without the other ranks, which may be gone
     if (!caught([this] { store_->finish_save(); })) announce(pending_->improved, context);
@@ -216,7 +252,7 @@ std::string CheckpointHook::first_metric(const TrainContext& context) const {
   return loss_first ? std::next(metrics.begin())->first : metrics.begin()->first;
 }
 
-std::vector<std::string> CheckpointHook::metrics_of(const TrainContext& context) {
+std::vector<std::string> CheckpointHook::metrics_of(const TrainContext& context) const {
   const MetricValues& metrics = context.evaluation.metrics;
   std::vector<std::string> names;
   for (const std::string& wanted : options_.save_best) {
@@ -225,8 +261,6 @@ std::vector<std::string> CheckpointHook::metrics_of(const TrainContext& context)
                         "; correct save_best, or add the metric");
     }
     const std::string name = wanted == "auto" ? first_metric(context) : wanted;
-    const bool is_new = wanted == "auto" && std::exchange(auto_metric_, name) != name;
-    if (is_new && context.is_main) log_info("[CheckpointHook] save_best: auto goes by " + name);
     if (std::ranges::count(names, name) == 0) names.push_back(name);
   }
   return names;
@@ -244,84 +278,85 @@ bool CheckpointHook::less_is_better(const std::string& metric) const {
   return duet::less_is_better("CheckpointHook", metric, options_.rule);
 }
 
-const CheckpointHook::Best* CheckpointHook::best_by(const std::string& metric) const {
-  const auto found = std::ranges::find(bests_, metric, &Best::metric);
-  return found == bests_.end() ? nullptr : &*found;
-}
-
-// Of steps that the newest checkpoint names no more: a run that goes on from one finds its best.
-void CheckpointHook::remove_weights(const Bests& named, const TrainContext& context) const {
-  if (!options_.best_weights_only || !context.is_main) return;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(store_->root(), ignored)) {
-    const std::string name = entry.path().filename().string();
-    const auto names = [&name](const Bests& all) { return std::ranges::count(all, name, &Best::folder) > 0; };
-    if (CheckpointStore::is_weights(name) && !names(named) && !names(bests_)) {
-      std::filesystem::remove(entry.path(), ignored);
-    }
-  }
+// They stand together by metric.
+CheckpointHook::Bests CheckpointHook::very_best() const {
+  Bests first = bests_;
+  const auto [begin, end] = std::ranges::unique(first, {}, &Best::metric);
+  first.erase(begin, end);
+  return first;
 }
 
 // Behind those that are as good; a step stands there once.
 bool CheckpointHook::enter(Bests& ranked, const Best& result) const {
   if (!std::isfinite(result.score)) return false;
   const bool less = less_is_better(result.metric);
-  const auto is_worse = [&](const Best& best) { return less ? result.score < best.score : result.score > best.score; };
-  const auto place = std::ranges::find_if(ranked, is_worse) - ranked.begin();
-  const auto is_known = [&](const Best& best) { return best.folder == result.folder; };
-  if (place >= options_.save_top_k || std::any_of(ranked.begin(), ranked.begin() + place, is_known)) return false;
-  std::erase_if(ranked, is_known);  // worse ones
+  const auto is_better = [less](double a, double b) { return less ? a < b : a > b; };
+  const auto known = std::ranges::find(ranked, result.folder, &Best::folder);
+  if (known != ranked.end() && !is_better(result.score, known->score)) return false;
+  if (known != ranked.end()) ranked.erase(known);
+  const auto place = std::ranges::upper_bound(ranked, result.score, is_better, &Best::score) - ranked.begin();
   ranked.insert(ranked.begin() + place, result);
   if (std::ssize(ranked) > options_.save_top_k) ranked.pop_back();
-  return true;
+  return place < options_.save_top_k;
 }
 
-bool CheckpointHook::save(TrainContext& context, const std::vector<std::string>& best, bool in_background) {
-  if (refused_step_ == context.progress.step) return false;  // and said so
+std::string CheckpointHook::save(TrainContext& context, const std::vector<std::string>& best, bool in_background) {
+  if (refused_step_ == context.progress.step) return "";  // and said so
   last_save_ = std::chrono::steady_clock::now();
-  settle_save(context);
   std::string path;
-  std::vector<std::string> keep;
-  for (const Best& one : bests_) keep.push_back(one.folder);
+  std::vector<std::string> keep(bests_.size());
+  std::ranges::transform(bests_, keep.begin(), &Best::folder);
   try {
     path = save_checkpoint(*store_, context, {keep, best, in_background});
   } catch (const SaveRefused& refusal) {
     refused_step_ = context.progress.step;
-    if (!context.is_main) return false;
-    log_warning(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
-                         ", the ones before it stay as they are: ", refusal.what()));
-    return false;
+    if (context.is_main) {
+      log_warning(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
+                           ", the ones before it stay as they are: ", refusal.what()));
+    }
+    return "";
   }
   saved_step_ = context.progress.step;
   failed_ = false;
   if (in_background) pending_ = Pending{path, bests_, {}};
-  if (!in_background) remove_weights(bests_, context);
-  return true;
+  return path;
 }
 
 bool CheckpointHook::try_save(TrainContext& context, const std::vector<std::string>& best) {
-  try {
-    return save(context, best, options_.async);
-  } catch (const CheckpointError& error) {
+  settle_save(context);
+  std::string path;
+  if (!attempt(context, [&] { path = save(context, best, options_.async); })) {
     failed_ = true;
-    if (!context.is_main) return false;
-    log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
-                       ", training goes on and the next save tries again: ", error.what()));
     return false;
   }
+  if (!path.empty() && !pending_) complete(path, bests_, context);
+  return !path.empty();
 }
 
 void CheckpointHook::settle_save(TrainContext& context) {
   if (!pending_) return;
   const Pending pending = *std::exchange(pending_, std::nullopt);
   try {
-    finish_save(*store_, pending.path, context);
-    announce(pending.improved, context);
-    remove_weights(pending.bests_before, context);
+    finish_save(*store_, context);
   } catch (const CheckpointError&) {  // which is in the log already
     bests_ = pending.bests_before;
     failed_ = true;
+    return;
   }
+  announce(pending.improved, context);
+  complete(pending.path, pending.bests_before, context);
+}
+
+void CheckpointHook::complete(const std::string& path, const Bests& named, TrainContext& context) const {
+  if (options_.best_weights_only && context.is_main) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(store_->root(), ignored)) {
+      const std::string name = entry.path().filename().string();
+      const auto has = [&name](const Bests& all) { return std::ranges::count(all, name, &Best::folder) > 0; };
+      if (CheckpointStore::is_weights(name) && !has(named) && !has(bests_)) std::filesystem::remove(entry, ignored);
+    }
+  }
+  tell_saved(path, context);
 }
 
 namespace {
@@ -335,7 +370,7 @@ std::string numbered(const char* key, std::size_t index) { return index == 0 ? k
 void CheckpointHook::publish(const TrainContext& context) const {
   std::map<std::string, std::string> checkpoints;
   if (const auto latest = store_->find_latest()) checkpoints["last"] = *latest;
-  for (const Best& best : bests_) {
+  for (const Best& best : very_best()) {
     const std::string file = files_of(best.metric).front();
     if (CheckpointStore::is_weights(best.folder)) continue;  // published as it is
     if (const auto found = store_->find_best(file)) checkpoints[file] = *found;

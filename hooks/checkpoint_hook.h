@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,29 +36,26 @@ struct CheckpointHookOptions {
   static const OptionFields& fields();
 };
 
-// Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what
-// the other hooks made of the step.
-//
-// With `interval_time` the clock of rank 0 counts, and all ranks save after the step that follows.
+// Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what the
+// other hooks made of the step. With `interval_time` the clock of rank 0 counts, and all ranks save after the step that
+// follows.
 //
 // A save that a hook refuses (SaveRefused: weights that are not finite) is logged and left out, the run's last one too.
-// A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than
-// one checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run.
+// A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than one
+// checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run.
 // With `async` training goes on as soon as the state is copied. One save at a time is written; the next one, a
 // validation that may make a new best checkpoint, the end of the run and whatever reads checkpoints wait for it. The
 // last one of a run is written at once.
+//
 // The best checkpoint is the first of strictly best score, never one of NaN or infinity; the file "best" beside the
 // checkpoints names its folder, and its record is in every checkpoint, its own included; a resume sets that file right
-// if the process died between the two. One that is gone (deleted, set aside by a rollback) is no measure any more: the
-// next evaluation begins anew. Of several metrics each has its best checkpoint and a file that names it,
-// "best_<metric>"; "best" is that of the first.
+// if the process died between the two. One that is gone (deleted, set aside by a rollback) is no measure any more. Of
+// several metrics each has its best checkpoint and a file that names it, "best_<metric>"; "best" is that of the first.
 // save_top_k: the k best are kept, and become better one by one; the files that name the best name the very best.
 // best_weights_only: "<work_dir>/checkpoints/step-<n>.safetensors", which `duet test` takes in the place of a
-// checkpoint, and which goes when k others are better. It holds what was evaluated: the average, where a hook
-// evaluates its own. No run resumes from it.
-// published_keys: "<work_dir>/published/last-<8 digits of its hash>.safetensors", "best-..." or "best_<metric>-...". A
-// single key's tensors have their names without it, as in the model's own file; of a model that came from a file of
-// TorchScript or torch.export that file with these weights is written beside them.
+// checkpoint, of what was evaluated: the average, where a hook evaluates its own. No run resumes from it.
+// published_keys: "<work_dir>/published/last-<8 digits of its hash>.safetensors", "best-..." or "best_<metric>-...";
+// beside them the file of TorchScript or torch.export that the model came from, with these weights.
 class CheckpointHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -87,12 +85,12 @@ class CheckpointHook : public Hook {
 
   using Bests = std::vector<Best>;  // in the order of save_best
 
-  std::vector<std::string> metrics_of(const TrainContext& context);
+  std::vector<std::string> metrics_of(const TrainContext& context) const;
   std::string first_metric(const TrainContext& context) const;
   std::vector<std::string> files_of(const std::string& metric) const;
   void restore_pointers(const std::string& root) const;
   bool less_is_better(const std::string& metric) const;
-  const Best* best_by(const std::string& metric) const;
+  Bests very_best() const;  // of each metric one
   // The best ones by a metric with this result among them, if it is one of them; whether it is.
   bool enter(Bests& ranked, const Best& result) const;
   // Of those that the present step is the very best of.
@@ -111,21 +109,20 @@ class CheckpointHook : public Hook {
     Bests improved{};      // announced once it is written
   };
   std::string name_of_best(int64_t step) const;
-  // Writes the weights that were evaluated, and removes those of `previous` that are not the best any more. false: it
-  // failed, and said so.
-  bool save_weights(const TrainContext& context);
-  void remove_weights(const Bests& named, const TrainContext& context) const;
-  // false: a hook refused.
-  bool save(TrainContext& context, const std::vector<std::string>& best, bool in_background);
-  // false: also if it failed.
+  // Writes the weights that were evaluated.
+  void save_weights(const TrainContext& context);
+  // The path; empty: a hook refused.
+  std::string save(TrainContext& context, const std::vector<std::string>& best, bool in_background);
+  // false: it failed, or a hook refused.
   bool try_save(TrainContext& context, const std::vector<std::string>& best = {});
+  // Of the checkpoint that names these, so that a run finds them: removes other weights but bests_, and tells hooks.
+  void complete(const std::string& path, const Bests& named, TrainContext& context) const;
   // Waits for the save in the background, on all ranks, and notes if it failed.
   void settle_save(TrainContext& context);
 
   CheckpointHookOptions options_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
   Bests bests_;
-  std::string auto_metric_;                          // what "auto" was found to mean
   std::chrono::steady_clock::time_point last_save_;  // or the begin of training
   int64_t refused_step_ = -1;                        // whose state was not worth saving
   int64_t saved_step_ = 0;                           // nothing newer than this to save

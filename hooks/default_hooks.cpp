@@ -14,16 +14,12 @@ namespace duet {
 
 namespace {
 
+using Options = DefaultHooksOptions;
+
 struct BuiltIn {
   std::string key;
-  std::function<std::unique_ptr<Hook>(const DefaultHooksOptions&)> make;
+  std::function<std::unique_ptr<Hook>(const Options&)> make;
 };
-
-std::unique_ptr<Hook> make_checkpoint_hook(const DefaultHooksOptions& options) {
-  CheckpointHookOptions checkpoint = options.checkpoint;
-  checkpoint.need_work_dir = false;
-  return as_hook(std::make_unique<CheckpointHook>(checkpoint));
-}
 
 // One that a program adds for itself takes its place.
 class DefaultNaNGuardHook : public NaNGuardHook, public StandIn {
@@ -31,17 +27,26 @@ class DefaultNaNGuardHook : public NaNGuardHook, public StandIn {
   using NaNGuardHook::NaNGuardHook;
 };
 
+template <class H, class... Arguments>
+std::unique_ptr<Hook> make_hook(Arguments&&... arguments) {
+  return as_hook(std::make_unique<H>(std::forward<Arguments>(arguments)...));
+}
+
+std::unique_ptr<Hook> make_checkpoint_hook(const Options& options) {
+  CheckpointHookOptions checkpoint = options.checkpoint;
+  checkpoint.need_work_dir = false;
+  return make_hook<CheckpointHook>(checkpoint);
+}
+
 const std::vector<BuiltIn>& built_in() {
-  using Options = DefaultHooksOptions;
   static const std::vector<BuiltIn> kHooks = {
-      {"runtime_info", [](const Options&) { return as_hook(std::make_unique<RuntimeInfoHook>()); }},
-      {"nan_guard", [](const Options& o) { return as_hook(std::make_unique<DefaultNaNGuardHook>(o.nan_guard)); }},
-      {"timer", [](const Options&) { return as_hook(std::make_unique<IterTimerHook>()); }},
-      {"sampler_seed", [](const Options&) { return as_hook(std::make_unique<DistSamplerSeedHook>()); }},
-      {"visualization", [](const Options& o) { return as_hook(std::make_unique<VisualizationHook>(o.visualization)); }},
-      {"logger", [](const Options& o) { return as_hook(std::make_unique<LoggerHook>(o.logger)); }},
-      {"param_scheduler",
-       [](const Options&) { return as_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>())); }},
+      {"runtime_info", [](const Options&) { return make_hook<RuntimeInfoHook>(); }},
+      {"nan_guard", [](const Options& o) { return make_hook<DefaultNaNGuardHook>(o.nan_guard); }},
+      {"timer", [](const Options&) { return make_hook<IterTimerHook>(); }},
+      {"sampler_seed", [](const Options&) { return make_hook<DistSamplerSeedHook>(); }},
+      {"visualization", [](const Options& o) { return make_hook<VisualizationHook>(o.visualization); }},
+      {"logger", [](const Options& o) { return make_hook<LoggerHook>(o.logger); }},
+      {"param_scheduler", [](const Options&) { return make_hook<ParamSchedulerHook>(std::vector<Schedule>()); }},
       {"checkpoint", make_checkpoint_hook},
   };
   return kHooks;
@@ -50,7 +55,7 @@ const std::vector<BuiltIn>& built_in() {
 }  // namespace
 
 const std::vector<std::string>& default_hook_keys() {
-  static const std::vector<std::string> kKeys = [] {
+  static const auto kKeys = [] {
     std::vector<std::string> keys;
     for (const BuiltIn& hook : built_in()) keys.push_back(hook.key);
     return keys;
@@ -73,8 +78,7 @@ void register_default_hook(BaseTrainer& trainer, const std::string& key, std::un
                            std::optional<int> priority) {
   require<ConfigError>(hook != nullptr,
                        "[DefaultHooks] found no hook for '" + key + "', expected one; give one, or leave it out");
-  const auto& keys = default_hook_keys();
-  if (priority && *priority != hook->priority() && std::find(keys.begin(), keys.end(), key) != keys.end()) {
+  if (priority && *priority != hook->priority() && std::ranges::count(default_hook_keys(), key) > 0) {
     log_warning(c10::str("the default hook '", hook->name(), "' (", key, ") has priority ", priority_text(*priority),
                          " instead of ", priority_text(hook->priority()),
                          ": the other default hooks count on its place; `duet explain` shows the order"));

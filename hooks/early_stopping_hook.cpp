@@ -65,8 +65,7 @@ std::optional<double> EarlyStoppingHook::monitored(const TrainContext& context) 
 
 std::string EarlyStoppingHook::judge(double value) {
   const std::string now = c10::str(options_.monitor, " ", value);
-  const auto best_text = [&] { return best_ ? c10::str(", the best was ", *best_) : ""; };
-  if (options_.check_finite && !std::isfinite(value)) return now + " is not finite" + best_text();
+  if (options_.check_finite && !std::isfinite(value)) return now + " is not finite";
   const bool improved = improves(value);
   if (improved) best_ = value;
   waited_ = improved ? 0 : waited_ + 1;
@@ -79,8 +78,8 @@ std::string EarlyStoppingHook::judge(double value) {
     return c10::str(now, " is ", less_ ? "above" : "below", " the divergence_threshold ", *hopeless);
   }
   if (waited_ < options_.patience) return {};
-  const std::string delta = options_.min_delta > 0 ? c10::str(" by at least ", options_.min_delta) : "";
-  return c10::str(now, " is validation ", waited_, " without improvement", delta, best_text());
+  return c10::str(now, " is validation ", waited_, " without improvement",
+                  best_ ? c10::str(", the best was ", *best_) : "");
 }
 
 // A value that is better by exactly min_delta improves.
@@ -100,14 +99,10 @@ StateDict EarlyStoppingHook::state_dict() const {
 }
 
 void EarlyStoppingHook::load_state_dict(const StateDict& state) {
-  const std::string monitor = state.text("monitor");
   const int64_t waited = state.integer("waited");
   const std::optional<double> best = state.has("best") ? std::optional(state.number("best")) : std::nullopt;
-  const bool same = monitor == options_.monitor;
-  if (!same) {
-    log_warning("[EarlyStoppingHook] the checkpoint watched '" + monitor + "', this run watches '" + options_.monitor +
-                "': its patience begins anew");
-  }
+  const bool same = state.text("monitor") == options_.monitor;
+  if (!same) log_warning("[EarlyStoppingHook] the checkpoint watched another metric: patience begins anew");
   waited_ = same ? waited : 0;
   best_ = same ? best : std::nullopt;
 }

@@ -39,10 +39,6 @@ class EarlyStoppingHook : public Hook {
   // Throws ConfigError that lists the metrics if the monitored one is not among them.
   void after_val_epoch(TrainContext& context) override;
 
-  // None before the first validation.
-  std::optional<double> best() const { return best_; }
-  int64_t validations_without_improvement() const { return waited_; }
-
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 

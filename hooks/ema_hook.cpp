@@ -67,22 +67,6 @@ void EMAHook::attach(TrainContext& context) {
   if (loaded_) install(*loaded_);
 }
 
-namespace {
-
-// Elsewhere the momentum, or decay, of an average is the share that is kept; mmengine warns of it as well.
-void warn_of_share(const WeightAverageOptions& average) {
-  if (average.momentum <= 0.5 || average.type == "StochasticWeightAverage") return;
-  const std::string kept =
-      average.momentum < 1 ? c10::str("; where ", average.momentum, " was meant to be kept, set ", 1 - average.momentum)
-                           : "";
-  log_warning(c10::str("[EMAHook] found momentum ", average.momentum,
-                       ", the share of the new value: the average is little but the last weights; expected a small "
-                       "number",
-                       kept));
-}
-
-}  // namespace
-
 void EMAHook::before_train(TrainContext& context) {
   end_pass();
   attach(context);
@@ -94,12 +78,11 @@ void EMAHook::before_train(TrainContext& context) {
                                "expected one; count in steps with begin_iter"));
   }
   plan_start(context);
-  warn_of_share(options_.average);
-  const int64_t length = context.progress.run_length();
-  if (length > 0 && average_->start() > length) {
-    log_warning(c10::str("[EMAHook] averaging begins with step ", average_->start(), ", but the run ends after ",
-                         length, ": the average will be a copy of the weights"));
-  }
+  // Elsewhere the momentum, or decay, of an average is the share that is kept; mmengine warns of it as well.
+  const double momentum = options_.average.momentum;
+  if (momentum <= 0.5 || options_.average.type == "StochasticWeightAverage") return;
+  log_warning(c10::str("[EMAHook] found momentum ", momentum, ", the share of the new value, expected a small number; ",
+                       "where that share was meant to be kept, set ", 1 - momentum));
 }
 
 void EMAHook::plan_start(const TrainContext& context) {

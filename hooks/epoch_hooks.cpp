@@ -1,7 +1,5 @@
 #include "hooks/epoch_hooks.h"
 #include <map>
-#include <memory>
-#include <utility>
 #include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
@@ -10,7 +8,6 @@
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include "base/error.h"
-#include "base/log.h"
 #include "core/task.h"
 #include "distributed/communicator.h"
 #include "hooks/detail/shared.h"
@@ -19,14 +16,10 @@ namespace duet {
 
 namespace {
 
-// What frees the unused blocks of the device that the model is on.
-std::function<void()> cache_of(const Task& task) {
+// The unused blocks of the device that the model is on.
+void free_cache(const Task& task) {
   const c10::DeviceType device = device_of(task).type();
-  if (device == c10::DeviceType::CPU) {
-    log_info("[EmptyCacheHook] the model is on the CPU, whose allocator keeps no cache: there is nothing to free");
-    return [] {};
-  }
-  return [device] { c10::getDeviceAllocator(device)->emptyCache(); };
+  if (device != c10::DeviceType::CPU) c10::getDeviceAllocator(device)->emptyCache();
 }
 
 }  // namespace
@@ -49,13 +42,9 @@ const OptionFields& EmptyCacheHookOptions::fields() {
 EmptyCacheHook::EmptyCacheHook(const EmptyCacheHookOptions& options, std::function<void()> empty_cache)
     : CallbackHook("empty_cache") {
   check_options(options);
-  const auto free = std::make_shared<std::function<void()>>(std::move(empty_cache));  // null: of the model's device
-  const auto free_at = [this, free](std::initializer_list<HookPoint> points) {
+  const auto free_at = [this, &empty_cache](std::initializer_list<HookPoint> points) {
     for (const HookPoint point : points) {
-      on(point, [free](TrainContext& context) {
-        if (!*free) *free = cache_of(context.task);
-        (*free)();
-      });
+      on(point, [empty_cache](TrainContext& context) { empty_cache ? empty_cache() : free_cache(context.task); });
     }
   };
   using enum HookPoint;
@@ -94,11 +83,7 @@ void copy_from_first(Communicator& ranks, const Buffers& buffers) {
 
 }  // namespace
 
-void SyncBuffersHook::before_train(TrainContext& context) {
-  synced_step_ = -1;
-  if (context.communicator->world_size() == 1)
-    log_info("[SyncBuffersHook] there is one process: its buffers are everybody's");
-}
+void SyncBuffersHook::before_train(TrainContext& /*context*/) { synced_step_ = -1; }
 
 void SyncBuffersHook::after_train_epoch(TrainContext& context) { synchronize(context); }
 

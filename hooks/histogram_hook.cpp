@@ -1,15 +1,53 @@
 #include "hooks/histogram_hook.h"
 #include <algorithm>
+#include <cmath>
 #include <utility>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/view_as_real.h>
 #include "base/detail/name_pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "core/task.h"
-#include "hooks/detail/histogram.h"
-#include "hooks/detail/shared.h"
 
 namespace duet {
+
+namespace {
+
+at::Tensor finite_values(const at::Tensor& tensor) {
+  at::Tensor values = tensor.detach();
+  if (values.is_sparse()) values = values.coalesce().values();
+  if (values.is_complex()) values = at::view_as_real(values.resolve_conj());
+  values = values.reshape({-1}).to(at::kDouble);
+  return values.masked_select(at::isfinite(values));
+}
+
+}  // namespace
+
+std::optional<Histogram> histogram_of(const at::Tensor& tensor, int64_t bins) {
+  const at::Tensor values = finite_values(tensor);
+  if (values.numel() == 0) return std::nullopt;
+  const auto [smallest, largest] = at::aminmax(values);
+  double low = smallest.item<double>(), high = largest.item<double>();
+  if (low == high) {
+    const double half = std::max(0.5, std::abs(low) * 1e-6);
+    low -= half, high += half;
+  }
+  if (!std::isfinite(high - low)) return std::nullopt;
+  const double width = (high - low) / static_cast<double>(bins);
+  const at::Tensor bin = ((values - low) / width).to(at::kLong).clamp(0, bins - 1);
+  const at::Tensor counts = at::bincount(bin, {}, bins).to(at::kCPU);
+  Histogram histogram;
+  histogram.counts.assign(counts.const_data_ptr<int64_t>(), counts.const_data_ptr<int64_t>() + bins);
+  for (int64_t edge = 0; edge < bins; ++edge) histogram.edges.push_back(low + static_cast<double>(edge) * width);
+  histogram.edges.push_back(high);
+  histogram.sum = values.sum().item<double>();
+  histogram.sum_of_squares = values.square().sum().item<double>();
+  return histogram;
+}
 
 const OptionFields& HistogramHookOptions::fields() {
   using O = HistogramHookOptions;
@@ -34,16 +72,10 @@ void HistogramHook::before_train(TrainContext& context) {
   for (const auto& [name, parameter] : context.task.named_parameters()) names.push_back(name);
   for (const std::string& pattern : options_.patterns) {
     const auto fits = [&pattern](const std::string& name) { return fits_pattern(pattern, name); };
-    if (std::any_of(names.begin(), names.end(), fits)) continue;
+    if (std::ranges::any_of(names, fits)) continue;
     throw ConfigError("[HistogramHook] found the pattern '" + pattern + "', which fits no parameter; " +
                       known_and_nearest(pattern, names));
   }
-}
-
-bool HistogramHook::is_chosen(const std::string& parameter) const {
-  return options_.patterns.empty() ||
-         std::any_of(options_.patterns.begin(), options_.patterns.end(),
-                     [&parameter](const std::string& pattern) { return fits_pattern(pattern, parameter); });
 }
 
 void HistogramHook::after_train_iter(TrainContext& context) {
@@ -54,7 +86,8 @@ void HistogramHook::after_train_iter(TrainContext& context) {
     if (auto histogram = histogram_of(tensor, options_.bins)) made.emplace_back(name, std::move(*histogram));
   };
   for (const auto& [name, parameter] : *context.step.parameters) {
-    if (!is_chosen(name)) continue;
+    const auto fits = [&name](const std::string& pattern) { return fits_pattern(pattern, name); };
+    if (!options_.patterns.empty() && std::ranges::none_of(options_.patterns, fits)) continue;
     if (options_.weights) add("weights/" + name, parameter);
     if (options_.gradients && parameter.grad().defined()) add("gradients/" + name, parameter.grad());
   }

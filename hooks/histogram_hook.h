@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+#include <ATen/core/Tensor.h>
 #include "../base/options.h"
 #include "../core/hook.h"
 
@@ -17,6 +19,10 @@ struct HistogramHookOptions {
 
   static const OptionFields& fields();
 };
+
+// Of the finite values of a tensor in `bins` bins as numpy.histogram chooses them; of a sparse one the values that it
+// holds, of a complex one its real and imaginary parts. Nothing if there is none. Waits for the tensor's device.
+std::optional<Histogram> histogram_of(const at::Tensor& tensor, int64_t bins);
 
 // Logs how the values of parameters and gradients are spread, as "weights/<parameter>" and "gradients/<parameter>":
 // LoggerHook writes them as JSON lines of kind "histogram", which `duet report` draws, and to TensorBoard and W&B.
@@ -36,8 +42,6 @@ class HistogramHook : public Hook {
   void after_train_iter(TrainContext& context) override;
 
  private:
-  bool is_chosen(const std::string& parameter) const;
-
   HistogramHookOptions options_;
 };
 

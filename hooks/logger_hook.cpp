@@ -7,7 +7,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/pattern.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "hooks/detail/log_text.h"
 #include "hooks/detail/log_window.h"
 #include "hooks/detail/run_info_hooks.h"
@@ -40,16 +39,11 @@ void check_window(const LogWindowOptions& window) {
   const Pattern mean_pattern("[LoggerHook] mean_pattern", window.mean_pattern);
   std::set<std::string> names;
   for (const LogStatistic& statistic : window.custom_cfg) {
-    try {
-      check_options(statistic);
-    } catch (const ConfigError& error) {
-      throw ConfigError(std::string(error.what()) + " (custom_cfg of '" + statistic.data_src + "')");
-    }
+    check_options(statistic);
     const std::string& name = statistic.log_name.empty() ? statistic.data_src : statistic.log_name;
-    if (!names.insert(name).second) {
-      throw ConfigError("[LoggerHook] custom_cfg logs two numbers as '" + name +
-                        "', expected different names; give one of them another log_name");
-    }
+    require<ConfigError>(names.insert(name).second,
+                         "[LoggerHook] custom_cfg logs two numbers as '" + name +
+                             "', expected different names; give one of them another log_name");
   }
 }
 
@@ -134,28 +128,27 @@ void LoggerHook::open(TrainContext& context) {
   }
   for (auto& sink : extra_) sinks.push_back(std::move(sink));
   extra_.clear();
-  sinks_ = std::make_shared<AsyncSink>(std::move(sinks));
+  sinks_ = std::make_unique<AsyncSink>(std::move(sinks));
   if (context.log.gauges().count("lr") == 0) publish_rate(context);  // without RuntimeInfoHook
   listen(context);
 }
 
 // What is published after this hook has gone is dropped.
 void LoggerHook::listen(TrainContext& context) {
-  const auto put = [sinks = sinks_, &context](const char* kind, LogValues values, std::vector<LogImage> images) {
-    sinks->put({kind, context.progress.step, wall_time(), std::move(values), "", std::move(images)});
-  };
   RunLog::ImageListener image;
   if (sinks_->takes_images()) {
-    image = [put](const std::string& name, const at::Tensor& pixels) { put("image", {}, {{name, pixels.clone()}}); };
+    image = [this, &context](const std::string& name, const at::Tensor& pixels) {
+      emit(context, {.kind = "image", .step = context.progress.step, .images = {{name, pixels.clone()}}});
+    };
   }
-  // Lines of steps, which going back makes void.
+  const auto text = [this, &context](const std::string& name, const std::string& said) {
+    emit(context, "text", {{name, said}}, "");
+  };
   const auto histograms = [this, &context](const NamedHistograms& made) {
-    logged_step_ = std::max(logged_step_, context.progress.step);
+    logged_step_ = std::max(logged_step_, context.progress.step);  // going back makes it void
     emit(context, {.kind = "histogram", .step = context.progress.step, .histograms = made});
   };
-  listening_ = context.log.listen(
-      std::move(image), [put](const std::string& name, const std::string& text) { put("text", {{name, text}}, {}); },
-      histograms);
+  listening_ = context.log.listen(std::move(image), text, histograms);
 }
 
 void LoggerHook::emit(TrainContext& context, LogRecord record) {
@@ -173,6 +166,10 @@ void LoggerHook::emit(TrainContext& context, LogRecord record) {
   context.trainer.call_hooks(HookPoint::kOnLog);
 }
 
+void LoggerHook::emit(TrainContext& context, const char* kind, LogValues values, std::string line) {
+  emit(context, {.kind = kind, .step = context.progress.step, .values = std::move(values), .line = std::move(line)});
+}
+
 void LoggerHook::flush() {
   if (sinks_) sinks_->flush();
 }
@@ -187,11 +184,8 @@ void LoggerHook::start_run(TrainContext& context) {
   open(context);
   started_ = true;
   const int64_t total = context.progress.run_length();
-  emit(context,
-       {.kind = "start",
-        .step = context.progress.step,
-        .values = {{"mode", context.mode}, {"steps", total}},
-        .line = c10::str("training in mode ", context.mode, " from step ", of_total(context.progress.step, total))});
+  emit(context, "start", {{"mode", context.mode}, {"steps", total}},
+       c10::str("training in mode ", context.mode, " from step ", of_total(context.progress.step, total)));
 }
 
 void LoggerHook::before_train(TrainContext& context) {
@@ -200,7 +194,7 @@ void LoggerHook::before_train(TrainContext& context) {
   line_ = {};
   if (!options_.model_summary || is_off(context)) return;
   const std::string summary = model_summary(context.task);
-  emit(context, {.kind = "text", .step = context.progress.step, .values = {{"model", summary}}, .line = summary});
+  emit(context, "text", {{"model", summary}}, summary);
 }
 
 void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_->start_epoch(); }
@@ -244,9 +238,7 @@ void LoggerHook::collect(TrainContext& context) {
 }
 
 void LoggerHook::log_step(TrainContext& context) {
-  LogRecord record{.kind = "train", .step = context.progress.step};
-  LogValues& values = record.values;
-  put_value(values, "mode", context.mode);
+  LogValues values = {{"mode", context.mode}};
   const auto put_gauge = [&](const std::string& name, double value) {
     if (!std::isnan(value)) put_value(values, name, value);
   };
@@ -260,22 +252,19 @@ void LoggerHook::log_step(TrainContext& context) {
   }
   put_value(values, "epoch", line_.epoch);
   put_value(values, "iter", line_.iter);
-  record.line = train_line(context, line_.epoch, values);
-
   const LogValue* loss = find_value(values, "loss");
   last_loss_ = loss == nullptr ? "" : number_text(std::get<double>(*loss));
-  line_ = {};
+  const int64_t epoch = std::exchange(line_, {}).epoch;
   logged_step_ = context.progress.step;
-  emit(context, std::move(record));
+  std::string line = train_line(context, epoch, values);
+  emit(context, "train", std::move(values), std::move(line));
 }
 
 void LoggerHook::after_load_checkpoint(TrainContext& context) {
   const int64_t step = context.progress.step, last = std::exchange(logged_step_, std::min(logged_step_, step));
   if (!started_ || is_off(context) || step >= last) return;
-  emit(context, {.kind = "void",
-                 .step = step,
-                 .values = {{"last_step", last}},
-                 .line = c10::str("back to step ", step, ": the lines of the steps up to ", last, " are void")});
+  emit(context, "void", {{"last_step", last}},
+       c10::str("back to step ", step, ": the lines of the steps up to ", last, " are void"));
 }
 
 void LoggerHook::after_val_epoch(TrainContext& context) { log_metrics(context, "val"); }
@@ -283,9 +272,9 @@ void LoggerHook::after_test_epoch(TrainContext& context) { log_metrics(context, 
 
 void LoggerHook::log_metrics(TrainContext& context, const char* kind) {
   const int64_t epoch = shown_epoch(context);
-  LogRecord record{.kind = kind, .step = options_.log_metric_by_epoch ? epoch : context.progress.step};
-  put_value(record.values, "mode", context.mode);
-  put_value(record.values, "epoch", epoch);
+  LogRecord record{.kind = kind,
+                   .step = options_.log_metric_by_epoch ? epoch : context.progress.step,
+                   .values = {{"mode", context.mode}, {"epoch", epoch}}};
   for (const auto& [name, value] : context.evaluation.metrics) put_value(record.values, name, value);
   record.line = metrics_line(context, kind);
   emit(context, std::move(record));
@@ -297,17 +286,12 @@ void LoggerHook::on_exception(TrainContext& context) { log_failure(context); }
 void LoggerHook::log_failure(TrainContext& context) {
   if (std::exchange(told_failure_, true)) return;
   const std::string& error = context.control.error;
-  const int64_t step = context.progress.step;
   if (context.control.only_evaluates()) {
     const std::string kind = to_string(context.control.kind);
-    return emit(
-        context,
-        {.kind = "text", .step = step, .values = {{kind + "_error", error}}, .line = kind + " failed: " + error});
+    return emit(context, "text", {{kind + "_error", error}}, kind + " failed: " + error);
   }
-  emit(context, {.kind = "error",
-                 .step = step,
-                 .values = {{"mode", context.mode}, {"error", error}},
-                 .line = c10::str("training failed at step ", step, ": ", error)});
+  emit(context, "error", {{"mode", context.mode}, {"error", error}},
+       c10::str("training failed at step ", context.progress.step, ": ", error));
 }
 
 // A hook that runs later than this one, or a loop of the user's own, may have ended the run.
@@ -320,17 +304,17 @@ void LoggerHook::after_train(TrainContext& context) {
 void LoggerHook::after_train_epoch(TrainContext& context) {
   const double seconds = context.progress.epoch_seconds;  // 0: nobody measures
   if (seconds <= 0 && context.log.values().empty()) return;
-  LogRecord record{.kind = "epoch", .step = context.progress.step};
-  put_value(record.values, "mode", context.mode);
-  put_value(record.values, "epoch", shown_epoch(context));
-  if (seconds > 0) put_value(record.values, "epoch_time", seconds);
+  const int64_t epoch = shown_epoch(context);
+  LogValues values = {{"mode", context.mode}, {"epoch", epoch}};
+  std::string line;
+  if (seconds > 0) put_value(values, "epoch_time", seconds);
   for (const auto& [name, tensor] : context.log.values()) {
     const double value = tensor.item<double>();
-    put_value(record.values, name, value);
-    if (record.line.empty()) record.line = "epoch " + of_total(shown_epoch(context), context.progress.max_epochs);
-    record.line += "  " + name + " " + number_text(value);
+    put_value(values, name, value);
+    line += "  " + name + " " + number_text(value);
   }
-  emit(context, std::move(record));
+  if (!line.empty()) line = "epoch " + of_total(epoch, context.progress.max_epochs) + line;
+  emit(context, "epoch", std::move(values), std::move(line));
 }
 
 // How the run has ended: any hook's after_train may still fail, the last save above all, or find that it has diverged.
@@ -348,29 +332,25 @@ void LoggerHook::log_end(TrainContext& context) {
   const double seconds = steady_seconds() - start_;
   const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
   const UncheckedSteps unchecked = context.identity.unchecked.value_or(UncheckedSteps());
-  LogRecord record{.kind = "stop",
-                   .step = context.progress.step,
-                   .values = {{"mode", context.mode},
-                              {"reason", reason},
-                              {"outcome", to_string(context.control.outcome)},
-                              {"seconds", seconds},
-                              {"epoch", shown_epoch(context)}},
-                   .line = c10::str("training ends at step ", context.progress.step, " after ", duration_text(seconds),
-                                    ": ", reason)};
+  LogValues values = {{"mode", context.mode},
+                      {"reason", reason},
+                      {"outcome", to_string(context.control.outcome)},
+                      {"seconds", seconds},
+                      {"epoch", shown_epoch(context)}};
+  std::string line =
+      c10::str("training ends at step ", context.progress.step, " after ", duration_text(seconds), ": ", reason);
   if (context.mode == to_string(Mode::kGraph) || unchecked.count > 0) {
-    record.values.emplace_back("unchecked", unchecked.count);
-    record.line += "; " + to_text(unchecked);
+    values.emplace_back("unchecked", unchecked.count);
+    line += "; " + to_text(unchecked);
   }
-  emit(context, std::move(record));
+  emit(context, "stop", std::move(values), std::move(line));
 }
 
 void LoggerHook::show_progress(TrainContext& context) {
   const double now = steady_seconds();
   if (now - shown_at_ < 0.1) return;
   shown_at_ = now;
-  emit(context, {.kind = "progress",
-                 .step = context.progress.step,
-                 .line = progress_line(context, last_loss_, gauge(context, "eta"))});
+  emit(context, "progress", {}, progress_line(context, last_loss_, gauge(context, "eta")));
 }
 
 StateDict LoggerHook::state_dict() const {

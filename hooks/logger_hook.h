@@ -16,6 +16,7 @@ class AsyncSink;
 class LogWindow;
 
 using LogValue = std::variant<int64_t, double, std::string>;
+using LogValues = std::vector<std::pair<std::string, LogValue>>;
 
 struct LogImage {
   std::string name;   // "val/0007"
@@ -27,8 +28,8 @@ struct LogRecord {
   std::string kind;      // train, epoch, val, test, start, stop, error, void, text, image, histogram, progress
   int64_t step = 0;      // the horizontal axis: finished steps, or epochs for evaluations logged by epoch
   double wall_time = 0;  // seconds since 1970
-  std::vector<std::pair<std::string, LogValue>> values{};  // in the order to show; numbers are what a chart draws
-  std::string line{};                                      // the same for people; empty: not for the terminal
+  LogValues values{};    // in the order to show; numbers are what a chart draws
+  std::string line{};    // the same for people; empty: not for the terminal
   std::vector<LogImage> images{};
   NamedHistograms histograms{};
 };
@@ -101,10 +102,9 @@ struct LoggerHookOptions {
   static const OptionFields& fields();
 };
 
-// Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what
-// StepResult, TrainContext::log and the clock have: the loss, the task's values, grad_norm, the values and
-// gauges of RunLog. Between lines nothing is read from the device. Sinks write on a thread of their own; when
-// after_run returns, or the hook goes, or the program ends by exit(), all is written.
+// Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with the values and
+// gauges of RunLog and what the clock has. Between lines nothing is read from the device. Sinks write on threads of
+// their own; when after_run returns, or the hook goes, or the program ends by exit(), all is written.
 //
 // JSON lines have a "kind": "train" (lr, data_time, time, loss, the task's values, grad_norm, gauges, epoch, iter,
 // step), "epoch" (epoch_time, epoch, step), "val" and "test" (the metrics, epoch, step), "start", "stop" (reason,
@@ -154,6 +154,8 @@ class LoggerHook : public Hook {
   void start_run(TrainContext& context);
   void listen(TrainContext& context);
   void emit(TrainContext& context, LogRecord record);
+  // Of the step that is through.
+  void emit(TrainContext& context, const char* kind, LogValues values, std::string line);
   bool is_due(const TrainContext& context) const;
   void collect(TrainContext& context);
   void log_step(TrainContext& context);
@@ -164,7 +166,7 @@ class LoggerHook : public Hook {
 
   LoggerHookOptions options_;
   std::vector<std::unique_ptr<LogSink>> extra_;  // until they are opened
-  std::shared_ptr<AsyncSink> sinks_;
+  std::unique_ptr<AsyncSink> sinks_;
   RunLog::Listening listening_;
   std::unique_ptr<LogWindow> window_;
   std::string run_id_;

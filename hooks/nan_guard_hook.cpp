@@ -1,13 +1,12 @@
 #include "hooks/nan_guard_hook.h"
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -18,11 +17,16 @@
 #include "hooks/detail/non_finite_trace.h"
 #include "hooks/detail/not_finite.h"
 #include "hooks/detail/shared.h"
-#include "hooks/detail/value_history.h"
 
 namespace duet {
 
 namespace {
+
+constexpr const char* kWayOut =
+    "lower the learning rate, clip gradients, look at the data, or let such steps change nothing with non_finite: skip";
+constexpr const char* kSkipWayOut =
+    "look at the data, lower the learning rate or clip gradients; with trace: true the guard names op, module and "
+    "samples";
 
 // What is not finite after the last step, in the order of a step.
 std::string scan(const TrainContext& context) {
@@ -35,35 +39,24 @@ std::string scan(const TrainContext& context) {
   for (const auto& [name, parameter] : context.task.named_parameters()) {
     watched.push_back({"gradient", name, parameter.grad()});
   }
-  const std::vector<WatchedTensor> weights = watched_weights(context.task);
-  watched.insert(watched.end(), weights.begin(), weights.end());
+  std::ranges::copy(watched_weights(context.task), std::back_inserter(watched));
   const std::string text = names_of(not_finite(watched));
   return text.empty() ? "nothing any more" : text;
 }
 
-constexpr const char* kWayOut =
-    "lower the learning rate, clip gradients, look at the data, or let such steps change nothing with non_finite: "
-    "skip";
-
-constexpr const char* kTraceHint = "; with trace: true the guard names op, module and samples";
-
-constexpr const char* kSkipWayOut =
-    "look at the data, lower the learning rate or clip gradients; with trace: true the guard names op, module and "
-    "samples";
-
 // Infinite without loss scaling, and at the end of a run, where there is no step any more.
 double last_loss_scale(const TrainContext& context) {
-  if (context.step.result == nullptr) return std::numeric_limits<double>::infinity();
-  const at::Tensor* const scale = find(context.step.result->log, "loss_scale");
+  const at::Tensor* const scale =
+      context.step.result == nullptr ? nullptr : find(context.step.result->log, "loss_scale");
   return scale == nullptr ? std::numeric_limits<double>::infinity() : scale->item<double>();
 }
 
 // The newest checkpoint; none holds weights that are not finite.
 std::string where_to_go_on(const TrainContext& context) {
-  if (context.work_dir.empty()) return "";
-  const std::vector<std::string> paths = CheckpointStore(CheckpointStore::root_of(context.work_dir)).list();
-  return paths.empty() ? "; there is no checkpoint to go on from"
-                       : "; the last checkpoint, of finite weights, is '" + paths.front() + "'";
+  const std::vector<std::string> paths = context.work_dir.empty()
+                                             ? std::vector<std::string>()
+                                             : CheckpointStore(CheckpointStore::root_of(context.work_dir)).list();
+  return paths.empty() ? "" : "; the last checkpoint, of finite weights, is '" + paths.front() + "'";
 }
 
 // What would be saved and is not finite on this rank.
@@ -75,10 +68,9 @@ struct BadState {
 BadState bad_state(const TrainContext& context) {
   const std::vector<WatchedTensor> found = not_finite(watched_state(context.task, context.trainer.state_dict()));
   if (found.empty()) return {};
-  const std::string text =
-      c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", context.progress.step,
-               ", expected finite numbers to save; go on from an earlier checkpoint and ", kWayOut);
-  return {text, std::ranges::any_of(found, [](const WatchedTensor& one) { return !one.of_this_rank; })};
+  return {c10::str("[NaNGuardHook] found ", names_of(found), " not finite after step ", context.progress.step,
+                   ", expected finite numbers to save; go on from an earlier checkpoint and ", kWayOut),
+          !std::ranges::all_of(found, &WatchedTensor::of_this_rank)};
 }
 
 }  // namespace
@@ -112,7 +104,6 @@ NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(opt
   if (options_.spike_threshold > 0) {
     spikes_ = std::make_unique<LossSpikes>(static_cast<std::size_t>(options_.spike_window), options_.spike_threshold);
   }
-  forget_losses();
 }
 
 NaNGuardHook::~NaNGuardHook() = default;
@@ -138,14 +129,9 @@ void NaNGuardHook::before_train_iter(TrainContext& context) {
   if (trace_) trace_->remember(context, /*copies_weights=*/!may_skip_);
 }
 
-void NaNGuardHook::forget_losses() {
-  const auto steps = static_cast<std::size_t>(options_.interval);
-  losses_ = std::make_unique<ValueHistory>(steps);
-  norms_ = std::make_unique<ValueHistory>(steps);
-}
-
 void NaNGuardHook::restart(const TrainContext& context) {
-  forget_losses();
+  losses_.clear();
+  norms_.clear();
   watch_start_ = context.progress.step;
   applied_ = context.hyper_parameters.applied();
 }
@@ -157,35 +143,28 @@ void NaNGuardHook::in_step(StepView& context) {
 }
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
-  if (trace_) trace(context);
-  losses_->add(context.step.loss());
-  if (context.step.result->grad_norm.defined()) norms_->add(context.step.result->grad_norm);
+  const std::optional<std::string> cause = trace_ ? trace(context) : std::nullopt;
+  losses_.push_back(detached(context.step.loss()));
+  if (context.step.result->grad_norm.defined()) norms_.push_back(detached(context.step.result->grad_norm));
   const bool counts_skips = may_skip_ && options_.max_consecutive_skips > 0;
   const int64_t interval =
       counts_skips ? std::min(options_.interval, options_.max_consecutive_skips) : options_.interval;
-  if (context.progress.step - watch_start_ >= interval) look(context);
-}
-
-bool NaNGuardHook::is_bad(const TrainContext& context) const {
-  std::vector<WatchedTensor> numbers = {{"value", "loss", context.step.loss()}};
-  for (const at::Tensor& gradient : context.step.gradients()) numbers.push_back({"gradient", "", gradient});
-  return !not_finite(numbers).empty();
+  if (context.progress.step - watch_start_ >= interval) look(context, cause);
 }
 
 // Loss scaling leaves out steps now and then whose numbers are all finite without it.
-void NaNGuardHook::trace(TrainContext& context) {
+std::optional<std::string> NaNGuardHook::trace(TrainContext& context) {
   constexpr int64_t kMostTold = 8;
-  is_bad_ = is_bad(context);  // the same on all ranks; what is found need not be
-  cause_.clear();
-  if (!is_bad_ || (may_skip_ && skipped_told_ == kMostTold)) return;
-  const std::string found = trace_->text(context);
-  if (!may_skip_ || found.empty()) {
-    cause_ = found;
-    return;
-  }
+  std::vector<WatchedTensor> numbers = {{"value", "loss", context.step.loss()}};
+  for (const at::Tensor& gradient : context.step.gradients()) numbers.push_back({"gradient", "", gradient});
+  if (not_finite(numbers).empty()) return std::nullopt;  // the same on all ranks; what is found need not be
+  if (may_skip_ && skipped_told_ == kMostTold) return "";
+  std::string found = trace_->text(context);
+  if (!may_skip_ || found.empty()) return found;
   ++skipped_told_;
-  log_warning(c10::str("[NaNGuardHook] step ", context.progress.step, " was not finite and changed no weight: ", found,
-                       skipped_told_ == kMostTold ? "; further ones are not told" : ""));
+  log_warning(
+      c10::str("[NaNGuardHook] step ", context.progress.step, " was not finite and changed no weight: ", found));
+  return found;
 }
 
 // A step that was to raise has left the weights as they were before it.
@@ -195,11 +174,11 @@ void NaNGuardHook::on_exception(TrainContext& context) {
 }
 
 // Waits for the device, once.
-void NaNGuardHook::look(TrainContext& context) {
+void NaNGuardHook::look(TrainContext& context, const std::optional<std::string>& cause) {
   if (!context.control.rollback_reason.empty()) return;  // what is watched now goes
-  const at::Tensor losses = losses_->unread(), norms = norms_->unread();
   std::vector<double> values[2];
-  if (losses.defined()) {
+  if (!losses_.empty()) {
+    const at::Tensor losses = numbers_of(losses_), norms = numbers_of(norms_);
     const at::Tensor numbers = (norms.defined() ? at::cat({losses, norms}) : losses).cpu();
     const double* const all = numbers.const_data_ptr<double>();
     values[0].assign(all, all + losses.numel());
@@ -207,16 +186,14 @@ void NaNGuardHook::look(TrainContext& context) {
   }
   if (spikes_) check_spikes(context, values[0]);  // first: numbers that are not finite may come of it
   if (context.control.rollback_reason.empty()) {
-    may_skip_ ? check_skips(context) : check_finite(context, values[0], values[1]);
+    may_skip_ ? check_skips(context) : check_finite(context, values[0], values[1], cause);
   }
-  is_bad_ = false;
   restart(context);
 }
 
 void NaNGuardHook::check_finite(TrainContext& context, const std::vector<double>& losses,
-                                const std::vector<double>& norms) {
-  int64_t bad = std::exchange(is_bad_, false) ? context.progress.step : 0;
-  const std::string cause = std::exchange(cause_, {});
+                                const std::vector<double>& norms, const std::optional<std::string>& cause) {
+  int64_t bad = cause ? context.progress.step : 0;
   for (std::size_t i = 0; i < losses.size() && bad == 0; ++i) {
     const bool is_fine = std::isfinite(losses[i]) && (i >= norms.size() || std::isfinite(norms[i]));
     if (!is_fine) bad = watch_start_ + static_cast<int64_t>(i) + 1;
@@ -225,7 +202,8 @@ void NaNGuardHook::check_finite(TrainContext& context, const std::vector<double>
   act(context, options_.action,
       {c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
                 context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ",
-                cause.empty() ? "" : cause + ". ", kWayOut, trace_ ? "" : kTraceHint),
+                cause.value_or("").empty() ? "" : *cause + ". ", kWayOut,
+                trace_ ? "" : "; with trace: true the guard names op, module and samples"),
        c10::str("step ", bad, " was not finite"), bad});
 }
 
@@ -332,25 +310,10 @@ void NaNGuardHook::check_run(TrainContext& context) {
        "no step changed a weight", run_start_ + 1});
 }
 
-StateDict NaNGuardHook::state_dict() const {
-  StateDict state;
-  if (!spikes_) return state;
-  const std::deque<double>& known = spikes_->known();
-  at::Tensor losses = at::empty({std::ssize(known)}, at::kDouble);
-  std::copy(known.begin(), known.end(), losses.mutable_data_ptr<double>());
-  state.set("losses", losses);
-  return state;
-}
+StateDict NaNGuardHook::state_dict() const { return spikes_ ? spikes_->state_dict() : StateDict(); }
 
 void NaNGuardHook::load_state_dict(const StateDict& state) {
-  if (!spikes_) return;
-  std::deque<double> known;
-  if (state.has("losses")) {
-    const at::Tensor losses = state.tensor("losses").to(at::kCPU, at::kDouble).contiguous();
-    const double* const first = losses.const_data_ptr<double>();
-    known.assign(first, first + losses.numel());
-  }
-  spikes_->set_known(std::move(known));
+  if (spikes_) spikes_->load_state_dict(state);
 }
 
 }  // namespace duet

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+#include <ATen/core/Tensor.h>
 #include "../base/options.h"
 #include "../core/hook.h"
 
@@ -11,7 +13,6 @@ namespace duet {
 
 class LossSpikes;
 class NonFiniteTrace;
-class ValueHistory;
 
 struct NaNGuardHookOptions {
   int64_t interval = 50;  // >= 1: steps between two looks, each of which waits for the device once
@@ -35,26 +36,21 @@ struct NaNGuardHookOptions {
   static const OptionFields& fields();
 };
 
-// Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each step are kept
-// where they are, which costs nothing, and all looked at every `interval` steps: the message names the very step
-// that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then. Weights,
-// state of the optimizer (a second moment that is infinite freezes its weight while losses look well) and averages that
-// are not finite are never saved: they are checked before they are taken for a checkpoint, and refused with SaveRefused
-// ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as `action` says.
-// Of several ranks all do what it says where one of them alone has such weights.
+// Watches that loss and gradient norm (known if gradients are clipped) stay finite. Results are kept where they are,
+// which costs nothing, and looked at every `interval` steps: the message names the step that was the first, and what is
+// not finite by then. Weights, state of the optimizer (an infinite second moment freezes its weight while losses look
+// well) and averages that are not finite are never saved: SaveRefused ("raise": NonFiniteError) leaves the checkpoints
+// before as they are, and the run ends as `action` says, on all ranks where one alone has such weights.
 //
 // A run whose steps are skipped one after the other learns nothing: that ends it too, at `max_consecutive_skips`, and
-// so does a loss scale that has fallen too far for its gradients to count. "skipped_steps" is logged: how many have
-// changed nothing.
+// so does a loss scale that has fallen too far. "skipped_steps" is logged: how many have changed nothing.
 //
-// With `trace` it says where the numbers of such a step stopped being finite: the first op, the module, the samples,
-// with a file of the op's tensors and the batch in <work_dir>/non_finite. It then looks at loss and gradients after
-// every step, also at steps that are skipped, and keeps copies of what a step spoils: the buffers, and the weights
-// unless steps may be skipped. The step is run again op by op with the random numbers that it drew; host code of the
-// task that counts or draws numbers of its own goes on.
+// `trace` looks at loss and gradients after every step, and says where they stopped being finite: the first op, the
+// module, the samples, with a file of the op's tensors and the batch in <work_dir>/non_finite. It keeps copies of what
+// a step spoils (buffers; weights unless steps may be skipped) and runs the step again op by op with its random
+// numbers; host code of the task that counts or draws numbers of its own goes on.
 //
-// This hook finds out; it does not change what a step does. TrainerOptions::non_finite does that: with its kSkip or
-// kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook.
+// What a step that is not finite does to the weights is TrainerOptions::non_finite's to say.
 class NaNGuardHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -79,13 +75,12 @@ class NaNGuardHook : public Hook {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  void forget_losses();
   void restart(const TrainContext& context);
-  // Whether the loss or a gradient of the last step is not finite. Waits for the device.
-  bool is_bad(const TrainContext& context) const;
-  void trace(TrainContext& context);
-  void look(TrainContext& context);
-  void check_finite(TrainContext& context, const std::vector<double>& losses, const std::vector<double>& norms);
+  // Why the last step was not finite, empty if that is unknown; nothing if it was.
+  std::optional<std::string> trace(TrainContext& context);
+  void look(TrainContext& context, const std::optional<std::string>& cause = std::nullopt);
+  void check_finite(TrainContext& context, const std::vector<double>& losses, const std::vector<double>& norms,
+                    const std::optional<std::string>& cause);
   void check_skips(TrainContext& context);
   void check_spikes(TrainContext& context, const std::vector<double>& losses);
   void check_run(TrainContext& context);
@@ -100,17 +95,15 @@ class NaNGuardHook : public Hook {
   bool act_together(TrainContext& context, bool is_found, const Finding& found);
 
   NaNGuardHookOptions options_;
-  std::unique_ptr<ValueHistory> losses_, norms_;  // of the steps since watch_start_
-  std::unique_ptr<LossSpikes> spikes_;            // null: not asked for
-  int64_t watch_start_ = 0;                       // finished steps when this watch began
-  int64_t applied_ = 0;                           // steps that changed the weights, when this watch began
+  std::vector<at::Tensor> losses_, norms_;  // of the steps since watch_start_
+  std::unique_ptr<LossSpikes> spikes_;      // null: not asked for
+  int64_t watch_start_ = 0;                 // finished steps when this watch began
+  int64_t applied_ = 0;                     // steps that changed the weights, when this watch began
   int64_t skipped_in_a_row_ = 0;
   int64_t run_start_ = 0, run_start_applied_ = 0;  // finished steps when this run began, and those that changed weights
   bool may_skip_ = false;                          // steps may be skipped
   bool scale_adapts_ = false;                      // and each that is lowers the loss scale
   std::unique_ptr<NonFiniteTrace> trace_;          // null: not asked for
-  bool is_bad_ = false;                            // the last step, as the trace has seen it
-  std::string cause_;                              // of its numbers, if they were not finite on this rank
   int64_t skipped_told_ = 0, rollbacks_ = 0;       // of this run
   bool can_go_back_ = true;                        // until it ends
 };

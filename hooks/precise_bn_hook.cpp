@@ -7,86 +7,74 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/ScopeExit.h>
 #include "base/detail/bits.h"
 #include "base/detail/op_tap.h"
 #include "base/device.h"
-#include "base/error.h"
 #include "core/task.h"
 #include "data/data_source.h"
 #include "distributed/communicator.h"
+#include "distributed/detail/sync_batch_norm.h"
 #include "hooks/detail/shared.h"
 
 namespace duet {
 
 namespace {
 
-// Of each buffer what batch norm is given as its running mean or variance. In float64.
-class Statistics : public OpListener {
- public:
-  explicit Statistics(const NamedTensors& buffers) {
-    for (const auto& [name, buffer] : buffers) {
-      if (!buffer.is_floating_point() || !buffer.has_storage()) continue;
-      index_[buffer.storage().unsafeGetStorageImpl()] = sums_.size();
-      sums_.push_back({name, buffer, at::zeros({2 * buffer.numel() + 1}, buffer.options().dtype(at::kDouble))});
-    }
-  }
+struct Statistics : OpListener {
+  // By where a running mean or variance is, float64: of values (or squares); zeros (or of values); their number.
+  std::map<const void*, at::Tensor> sums;
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override {
-    const auto mean_at = op.schema().argumentIndexWithName("running_mean");
-    const auto var_at = op.schema().argumentIndexWithName("running_var");
-    const auto training = op.schema().argumentIndexWithName("training");  // of those that are for training alone: none
-    const auto argument = [&](int index) { return (*stack)[stack->size() - op.schema().arguments().size() + index]; };
-    const bool is_forward = op.schema().name().find("backward") == std::string::npos;
-    if (is_forward && mean_at && var_at && (!training || argument(*training).toBool()) &&
-        argument(*mean_at).isTensor() && argument(*var_at).isTensor()) {
+    // Of each of them: input, weight, bias, running_mean, running_var, and training, but where it is for training
+    // alone.
+    const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+    const std::string& name = op.schema().name();
+    const bool is_norm = name.find("batch_norm") != std::string::npos && name.find("backward") == std::string::npos &&
+                         arguments.size() > 6 && arguments[3].isTensor() && arguments[3].toTensor().defined();
+    if (is_norm && !(arguments[5].isBool() && !arguments[5].toBool())) {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      add(argument(0).toTensor(), argument(*mean_at).toTensor(), argument(*var_at).toTensor());
+      add(arguments[0].toTensor(), arguments[3].toTensor(), arguments[4].toTensor());
     }
     op.redispatchBoxed(below, stack);
   }
 
-  // Over all ranks; the buffers of layers that were called become theirs.
-  void finish(Communicator& ranks, const std::function<void(const std::string& name, const at::Tensor& precise)>& put) {
-    for (Sum& sum : sums_) {
-      ranks.start_sum(sum.values);
-      ranks.finish(sum.values);
-      const int64_t length = sum.buffer.numel();
-      const auto count = sum.values[2 * length].item<double>();
-      if (count == 0) continue;
-      const at::Tensor values = sum.values.narrow(0, 0, length) / count;
-      put(sum.name, (values - (sum.values.narrow(0, length, length) / count).square()).view(sum.buffer.sizes()));
-    }
-  }
-
- private:
-  struct Sum {
-    std::string name;
-    at::Tensor buffer;
-    at::Tensor values;  // of means, or of squares; then, of squares alone, of means; then their number
-  };
-
   void add(const at::Tensor& input, const at::Tensor& running_mean, const at::Tensor& running_var) {
-    std::vector<int64_t> others = {0};
-    for (int64_t dim = 2; dim < input.dim(); ++dim) others.push_back(dim);
-    const auto [var, mean] = at::var_mean(input.to(at::kDouble), others, /*correction=*/at::Scalar(0));
-    const double count = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
-    const at::Tensor one = at::full({1}, 1, mean.options());
-    put(running_mean, at::cat({mean, at::zeros_like(mean), one}) * count);
-    put(running_var, at::cat({var + mean.square(), mean, one}) * count);
+    const auto moments = moments_of(input).split_with_sizes({input.size(1), input.size(1), 1});
+    const at::Tensor &values = moments[0], &squares = moments[1], &number = moments[2];
+    const auto put = [this](const at::Tensor& buffer, const at::Tensor& more) {
+      at::Tensor& sum = sums[buffer.const_data_ptr()];
+      sum = sum.defined() ? sum + more : more;
+    };
+    put(running_mean, at::cat({values, at::zeros_like(values), number}));
+    put(running_var, at::cat({squares, values, number}));
   }
-
-  void put(const at::Tensor& buffer, const at::Tensor& values) {
-    const auto found = buffer.defined() ? index_.find(buffer.storage().unsafeGetStorageImpl()) : index_.end();
-    if (found != index_.end()) sums_[found->second].values.add_(values);
-  }
-
-  std::map<const void*, std::size_t> index_;  // by storage
-  std::vector<Sum> sums_;
 };
+
+// Runs these batches; random numbers, flags and buffers are afterwards what they were.
+void run_batches(TrainContext& context, DataSource& data, int64_t count, OpListener& listener) {
+  Task& task = context.task;
+  const NamedTensors buffers = task.named_buffers();
+  std::vector<at::Tensor> before;
+  for (const auto& item : buffers) before.push_back(item.second.detach().clone());
+  const auto put_back = c10::make_scope_exit([&, random = random_state(), flags = task.training_flags()] {
+    set_random_state(random);
+    task.set_training_flags(flags);
+    for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].second.detach().copy_(before[i]);
+  });
+  task.train(true);
+  data.set_shard(context.communicator->rank(), context.communicator->world_size());
+  data.start_epoch(context.progress.step);
+  for (int64_t i = 0; i < count; ++i) {
+    const std::optional<Batch> batch = data.next();
+    if (!batch) break;
+    const Batch moved = batch->to(device_of(task));
+    const OpTap tap(listener);
+    task.training_step(moved);
+  }
+}
 
 }  // namespace
 
@@ -102,11 +90,6 @@ PreciseBNHook::PreciseBNHook(std::shared_ptr<DataSource> data, const PreciseBNHo
   check_options(options_);
 }
 
-void PreciseBNHook::load_state_dict(const StateDict& state) {
-  own_ = {};
-  for (const auto& [name, tensor] : state.tensors()) own_.set(name, tensor.clone());
-}
-
 void PreciseBNHook::before_train_iter(TrainContext& context) {
   if (own_.tensors().empty()) return;
   const at::NoGradGuard no_grad;
@@ -117,44 +100,26 @@ void PreciseBNHook::before_train_iter(TrainContext& context) {
   own_ = {};
 }
 
-void PreciseBNHook::before_val(TrainContext& context) {
-  before_val_ = context.task.named_buffers();
-  for (auto& item : before_val_) item.second = item.second.detach().clone();
-}
-
 void PreciseBNHook::before_val_epoch(TrainContext& context) {
   if (data_ == nullptr) return;
+  before_train_iter(context);  // another validation may have been before this one
   const at::NoGradGuard no_grad;
-  Task& task = context.task;
-  const NamedTensors buffers = task.named_buffers();
-  std::vector<at::Tensor> before;
-  for (const auto& item : buffers) before.push_back(item.second.detach().clone());
-  Statistics statistics(buffers);
-  {
-    const auto put_back = c10::make_scope_exit([&, random = random_state(), flags = task.training_flags()] {
-      set_random_state(random);
-      task.set_training_flags(flags);
-      for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].second.detach().copy_(before[i]);
-    });
-    task.train(true);
-    data_->set_shard(context.communicator->rank(), context.communicator->world_size());
-    data_->start_epoch(context.progress.step);
-    for (int64_t i = 0; i < options_.num_iter; ++i) {
-      const std::optional<Batch> batch = data_->next();
-      if (!batch) break;
-      const Batch moved = batch->to(device_of(task));
-      const OpTap tap(statistics);
-      task.training_step(moved);
-    }
+  Statistics statistics;
+  run_batches(context, *data_, options_.num_iter, statistics);
+  for (const auto& [name, buffer] : context.task.named_buffers()) {
+    if (buffer.dim() != 1 || !buffer.is_floating_point()) continue;
+    const int64_t length = buffer.numel();
+    at::Tensor& values = statistics.sums[buffer.const_data_ptr()];
+    if (!values.defined()) values = at::zeros({2 * length + 1}, buffer.options().dtype(at::kDouble));
+    context.communicator->start_sum(values);
+    context.communicator->finish(values);
+    const auto count = values[2 * length].item<double>();
+    if (count == 0) continue;
+    const at::Tensor mean = values.narrow(0, 0, length) / count, of_values = values.narrow(0, length, length) / count;
+    own_.set("weights." + name, buffer.detach().clone());
+    buffer.detach().copy_(mean - of_values.square());
+    own_.set("precise." + name, buffer.detach().clone());
   }
-  std::map<std::string, std::size_t> index;
-  for (std::size_t i = 0; i < buffers.size(); ++i) index[buffers[i].first] = i;
-  statistics.finish(*context.communicator, [&](const std::string& name, const at::Tensor& precise) {
-    const std::size_t i = index.at(name);
-    if (!own_.has("weights." + name)) own_.set("weights." + name, before_val_.at(i).second);
-    buffers[i].second.detach().copy_(precise);
-    own_.set("precise." + name, buffers[i].second.detach().clone());
-  });
 }
 
 }  // namespace duet

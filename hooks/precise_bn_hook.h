@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include "../base/options.h"
-#include "../base/state_dict.h"
 #include "../core/hook.h"
 
 namespace duet {
@@ -19,14 +18,13 @@ struct PreciseBNHookOptions {
 
 // Before each validation it recomputes the running statistics of batch norm with the weights as they are, as
 // detectron2's hook and fvcore's update_bn_stats: the mean and (biased) variance of all that the layers see in these
-// batches, each weighted by its size, over all ranks. With EMAHook these are the statistics of the average; leave out
-// its update_buffers, which saves others with it.
+// batches, over all ranks. With EMAHook, without its update_buffers, those of the average.
 //
-// They stay in the model until the next step, so that a checkpoint of the validation holds them (the best one, the last
-// one of a run). The next step puts training's own statistics back, which are part of the hook's state: a resumed run
-// goes on as if nothing had been. Random numbers and all other buffers are afterwards what they were.
+// They stay in the model until the next step, so that a checkpoint of the validation holds them. The next step goes on
+// with training's own statistics, which are part of the hook's state; random numbers and other buffers stay as they
+// are.
 //
-// The layers are found by their ops: in the model's code, TorchScript and exported graphs. training_step runs op by op
+// The layers are found by their ops, in the model's code, TorchScript and exported graphs. training_step runs op by op
 // and in full precision, with layers in training mode.
 class PreciseBNHook : public Hook {
  public:
@@ -38,18 +36,16 @@ class PreciseBNHook : public Hook {
   int priority() const override { return kNormal + 5; }  // after an average of the weights was brought in
 
   void before_train_iter(TrainContext& context) override;
-  void before_val(TrainContext& context) override;
   void before_val_epoch(TrainContext& context) override;
 
   // Training's own statistics, while the model has others, and these: what was loaded meanwhile stays.
   StateDict state_dict() const override { return own_; }
-  void load_state_dict(const StateDict& state) override;
+  void load_state_dict(const StateDict& state) override { own_ = state; }
 
  private:
   std::shared_ptr<DataSource> data_;
   PreciseBNHookOptions options_;
   StateDict own_;
-  NamedTensors before_val_;  // copies of all buffers, before an average of them may come in
 };
 
 }  // namespace duet

@@ -1,5 +1,6 @@
 #include "hooks/prediction_hooks.h"
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +14,9 @@
 #include <ATen/ops/softmax.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/detail/concat_text.h"
 #include "base/detail/pattern.h"
 #include "base/error.h"
@@ -20,11 +24,10 @@
 #include "core/train_context.h"
 #include "data/data_source.h"
 #include "distributed/communicator.h"
-#include "hooks/detail/desktop_viewer.h"
-#include "hooks/detail/sample_painter.h"
 #include "hooks/detail/shared.h"
 #include "io/file_io.h"
 #include "io/png.h"
+#include "io/read_file.h"
 #include "io/safetensors.h"
 
 namespace duet {
@@ -63,14 +66,6 @@ const at::Tensor& output_of(const TrainContext& context, const std::string& name
   if (const at::Tensor* output = find(*context.evaluation.outputs, name)) return *output;
   throw ConfigError(not_found("PredictionWriterHook", "output", name, *context.evaluation.outputs) + "; correct " +
                     option);
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  try {
-    file_io::replace_file(path, text.size(), [&](file_io::FileWriter& file) { file.write(text.data(), text.size()); });
-  } catch (const file_io::IoError& error) {
-    throw DataError(c10::str("[PredictionWriterHook] ", error.what(), "; free space there or choose another folder"));
-  }
 }
 
 std::vector<std::string> class_names(const TrainContext& context) {
@@ -164,7 +159,9 @@ void PredictionWriterHook::after_predict_iter(TrainContext& context) {
 }
 
 void PredictionWriterHook::after_predict_epoch(TrainContext& context) {
-  if (options_.format != "safetensors") write_text(folder_ + "/predictions.jsonl", lines_);
+  if (options_.format != "safetensors") {
+    duet::write_file("PredictionWriterHook", [&] { file_io::replace_file(folder_ + "/predictions.jsonl", lines_); });
+  }
   if (options_.format != "jsonl" && !options_.per_batch) write_whole();
   log_info(
       c10::str("[PredictionWriterHook] predictions of ", context.evaluation.batch_index, " batches are in ", folder_));
@@ -186,12 +183,10 @@ void PredictionWriterHook::keep(const NamedTensors& tensors) {
   if (kept_.empty()) {
     for (const auto& entry : tensors) kept_.push_back({entry.first, {}});
   }
-  bool same = tensors.size() == kept_.size();
-  for (std::size_t i = 0; same && i < tensors.size(); ++i) same = tensors[i].first == kept_[i].first;
-  require<DataError>(
-      same,
-      "[PredictionWriterHook] found a batch with other outputs than the first, expected the same names each "
-      "time; name those to write in keys, or set per_batch");
+  const auto same_name = [](const auto& kept, const auto& given) { return kept.first == given.first; };
+  require<DataError>(std::ranges::equal(kept_, tensors, same_name),
+                     "[PredictionWriterHook] found a batch with other outputs than the first, expected the same names "
+                     "each time; name those to write in keys, or set per_batch");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor value = on_host(tensors[i].second);
     std::vector<at::Tensor>& batches = kept_[i].second;
@@ -270,13 +265,29 @@ const OptionFields& VisualizationHookOptions::fields() {
       require<ConfigError>(!o.show || o.draw,
                            "[VisualizationHook] show is true without draw, expected both, since only what is drawn "
                            "can be shown; set draw: true");
-      for (const std::string& colour : o.paint.palette) {
-        if (is_colour(colour)) continue;
-        throw ConfigError("[VisualizationHook] palette holds '" + colour + "', expected colours like \"#ff8000\"");
-      }
     });
   });
 }
+
+namespace {
+
+// Opens a file with the viewer that the desktop has for its kind; false: there is none. The shell ends at once, so that
+// nobody waits for a viewer that stays open, and the viewer outlives this process.
+bool open_on_desktop(std::string file) {
+  std::string shell = "sh", flag = "-c";
+  std::string script =
+      "test \"$DISPLAY$WAYLAND_DISPLAY\" && command -v xdg-open >/dev/null || exit 1; "
+      "xdg-open \"$1\" </dev/null >/dev/null 2>&1 &";
+  char* const arguments[] = {shell.data(), flag.data(), script.data(), shell.data(), file.data(), nullptr};
+  pid_t process = 0;
+  if (::posix_spawn(&process, "/bin/sh", nullptr, nullptr, arguments, environ) != 0) return false;
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
 
 VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options_(std::move(options)) {
   check_options(options_);
@@ -294,8 +305,7 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   const int64_t ranks = context.communicator->world_size();
   const int64_t first = ranks * std::exchange(samples_, samples_ + context.evaluation.batch->size());
   const int64_t batches = ranks * context.evaluation.batch_index;  // before these
-  batches_ = batches + ranks;
-  if (batches_ / options_.interval == batches / options_.interval) return;
+  if ((batches + ranks) / options_.interval == batches / options_.interval) return;
   int64_t count = context.evaluation.batch->size();
   if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
   const DataSource* data = context.evaluation.data;
@@ -308,13 +318,6 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
     if (!context.work_dir.empty() && !failed_) write_file(context, name, *painting);
     if (listened) context.log.image(name, painting->pixels);
   }
-}
-
-void VisualizationHook::warn_if_none_is_drawn() {
-  const int64_t batches = std::exchange(batches_, 0);
-  if (batches == 0 || batches >= options_.interval || std::exchange(is_told_, true)) return;
-  log_warning(c10::str("[VisualizationHook] nothing is drawn of a pass of ", batches, " batches, as interval is ",
-                       options_.interval, "; set interval to at most ", batches));
 }
 
 // A picture is not worth a run: a failure is told once, here and below.
@@ -359,11 +362,11 @@ void VisualizationHook::write_file(const TrainContext& context, const std::strin
 }
 
 void VisualizationHook::show_file(const std::string& path) {
-  const std::string why_not = open_on_desktop(path);
-  shows_ = why_not.empty();
+  shows_ = open_on_desktop(path);
   if (shows_) return std::this_thread::sleep_for(std::chrono::duration<double>(options_.wait_time));
-  log_warning("[VisualizationHook] show is true, but " + why_not + ": pictures are in '" +
-              std::filesystem::path(path).parent_path().string() + "' alone");
+  log_warning(
+      "[VisualizationHook] found show: true, expected a display and xdg-open (Debian's xdg-utils): pictures are in '" +
+      std::filesystem::path(path).parent_path().string() + "' alone");
 }
 
 }  // namespace duet

@@ -99,17 +99,26 @@ struct VisualizationHookOptions {
   static const OptionFields& fields();
 };
 
+// Makes a picture of one sample, with a legend. Values in [0, 1] are shown as they are; where an image has others, its
+// smallest is black and its largest white.
+//   regions: predictions [N, C, H, W] or class numbers [N, H, W]. Image, ground truth, prediction side by side, classes
+//   in their colours.
+//   classes: predictions [N, C] or class numbers [N]. The image in a green frame if the class is right and a red one if
+//   not; below it on the left the colour of the true class, on the right that of the predicted one.
+// Without a target the picture shows the prediction alone. Throws ConfigError for a palette of something else; the
+// painter throws it if there is no image or prediction of such a shape or if the target is no class (of a regression,
+// say), and DataError for a class without a colour.
+VisualizationHookOptions::Painter sample_painter(const SamplePainterOptions& options = {});
+
 // Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop:
 // into <work_dir>/vis_data/{val,test,predict}_<sample>_<step>.png, and to whoever listens to images of
-// TrainContext::log, as "val_<sample>". <sample> is what the data calls it (DataSource::sample_name) without its ending
-// and with - for the path's slashes, and its number within the pass where it has no name, or shares it with another one
-// ("cats-001.2"). Pictures have the values from before they were normalized (DataSource::shown). Only batches that are
-// drawn are read from the device. With `show` the files are opened by xdg-open too, where there is a display. A sample
-// that the painter throws at gets no picture; the first one is warned of.
+// TrainContext::log, as "val_<sample>". <sample> is the data's name for it (DataSource::sample_name) without its ending
+// and with - for slashes, and its number within the pass where it has no name, or shares it ("cats-001.2"). Pictures
+// have the values from before they were normalized (DataSource::shown). Only batches that are drawn are read from the
+// device. A sample that the painter throws at gets no picture; the first one is warned of.
 //
-// Of several ranks rank 0 draws, as often as a single process with the same options would: its own batch of those in
-// which the interval comes round (every one if that is less than the ranks are). Numbers are those of the whole pass,
-// as DistributedSampler shares it out.
+// Of several ranks rank 0 draws, as often as a single process would: its own batch of those in which the interval comes
+// round (every one if that is less than the ranks are). Numbers are those of the whole pass.
 class VisualizationHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -121,13 +130,9 @@ class VisualizationHook : public Hook {
   void after_val_iter(TrainContext& context) override { after_iter(context, "val"); }
   void after_test_iter(TrainContext& context) override { after_iter(context, "test"); }
   void after_predict_iter(TrainContext& context) override { after_iter(context, "predict"); }
-  void after_val_epoch(TrainContext&) override { warn_if_none_is_drawn(); }
-  void after_test_epoch(TrainContext&) override { warn_if_none_is_drawn(); }
-  void after_predict_epoch(TrainContext&) override { warn_if_none_is_drawn(); }
 
  private:
   void after_iter(TrainContext& context, const std::string& mode);
-  void warn_if_none_is_drawn();
   std::string name_of(const TrainContext& context, int64_t row, int64_t number);
   std::optional<Painting> painting_of(const Batch& batch, const NamedTensors& outputs, int64_t row);
   void write_file(const TrainContext& context, const std::string& name, const Painting& painting);
@@ -135,11 +140,9 @@ class VisualizationHook : public Hook {
 
   VisualizationHookOptions options_;
   int64_t samples_ = 0;          // of this pass and rank, before this batch
-  int64_t batches_ = 0;          // of this pass and all ranks, so far
   std::set<std::string> names_;  // that this pass has given
   bool failed_ = false;          // a file could not be written
   bool warned_ = false;          // of a sample that could not be painted
-  bool is_told_ = false;         // of a pass that is too short
   bool shows_ = true;            // until no viewer could be opened
 };
 

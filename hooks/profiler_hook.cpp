@@ -1,5 +1,4 @@
 #include "hooks/profiler_hook.h"
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/csrc/profiler/stubs/base.h>
 #include "base/detail/concat_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/hook.h"
@@ -38,15 +38,10 @@ std::string flops_text(const ProfilerResult& result) {
 void save(ProfilerResult& result, const std::string& path, bool with_flops) {
   const std::string part = path + ".tmp";
   std::error_code failed;
-  try {
-    result.save(part);
-    const bool written = fs::file_size(part, failed) > 0;
-    if (written && !failed) fs::rename(part, path, failed);
-    if (written && !failed) {
-      return log_info("[ProfilerHook] trace written to " + path + (with_flops ? flops_text(result) : ""));
-    }
-  } catch (const std::exception& error) {
-    log_error(std::string("[ProfilerHook] ") + error.what());
+  const bool is_saved = !caught([&] { result.save(part); }) && fs::file_size(part, failed) > 0 && !failed;
+  if (is_saved) fs::rename(part, path, failed);
+  if (is_saved && !failed) {
+    return log_info("[ProfilerHook] trace written to " + path + (with_flops ? flops_text(result) : ""));
   }
   log_error("[ProfilerHook] the trace " + path + " cannot be written (is the disk full?); training goes on without it");
   fs::remove(part, failed);
@@ -57,7 +52,7 @@ const torch::profiler::impl::ProfilerStubs& stubs() { return *torch::profiler::i
 struct Point : at::ObserverContext {};
 
 std::unique_ptr<at::ObserverContext> begin_point(const at::RecordFunction& span) {
-  if (std::string_view(span.name()).substr(0, 5) != "hook:") return nullptr;
+  if (!std::string_view(span.name()).starts_with("hook:")) return nullptr;
   stubs().rangePush(span.name());
   return std::make_unique<Point>();
 }
@@ -68,11 +63,9 @@ void end_point(const at::RecordFunction& /*span*/, at::ObserverContext* point) {
 
 }  // namespace
 
-// While it lives, every hook point of this thread is an NVTX range "hook:<name>:<point>", and so is every step
-// between begin_step() and end_step().
-//
-// NVTX ranges are a stack, but a step begins in the middle of one hook point and ends in that of another. So both
-// functions end the range of the point that runs now.
+// While it lives, every hook point of this thread is an NVTX range "hook:<name>:<point>", and so is every step. Ranges
+// are a stack, but a step begins in the middle of one hook point and ends in that of another, so that either ends the
+// range of the point that runs now.
 class NvtxRanges {
  public:
   // Throws ConfigError unless this LibTorch is one with CUDA.
@@ -121,12 +114,11 @@ struct ProfilerHook::Trace {
     torch::autograd::profiler::prepareProfiler(config, activities);
   }
   ~Trace() {
-    try {
+    const std::exception_ptr error = caught([this] {
       if (state == State::kWarmup) start(0);  // the only way to end it
       stop();
-    } catch (const std::exception& error) {
-      log_error(std::string("[ProfilerHook] the profiler cannot be ended: ") + error.what());
-    }
+    });
+    if (error) log_error("[ProfilerHook] the profiler cannot be ended: " + text_of(error));
   }
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -192,12 +184,6 @@ void ProfilerHook::before_train(TrainContext& context) {
   steps_ = 0;
   folder_ = output_folder("ProfilerHook", options_.folder, context, "trace");
   if (options_.nvtx) nvtx_ = std::make_unique<NvtxRanges>();
-  const int64_t first = context.progress.step + options_.skip_first + options_.wait + options_.warmup + 1;
-  const int64_t length = context.progress.run_length();
-  if (length > 0 && first > length) {
-    log_warning(c10::str("[ProfilerHook] tracing begins with step ", first, ", but the run ends after ", length,
-                         ": no trace will be written; lower skip_first, wait or warmup, or train longer"));
-  }
   go_on(context);
 }
 
@@ -209,9 +195,9 @@ void ProfilerHook::before_train_iter(TrainContext& context) {
 void ProfilerHook::after_train_iter(TrainContext& context) {
   if (nvtx_) nvtx_->end_step();
   ++steps_;
-  if (!trace_ || !ends_cycle(steps_ - 1)) return go_on(context);
-  // A span that the caller of step() holds may be open and belongs to the trace that ends here. It would be closed in
-  // the memory of that trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
+  if (!trace_ || phase_of(steps_ - 1) != Phase::kLast) return go_on(context);
+  // A span that the caller of step() holds belongs to the trace that ends here, and must not be closed in another one's
+  // memory: the next cycle begins in before_train_iter.
   write_trace(context);
 }
 
@@ -222,15 +208,10 @@ void ProfilerHook::after_train(TrainContext& context) {
 
 ProfilerHook::Phase ProfilerHook::phase_of(int64_t step) const {
   const int64_t cycle = options_.wait + options_.warmup + options_.active;
-  const int64_t at = step - options_.skip_first;
-  if (at < 0 || (options_.repeat > 0 && at / cycle >= options_.repeat)) return Phase::kOff;
-  if (at % cycle < options_.wait) return Phase::kOff;
-  return at % cycle < options_.wait + options_.warmup ? Phase::kWarmup : Phase::kRecording;
-}
-
-bool ProfilerHook::ends_cycle(int64_t step) const {
-  const int64_t cycle = options_.wait + options_.warmup + options_.active;
-  return phase_of(step) == Phase::kRecording && (step - options_.skip_first) % cycle == cycle - 1;
+  const int64_t since = step - options_.skip_first, at = since % cycle;
+  if (since < 0 || at < options_.wait || (options_.repeat > 0 && since / cycle >= options_.repeat)) return Phase::kOff;
+  if (at < options_.wait + options_.warmup) return Phase::kWarmup;
+  return at == cycle - 1 ? Phase::kLast : Phase::kRecording;
 }
 
 void ProfilerHook::go_on(TrainContext& context) {

@@ -29,10 +29,10 @@ struct ProfilerHookOptions {
 class NvtxRanges;
 
 // Writes traces of some steps as <folder>/step-<first>-<last>.json, numbered as in the log, for chrome://tracing,
-// Perfetto or TensorBoard: operators, kernels, "hook:<name>:<point>" for every hook point and "ProfilerStep#<step>"
-// for every step, from the end of the one before. One that training ends in the middle of is written too, however it
-// ends. Of several ranks each writes its own: <folder>/step-<first>-<last>.rank-<rank>.json. In graph mode the traced
-// steps are replays alone: checks and comparisons that would run their operators once more come after the trace.
+// Perfetto or TensorBoard: operators, kernels, "hook:<name>:<point>" and "ProfilerStep#<step>", from the end of the
+// step before. One that training ends in the middle of is written too. Each of several ranks writes its own:
+// <folder>/step-<first>-<last>.rank-<rank>.json. In graph mode the traced steps are replays alone: checks and
+// comparisons come after the trace.
 class ProfilerHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -49,11 +49,10 @@ class ProfilerHook : public Hook {
   void after_train(TrainContext& context) override;
 
  private:
-  enum class Phase { kOff, kWarmup, kRecording };
+  enum class Phase { kOff, kWarmup, kRecording, kLast };  // kLast: the last step that is recorded
   struct Trace;
 
   Phase phase_of(int64_t step) const;
-  bool ends_cycle(int64_t step) const;
   // Brings the tracer to the phase of the next step.
   void go_on(TrainContext& context);
   void write_trace(TrainContext& context);

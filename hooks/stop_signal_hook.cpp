@@ -5,7 +5,6 @@
 #include <mutex>
 #include <string.h>
 #include <unistd.h>
-#include "hooks/detail/stop_signals.h"
 
 namespace duet {
 

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <array>
+#include <csignal>
 #include <memory>
 #include <string>
 #include "../core/hook.h"
 
 namespace duet {
 
-// While one lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU only leave a note, however many come; but a
+// What asks a run to stop: a terminal and SLURM (the first four), SGE and LSF (SIGUSR2), and a limit of CPU time.
+inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGUSR2, SIGXCPU};
+
+// While one lives, these signals only leave a note, however many come; but a
 // second SIGINT ends the process at once with 128 + its number, as shells report it. The last one to go gives the
 // handlers back that were there before. Signals that were ignored before (nohup) stay ignored.
 class StopSignals {

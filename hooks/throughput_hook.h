@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include "../base/options.h"
@@ -8,7 +7,7 @@
 
 namespace duet {
 
-class FlopCounter;
+class KernelClock;
 
 struct ThroughputHookOptions {
   double peak_flops = 0;  // operations per second of one device, for mfu; 0: measured when training begins
@@ -16,15 +15,13 @@ struct ThroughputHookOptions {
   static const OptionFields& fields();
 };
 
-// How fast training is, as gauges of LoggerHook's lines, since the line before:
+// Logs of each step, beside LoggerHook's samples_per_second:
 //
-//   samples_per_second  LoggerHook's own, of all ranks together
 //   tokens_per_second   of all ranks, where the first tensor of a batch is whole numbers [samples, tokens]
-//   flops_per_step      of this rank: products, convolutions and attention of the first step that ran op by op, counted
-//                       from its ops (core/detail/flop_counter.h)
-//   mfu                 share of peak_flops that these are of the time of the steps
+//   flops_per_step      of this rank, as torch.utils.flop_counter counts: of the first step that shows its ops
+//   mfu                 the share of peak_flops that these are of the time of the step, whatever its shapes
 //
-// Of steps with other shapes than the first one's only their time counts. The log says what the peak was taken from.
+// The log says what the peak was taken from.
 class ThroughputHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -34,25 +31,16 @@ class ThroughputHook : public Hook {
   std::string name() const override { return "throughput"; }
   int priority() const override { return kNormal + 5; }  // after the clock, before the lines
 
-  void before_train(TrainContext& context) override;
   void before_train_iter(TrainContext& context) override;
   void after_train_iter(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
  private:
-  void publish(TrainContext& context);
-
-  struct Window {
-    double amount = 0, seconds = 0;
-    // NaN without anything; begins anew.
-    double take();
-  };
+  void end_count(TrainContext& context);
 
   ThroughputHookOptions options_;
-  std::unique_ptr<FlopCounter> counter_;  // of the step that runs
-  double flops_ = 0;                      // of a step; 0: not known yet
-  double peak_ = 0;
-  Window tokens_, steps_;
+  std::unique_ptr<KernelClock> clock_;  // of the step that runs, while flops_ is not known
+  double flops_ = 0, peak_ = 0;
 };
 
 }  // namespace duet

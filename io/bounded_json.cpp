@@ -74,14 +74,27 @@ class JsonInspector : public nlohmann::json_sax<Json> {
 }  // namespace
 
 template <class Json>
-Json parse_json(const std::string& text, const std::string& what) {
+Json parse_json(const std::string& text, const std::string& what) try {
   JsonInspector<Json> inspector(text.size(), what);
-  try {
-    Json::sax_parse(text, &inspector);
-    return Json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw MalformedFile{c10::str(what, " is not JSON: ", one_line(error.what()))};
-  }
+  Json::sax_parse(text, &inspector);
+  return Json::parse(text);
+} catch (const nlohmann::json::exception& error) {
+  throw MalformedFile{c10::str(what, " is not JSON: ", one_line(error.what()))};
+}
+
+void parse_json_entries(const std::string& text, const std::string& what, const TakeJson& take) {
+  using nlohmann::json;
+  JsonInspector<json> inspector(text.size(), what);
+  json::sax_parse(text, &inspector);
+  std::string name;
+  static_cast<void>(json::parse(text, [&](int depth, json::parse_event_t event, json& value) {
+    using Event = json::parse_event_t;
+    if (depth == 1 && event == Event::key) name = value.get<std::string>();
+    const bool is_whole = event == Event::value || event == Event::object_end || event == Event::array_end;
+    if (depth != 1 || !is_whole) return true;
+    take(name, value);
+    return false;
+  }));
 }
 
 template <class Json>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <nlohmann/json_fwd.hpp>
 
@@ -10,6 +11,10 @@ namespace duet {
 // header", "the manifest").
 template <class Json>
 Json parse_json(const std::string& text, const std::string& what);
+
+// The same for an object of many entries: each is dropped once `take` has seen it, in their order.
+using TakeJson = std::function<void(const std::string& name, const nlohmann::json& value)>;
+void parse_json_entries(const std::string& text, const std::string& what, const TakeJson& take);
 
 // The same for texts of which some may be no JSON: discarded then.
 template <class Json>

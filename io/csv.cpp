@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/file_memory.h"
-#include "io/plain_text.h"
 #include "io/read_file.h"
 
 namespace duet {
@@ -28,7 +27,6 @@ class CsvReader {
   CsvReader(std::string_view text, const std::string& path, char separator)
       : text_(text), path_(path), separator_(separator), left_(file_memory(text.size(), kCsvTimes)) {
     if (text_.rfind("\xEF\xBB\xBF", 0) == 0) text_.remove_prefix(3);  // a byte order mark
-    require_plain_text(text_, "[Csv] " + path);
   }
 
   // Line of the record that next() gave last.
@@ -110,25 +108,17 @@ class CsvReader {
 
 std::map<std::string, std::size_t> places_of(const CsvReader& reader, const std::vector<std::string>& columns,
                                              char separator) {
-  const std::size_t other = columns.size() == 1 ? columns.front().find_first_of(";\t") : std::string::npos;
-  if (other != std::string::npos && columns.front()[other] != separator) {
-    reader.fail("found one column, '" + one_line(columns.front()) + "', expected several between '" + separator +
-                "'; write commas, or in a Csv dataset set separator: \"" +
-                (columns.front()[other] == ';' ? ";" : "\\t") + "\"");
-  }
   std::map<std::string, std::size_t> places;
   for (const std::string& name : columns) {
-    if (name.empty()) {
-      reader.fail(
-          "a column has no name, expected one for each in the first line; add it (pandas: to_csv(index=False))");
+    if (name.empty() || name.size() > kMaxColumnName || !places.emplace(name, places.size()).second) {
+      reader.fail("found the columns " + join_first(columns) + ", expected a name for each, no two alike, of at most " +
+                  std::to_string(kMaxColumnName) +
+                  " bytes; is the first line that of the names? (pandas: index=False)");
     }
-    if (name.size() > kMaxColumnName)
-      reader.fail("the name of a column has " + std::to_string(name.size()) +
-                  " bytes, expected at most 1000; is the first "
-                  "line that of the columns' names?");
-    if (!places.emplace(name, places.size()).second)
-      reader.fail("two columns are called '" + one_line(name) + "'; rename one");
   }
+  const std::size_t other = columns.front().find_first_of(";\t");
+  if (columns.size() == 1 && other != std::string::npos && columns.front()[other] != separator)
+    reader.fail("found one column, '" + one_line(columns.front()) + "', expected several; set 'separator'");
   return places;
 }
 
@@ -159,8 +149,7 @@ CsvTable parse_csv(std::string_view text, const std::string& path, char separato
 }
 
 CsvTable read_csv(const std::string& path, char separator) {
-  const std::string text = read_file("Csv", path, [&] { return file_io::read_text(path, kMaxCsvFile); });
-  return parse_csv(text, path, separator);
+  return parse_csv(read_plain_text("Csv", path, kMaxCsvFile), path, separator);
 }
 
 }  // namespace duet

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include "base/error.h"
 #include "io/file_io.h"
-#include "io/jpeg.h"
 #include "io/png.h"
 #include "io/read_file.h"
 

@@ -1,10 +1,9 @@
-#include "io/jpeg.h"
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <limits>
 #include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
+#include "io/image.h"
 // After <cstdio>, which it needs.
 #include <jpeglib.h>
 // After <jpeglib.h>, whose version it looks at.
@@ -16,7 +15,6 @@ namespace duet {
 
 namespace {
 
-constexpr uint64_t kMaxPixels = uint64_t{1} << 28;
 constexpr uint64_t kProgressiveBytes = 16;  // of a pixel: the picture, twice where it holds inks, and its coefficients
 constexpr int kMaxScans = 500;              // of a progressive picture, each of which passes over all of it
 
@@ -120,10 +118,6 @@ at::Tensor decode_jpeg(std::string_view bytes) {
   if (!read_header(decoder, bytes)) refuse_jpeg(decoder.handler.message);
   const uint64_t bytes_per_pixel = decoder.progressive_mode != 0 ? kProgressiveBytes : kPixelBytes;
   check_picture("jpeg", {decoder.image_height, decoder.image_width, bytes_per_pixel}, bytes.size());
-  if (uint64_t{decoder.image_height} * decoder.image_width > kMaxPixels) {
-    throw DataError(c10::str("[jpeg] found a picture of ", decoder.image_height, " x ", decoder.image_width,
-                             " pixels, expected at most ", kMaxPixels, "; make it smaller"));
-  }
   const int64_t channels = decoder.out_color_space == JCS_CMYK ? 4 : 3;
   const at::Tensor pixels = at::empty({decoder.image_height, decoder.image_width, channels}, at::kByte);
   if (!read_rows(decoder, pixels.mutable_data_ptr<uint8_t>())) refuse_jpeg(decoder.handler.message);

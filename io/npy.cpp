@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -11,7 +10,6 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
-#include "base/error.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
@@ -34,11 +32,6 @@ struct NpyHeader {
   std::vector<int64_t> shape;
   uint64_t data_begin = 0;
 };
-
-template <class... Parts>
-void check_npy(bool holds, const Parts&... what) {
-  if (!holds) throw DataError(c10::str("[Npy] ", what...));
-}
 
 // The header is a Python dict of three entries: as JSON, of lists in the place of tuples.
 std::string json_of(std::string text) {
@@ -66,60 +59,46 @@ NpyHeader parse_npy_header(const std::string& text) try {
   NpyHeader header;
   const std::string type = dict.at("descr").get<std::string>();
   const auto known = kNpyTypes.find(type);
-  check_npy(known != kNpyTypes.end(), "found dtype '", one_line(type, 200),
-            "', expected bool, uint8, int8 to int64 or float16 to float64, little-endian; convert it with astype()");
+  expect_file(known != kNpyTypes.end(), "found dtype '", one_line(type, 200),
+              "', expected bool, uint8, int8 to int64 or float16 to float64, little-endian (see astype())");
   header.type = known->second;
   header.fortran_order = dict.at("fortran_order").get<bool>();
-  check_npy(dict.at("shape").size() <= kMaxNpyDims, "found a shape of more than ", kMaxNpyDims,
-            " dimensions, expected at most these; reshape it");
+  expect_file(dict.at("shape").size() <= kMaxNpyDims, "found a shape of more than ", kMaxNpyDims, " dimensions");
   for (const auto& size : dict.at("shape")) {
-    check_npy(size.is_number_integer(), "found the size ", size.dump(), " in the shape, expected whole numbers");
+    expect_file(size.is_number_integer(), "found the size ", size.dump(), " in the shape, expected whole numbers");
     header.shape.push_back(size.get<int64_t>());
   }
-  if (dict.size() != 3) throw MalformedFile{"further entries"};
-  return header;
+  if (dict.size() == 3) return header;
+  throw MalformedFile{"found further entries in the header " + one_line(text, 200) + ", expected a plain array"};
 } catch (const nlohmann::json::exception&) {
-  throw MalformedFile{"other entries"};
+  throw MalformedFile{"found the header " + one_line(text, 200) +
+                      ", expected a plain array, without fields or objects"};
 }
 
 NpyHeader read_npy_header(const file_io::FileReader& file) {
   unsigned char start[12] = {};
-  check_npy(file.size() >= sizeof(start), "found a file of ", file.size(), " bytes, expected an array of numpy.save");
-  file.read(0, start, sizeof(start));
-  check_npy(std::memcmp(start, "\x93NUMPY", 6) == 0, "found a file that numpy.save has not written");
-  check_npy(start[6] >= 1 && start[6] <= 3, "found version ", int{start[6]},
-            " of the format, expected 1 to 3; save it again");
+  file.read(0, start, std::min<uint64_t>(file.size(), sizeof start));
+  expect_file(std::memcmp(start, "\x93NUMPY", 6) == 0, "found a file that numpy.save has not written");
+  expect_file(start[6] >= 1 && start[6] <= 3, "found version ", int{start[6]}, " of the format, expected 1 to 3");
   const bool is_first = start[6] == 1;
   const uint64_t length =
       is_first ? start[8] + 256U * start[9] : start[8] + 256U * start[9] + 65536U * start[10] + 16777216U * start[11];
   const uint64_t begin = is_first ? 10 : 12;
-  check_npy(length <= kMaxNpyHeader && begin + length <= file.size(), "found a header of ", length,
-            " bytes, expected one that fits into the file; save it again");
+  expect_file(length <= kMaxNpyHeader && begin + length <= file.size(), "found a header of ", length,
+              " bytes, expected one that fits into the file");
   std::string text(length, '\0');
   file.read(begin, text.data(), length);
-  NpyHeader header;
-  try {
-    header = parse_npy_header(text);
-  } catch (const MalformedFile&) {
-    check_npy(false, "found the header ", one_line(text, 200),
-              ", expected a plain array; save it as one, without fields or objects");
-  }
+  NpyHeader header = parse_npy_header(text);
   header.data_begin = begin + length;
-  return header;
-}
-
-void check_npy_size(const NpyHeader& header, uint64_t file_size) {
   const std::optional<uint64_t> bytes = bytes_of_shape(header.shape, header.type);
-  check_npy(bytes && *bytes <= std::numeric_limits<int64_t>::max() - header.data_begin, "found the shape ",
-            c10::IntArrayRef(header.shape), ", which is more than the file holds");
-  check_npy(header.data_begin + *bytes == file_size, "found ", file_size - header.data_begin,
-            " bytes of values, expected ", *bytes, " for ", header.type, c10::IntArrayRef(header.shape),
-            "; it was cut off or changed, save it again");
+  expect_file(bytes == file.size() - header.data_begin, "found ", file.size() - header.data_begin,
+              " bytes of values, expected those of ", header.type, c10::IntArrayRef(header.shape),
+              "; it was cut off or changed");
+  return header;
 }
 
 at::Tensor read_npy_values(const file_io::FileReader& file) {
   NpyHeader header = read_npy_header(file);
-  check_npy_size(header, file.size());
   if (header.fortran_order) std::reverse(header.shape.begin(), header.shape.end());
   const at::Tensor values = at::empty(header.shape, header.type);
   file.read(header.data_begin, values.mutable_data_ptr(), values.nbytes());

@@ -16,26 +16,35 @@ namespace {
 
 constexpr size_t kGrowth = 3;  // of a list that grows: the old and the new one, half empty
 
-// The values that a pickle has made so far, and the stack of those that it works on. Nothing is taken from below the
-// last mark.
-class Stack {
+[[noreturn]] void refuse_global(const std::string& global) {
+  if (global.starts_with("torch._utils._rebuild_")) {
+    throw MalformedFile{
+        "it holds a tensor that is sparse, quantized or of a type that duet does not know (its pickle asks for '" +
+            global + "')",
+        "convert that tensor in Python and save the weights again"};
+  }
+  throw MalformedFile{"its pickle asks for '" + global + "', which is no part of weights; nothing of it was run",
+                      "if you trust where it comes from, open it in Python and save the weights alone: "
+                      "torch.save(model.state_dict(), 'weights.pt')"};
+}
+
+// The machine that a pickle is a program for (see kOpcodes): the values that it has made so far, and the stack of those
+// that it works on. Nothing is taken from below the last mark. Each opcode takes at least one byte and makes at most
+// two values.
+class Machine {
  public:
-  explicit Stack(FileBudget& budget) : budget_(budget) {
+  Machine(std::string_view bytes, FileBudget& budget) : rest_(bytes), budget_(budget) {
     for (int64_t i = 0; i < kSmallInts; ++i) tree_.values.push_back(Value{.kind = Kind::kInt, .integer = i});
     for (int64_t i = 0; i < 2; ++i) tree_.values.push_back(Value{.kind = Kind::kBool, .integer = i});
     tree_.values.emplace_back();
   }
 
-  Tree finish(Id root) {
-    tree_.root = root;
-    return std::move(tree_);
-  }
+  Tree run();
 
   // A pickle may copy a value that it keeps again and again: what comes of it must stay in proportion to its size.
   void charge(size_t bytes) { budget_.charge(bytes, "its pickle"); }
 
   void push(Value value) {
-    if (tree_.values.size() >= kMaxValues) refuse(c10::str("its pickle holds more than ", kMaxValues, " values"));
     charge(sizeof(Value) + value.text.size() + value.items.size() * sizeof(Id));
     tree_.values.push_back(std::move(value));
     push_again(static_cast<Id>(tree_.values.size() - 1));
@@ -83,40 +92,6 @@ class Stack {
     return items;
   }
 
-  Value& at(Id id) { return tree_.values[id]; }
-
- private:
-  static constexpr size_t kMaxValues = 10'000'000;
-  static constexpr int64_t kSmallInts = 256;
-
-  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-
-  FileBudget& budget_;
-  Tree tree_;
-  std::vector<Id> stack_;
-  std::vector<size_t> marks_;
-};
-
-[[noreturn]] void refuse_global(const std::string& global) {
-  if (global.starts_with("torch._utils._rebuild_")) {
-    throw MalformedFile{
-        "it holds a tensor that is sparse, quantized or of a type that duet does not know (its pickle asks for '" +
-            global + "')",
-        "convert that tensor in Python and save the weights again"};
-  }
-  throw MalformedFile{"its pickle asks for '" + global + "', which is no part of weights; nothing of it was run",
-                      "if you trust where it comes from, open it in Python and save the weights alone: "
-                      "torch.save(model.state_dict(), 'weights.pt')"};
-}
-
-// The machine that a pickle is a program for: see kOpcodes. Each opcode takes at least one byte and makes at most two
-// values.
-class Machine : public Stack {
- public:
-  Machine(std::string_view bytes, FileBudget& budget) : Stack(budget), rest_(bytes) {}
-
-  Tree run();
-
   std::string_view take(uint64_t bytes) {
     if (bytes > rest_.size()) refuse("its pickle ends in the middle");
     const std::string_view taken = rest_.substr(0, bytes);
@@ -160,7 +135,6 @@ class Machine : public Stack {
       refuse("its pickle fills what is no container");
     charge(kGrowth * items.size() * sizeof(Id));
     target.items.insert(target.items.end(), items.begin(), items.end());
-    return;
   }
 
   void keep(uint64_t index) {
@@ -193,9 +167,7 @@ class Machine : public Stack {
   // State beside the value: versions of modules, attributes.
   void skip_state() {
     pop();
-    const Kind kind = at(top()).kind;
-    if (kind != Kind::kDict && kind != Kind::kOpaque && kind != Kind::kTensor)
-      refuse("its pickle sets what has no state");
+    top();
   }
 
   // ('storage', class, key, device, number of elements)
@@ -212,6 +184,12 @@ class Machine : public Stack {
   }
 
  private:
+  static constexpr size_t kMemoBytes = 64;  // of an entry and its share of the table
+  static constexpr int64_t kSmallInts = 256;
+
+  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  Value& at(Id id) { return tree_.values[id]; }
+
   const std::string& text_of(Id id) {
     if (at(id).kind != Kind::kText) refuse("its pickle names something with what is no text");
     return at(id).text;
@@ -274,9 +252,11 @@ class Machine : public Stack {
     return items;
   }
 
-  static constexpr size_t kMemoBytes = 64;  // of an entry and its share of the table
-
   std::string_view rest_;
+  FileBudget& budget_;
+  Tree tree_;
+  std::vector<Id> stack_;
+  std::vector<size_t> marks_;
   std::unordered_map<uint64_t, Id> memo_;
 };
 
@@ -346,7 +326,10 @@ Tree Machine::run() {
   }();
   while (true) {
     const auto code = static_cast<unsigned char>(take(1)[0]);
-    if (code == kStop) return finish(pop());
+    if (code == kStop) {
+      tree_.root = pop();
+      return std::move(tree_);
+    }
     if (by_code[code] == nullptr)
       refuse(c10::str("its pickle has opcode ", static_cast<int>(code), ", which torch.save does not write"));
     by_code[code](*this);

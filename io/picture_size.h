@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -16,15 +17,16 @@ struct PictureSize {
 inline constexpr uint64_t kPixelBytes = 15;
 
 // A picture of one colour takes little room in a file: 1000 pixels to a byte in PNG.
-inline constexpr uint64_t kPictureTimes = 64;
+inline constexpr uint64_t kPictureTimes = 64, kMaxPixels = uint64_t{1} << 28;
 
-// DataError if a file of `file_bytes` may not ask for that much.
+// DataError if a file of `file_bytes` may not ask for that much, or nobody may.
 inline void check_picture(const char* format, const PictureSize& size, uint64_t file_bytes) {
-  const uint64_t limit = file_memory(file_bytes, kPictureTimes);
-  if (size.width == 0 || size.height <= limit / size.bytes / size.width) return;
+  const uint64_t limit = std::min(file_memory(file_bytes, kPictureTimes) / size.bytes, kMaxPixels);
+  if (size.width == 0 || size.height <= limit / size.width) return;
+  const bool is_too_large = size.height > kMaxPixels / size.width;
   throw DataError(c10::str("[", format, "] found a picture of ", size.height, " x ", size.width, " pixels in ",
-                           file_bytes, " bytes, expected at most ", limit / size.bytes, " pixels in as many; ",
-                           kFileMemoryWayOut));
+                           file_bytes, " bytes, expected at most ", limit, " pixels in as many; ",
+                           is_too_large ? "scale it down" : kFileMemoryWayOut));
 }
 
 }  // namespace duet

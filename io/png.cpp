@@ -16,9 +16,6 @@ namespace duet {
 
 namespace {
 
-constexpr int64_t kMaxSide = 1'000'000;  // libpng's own limit
-constexpr uint64_t kMaxPngPixels = uint64_t{1} << 28;
-
 // libpng's description of a picture; png_image_free allows any state of it.
 struct Picture : png_image {
   Picture() : png_image{} { version = PNG_IMAGE_VERSION; }
@@ -34,12 +31,6 @@ at::Tensor checked(const at::Tensor& pixels) {
     throw DataError(c10::str("[png] found ",
                              pixels.defined() ? c10::str(pixels.toString(), " ", pixels.sizes()) : "no tensor",
                              ", expected uint8 [height, width, 3] with pixels on the CPU; convert the picture"));
-  }
-  if (pixels.size(0) > kMaxSide || pixels.size(1) > kMaxSide ||
-      static_cast<uint64_t>(pixels.size(0) * pixels.size(1)) > kMaxPngPixels) {
-    throw DataError(c10::str("[png] found a picture of ", pixels.size(0), " x ", pixels.size(1),
-                             " pixels, expected at most ", kMaxSide, " a side and ", kMaxPngPixels,
-                             " in all; write a smaller one"));
   }
   return pixels.contiguous();
 }
@@ -161,10 +152,6 @@ at::Tensor read_pixels(PngReader& reader, PngSource& source, uint64_t file_bytes
   const int64_t height = png_get_image_height(reader.png, reader.info);
   const int64_t width = png_get_image_width(reader.png, reader.info);
   check_picture("png", {static_cast<uint64_t>(height), static_cast<uint64_t>(width), bytes_per_pixel}, file_bytes);
-  if (static_cast<uint64_t>(height * width) > kMaxPngPixels) {
-    throw DataError(c10::str("[png] found a picture of ", height, " x ", width, " pixels, expected at most ",
-                             kMaxPngPixels, "; make it smaller"));
-  }
   const auto row_bytes = static_cast<int64_t>(png_get_rowbytes(reader.png, reader.info));
   const at::Tensor pixels = at::empty({height, row_bytes}, at::kByte);
   std::vector<png_bytep> rows;

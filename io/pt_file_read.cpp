@@ -2,7 +2,6 @@
 #include <optional>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
@@ -28,9 +27,9 @@ using zip_archive::Reader;
 constexpr uint64_t kMaxPickle = 100'000'000;
 constexpr size_t kMaxDims = 64;
 constexpr int kMaxNesting = 64;
-constexpr size_t kMaxVisits = 4'000'000, kFreeVisits = 100'000, kMaxTensors = 1'000'000;
 constexpr uint64_t kPickleTimes = 16, kTensorTimes = 4;
-constexpr uint64_t kStateValueBytes = 400, kStateTensorBytes = 640;  // of an entry of the state, which is copied twice
+// Of an entry of the state, which is copied twice; and of a value looked at, as one may stand in many places.
+constexpr uint64_t kStateValueBytes = 400, kStateTensorBytes = 640, kVisitBytes = 64;
 
 [[noreturn]] void refuse(const std::string& what) { throw MalformedFile{what}; }
 
@@ -41,43 +40,6 @@ at::ScalarType storage_dtype(const std::string& storage_class) {
   throw MalformedFile{"it holds tensors of " + storage_class + ", a type that duet does not know",
                       "convert them in Python, e.g. complex numbers with torch.view_as_real"};
 }
-
-// The tensors of one archive. Storages are read when a tensor needs them, once.
-class Storages {
- public:
-  Storages(const Reader& archive, std::string folder) : archive_(archive), folder_(std::move(folder)) {}
-
-  at::Tensor get(const Tree& tree, const Value& storage) {
-    const at::ScalarType dtype = storage_dtype(tree[storage.items[0]].text);
-    const auto found = read_.find(storage.text);
-    if (found != read_.end()) {
-      if (found->second.scalar_type() != dtype || found->second.numel() != storage.integer) {
-        refuse("storage '" + storage.text + "' is given two types or sizes");
-      }
-      return found->second;
-    }
-    return read_.emplace(storage.text, read(storage, dtype)).first->second;
-  }
-
- private:
-  at::Tensor read(const Value& storage, at::ScalarType dtype) const {
-    const std::string name = folder_ + "/data/" + storage.text;
-    const Entry* entry = archive_.find(name);
-    if (entry == nullptr) refuse("entry '" + name + "' is missing");
-    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
-    if (storage.integer < 0 || entry->bytes % static_cast<uint64_t>(size) != 0 ||
-        entry->bytes / static_cast<uint64_t>(size) != static_cast<uint64_t>(storage.integer)) {
-      refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected ", storage.integer, " elements of ",
-                      dtype));
-    }
-    return tensor_from_file({storage.integer}, dtype, "entry '" + name + "'",
-                            [&](void* data) { archive_.read(*entry, data); });
-  }
-
-  const Reader& archive_;
-  std::string folder_;
-  std::unordered_map<std::string, at::Tensor> read_;
-};
 
 std::vector<int64_t> counts(const Tree& tree, Id tuple, const std::string& name) {
   const std::vector<Id>& items = tree[tuple].items;
@@ -91,8 +53,13 @@ std::vector<int64_t> counts(const Tree& tree, Id tuple, const std::string& name)
   return numbers;
 }
 
-at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string& name, Storages& storages) {
-  return view_of_storage(storages.get(tree, tree[value.items[0]]), tree[value.items[1]].integer,
+at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string& name,
+                        zip_archive::Storages& storages) {
+  const Value& used = tree[value.items[0]];
+  const at::Tensor& storage = storages.get(used.text, storage_dtype(tree[used.items[0]].text));
+  expect_file(storage.numel() == used.integer, "storage '", used.text, "' has ", storage.numel(),
+              " elements, expected ", used.integer);
+  return view_of_storage(storage, tree[value.items[1]].integer,
                          {counts(tree, value.items[2], name), counts(tree, value.items[3], name)}, name);
 }
 
@@ -100,10 +67,9 @@ class Flattener {
  public:
   struct Budgets {
     FileBudget pickle, tensors;
-    size_t visits;
   };
 
-  Flattener(const Tree& tree, Storages& storages, Budgets& budgets, PtFile& file)
+  Flattener(const Tree& tree, zip_archive::Storages& storages, Budgets& budgets, PtFile& file)
       : tree_(tree), storages_(storages), budgets_(budgets), file_(file) {}
 
   void run() {
@@ -129,8 +95,7 @@ class Flattener {
 
   void visit(Id id, const std::string& name, int depth) {
     if (depth > kMaxNesting) refuse("'" + name.substr(0, 100) + "' is nested too deeply, expected at most 64 levels");
-    if (++visits_ > budgets_.visits || (characters_ += name.size()) > kMaxPickle)
-      refuse("its pickle unfolds to far too many values");
+    budgets_.pickle.charge(kVisitBytes + name.size(), "its pickle");
     const Value& value = tree_[id];
     switch (value.kind) {
       case Kind::kDict: return visit_dict(value, name, depth);
@@ -189,7 +154,6 @@ class Flattener {
 
   void check_new(const std::string& name, uint64_t bytes) {
     budgets_.pickle.charge(bytes + 4 * name.size(), "its pickle");
-    if (file_.state.tensors().size() >= kMaxTensors) refuse(c10::str("it holds more than ", kMaxTensors, " tensors"));
     if (file_.state.has(name))
       refuse("two of its values are called '" + name + "' once dictionaries are joined with dots");
   }
@@ -201,12 +165,10 @@ class Flattener {
   }
 
   const Tree& tree_;
-  Storages& storages_;
+  zip_archive::Storages& storages_;
   Budgets& budgets_;
   PtFile& file_;
   std::set<std::tuple<const void*, int64_t, at::ScalarType>> copied_;
-  size_t visits_ = 0;
-  size_t characters_ = 0;
 };
 
 // "archive" for the entry "archive/data.pkl".
@@ -222,25 +184,18 @@ std::string find_folder(const Reader& archive) {
   return folder;
 }
 
-// Formats that look alike at first sight get a way out of their own.
-void check_format(const std::string& path) {
+void refuse_bare_pickle(const std::string& path) {
   const file_io::FileReader file(path);
-  char start[16] = {};
-  file.read(0, start, std::min<uint64_t>(file.size(), sizeof start));
-  if (file.size() >= 4 && std::string_view(start, 4) == "PK\x03\x04") return;
-  if (file.size() >= 2 && start[0] == '\x80') {
-    throw MalformedFile{
-        "it is a bare pickle, as torch.save wrote before PyTorch 1.6 or pickle.dump writes, expected a ZIP archive",
-        "if you trust where it comes from, load it in Python and save it again with torch.save"};
-  }
-  if (file.size() >= 9 && start[8] == '{') {
-    throw MalformedFile{"it looks like a safetensors file", "give it the name *.safetensors"};
-  }
-  refuse(file.size() == 0 ? "it is empty" : "it does not begin as a ZIP archive does");
+  char first = 0;
+  file.read(0, &first, std::min<uint64_t>(file.size(), 1));
+  if (first != '\x80') return;
+  throw MalformedFile{
+      "it is a bare pickle, as torch.save wrote before PyTorch 1.6 or pickle.dump writes, expected a ZIP archive",
+      "if you trust where it comes from, load it in Python and save it again with torch.save"};
 }
 
 PtFile read_archive(const std::string& path) {
-  check_format(path);
+  refuse_bare_pickle(path);
   const Reader archive(path);
   const std::string folder = find_folder(archive);
   if (archive.find(folder + "/constants.pkl") != nullptr) {
@@ -254,10 +209,9 @@ PtFile read_archive(const std::string& path) {
                         "load it in Python and save it again on a little-endian one"};
   }
   const std::string program = archive.text_of(folder + "/data.pkl", kMaxPickle);
-  Flattener::Budgets budgets{FileBudget(program.size(), kPickleTimes), FileBudget(archive.size(), kTensorTimes),
-                             std::min(kMaxVisits, kFreeVisits + program.size())};
+  Flattener::Budgets budgets{FileBudget(program.size(), kPickleTimes), FileBudget(archive.size(), kTensorTimes)};
   const Tree tree = pickle::parse(program, budgets.pickle);
-  Storages storages(archive, folder);
+  zip_archive::Storages storages(archive, folder + "/data/");
   PtFile file;
   Flattener(tree, storages, budgets, file).run();
   return file;

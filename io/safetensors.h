@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 #include "base/batch.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -27,24 +28,37 @@ struct SafetensorsImage {
 SafetensorsImage encode_safetensors(const NamedTensors& tensors,
                                     const std::map<std::string, std::string>& metadata = {});
 
-// Sees the bytes of a file as they are read, from its first to its last: the header's with an empty name, then those of
-// each tensor.
-using BytesSeen = std::function<void(const std::string& tensor, const void* data, uint64_t bytes)>;
-
-// Reads a whole file, once; tensors in the order of its header. Throws DataError naming the file and what is wrong with
-// it: every length and offset is checked against the file before memory is taken.
-NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen = {});
-
-// A tensor as the header of a file lists it; its bytes are those from `begin` to before `end` of the file.
+// A tensor as the header of a file lists it: `bytes` of the data from `begin` on.
 struct SafetensorsEntry {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;
+  uint64_t begin = 0, bytes = 0;
 };
 
-// Reads the header alone; throws as read_safetensors() does.
-std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path);
+// A file whose header is read and checked: every length and offset against the file, before memory is taken. Throws
+// MalformedFile and IoError.
+class SafetensorsFile {
+ public:
+  using BytesSeen = std::function<void(const void* data)>;
+
+  explicit SafetensorsFile(const std::string& path);
+  uint64_t size() const { return file_.size(); }
+  const std::string& header() const { return header_; }  // all that stands before the data
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  // In the order of their data.
+  std::vector<const SafetensorsEntry*> in_place() const;
+  // `seen` sees the bytes as they are in the file.
+  at::Tensor read(const SafetensorsEntry& entry, const BytesSeen& seen = {}) const;
+
+ private:
+  file_io::FileReader file_;
+  std::string header_;
+  std::vector<SafetensorsEntry> entries_;
+};
+
+// All tensors of a file, in the order of its header. Throws DataError naming the file and what is wrong with it.
+NamedTensors read_safetensors(const std::string& path);
 
 // Writes one file under a temporary name beside `path`, syncs and renames it. Throws DataError; `path` is then as
 // it was.

@@ -3,6 +3,9 @@
 #include <bit>
 #include <cstring>
 #include <string_view>
+#include <zlib.h>
+#include "io/file_memory.h"
+#include "io/plain_tensor.h"
 
 namespace duet::zip_archive {
 
@@ -15,7 +18,8 @@ constexpr uint32_t kEnd = 0x06054b50, kZip64End = 0x06064b50, kZip64Locator = 0x
 constexpr uint64_t kEndBytes = 22, kLocatorBytes = 20, kZip64EndBytes = 56, kLocalBytes = 30;
 constexpr uint64_t kMaxComment = 0xffff;
 constexpr uint64_t kMaxDirectory = 100'000'000, kMaxEntries = 1'000'000;
-constexpr uint16_t kEncrypted = 1;
+constexpr uint16_t kEncrypted = 1, kStored = 0, kDeflated = 8;
+constexpr uint64_t kArchiveTimes = 16;
 constexpr uint32_t kNoNumber32 = 0xffffffff;  // stands for a number that ZIP64 has elsewhere
 
 class Fields {
@@ -84,6 +88,11 @@ Entry parse_entry(Fields& fields) {
   if (is_zip64) read_zip64_numbers(extra, entry);
   fields.text(comment_bytes);
   return entry;
+}
+
+void check_crc(const Entry& entry, const void* data) {
+  const auto crc = ::crc32_z(::crc32(0, nullptr, 0), static_cast<const Bytef*>(data), entry.unpacked);
+  expect_file(crc == entry.crc, "entry '", entry.name, "' changed after it was written (its CRC does not match)");
 }
 
 }  // namespace
@@ -168,13 +177,12 @@ uint64_t Reader::begin_of(const Entry& entry) const {
 }
 
 void Reader::read(const Entry& entry, void* data) const {
-  if (entry.method != 0 || (entry.flags & kEncrypted) != 0 || entry.unpacked != entry.bytes) {
+  if (entry.method != kStored || (entry.flags & kEncrypted) != 0 || entry.unpacked != entry.bytes) {
     throw MalformedFile{"entry '" + entry.name + "' is compressed or encrypted, expected one that is stored as it is",
                         "save it again with torch.save, or unpack it and pack it with zip -0"};
   }
-  read_blocks(entry, [next = static_cast<unsigned char*>(data)](const unsigned char* block, size_t bytes) mutable {
-    next = std::copy_n(block, bytes, next);
-  });
+  file_.read(begin_of(entry), data, entry.bytes);
+  check_crc(entry, data);
 }
 
 std::string Reader::text_of(const std::string& name, uint64_t max_bytes) const {
@@ -185,6 +193,50 @@ std::string Reader::text_of(const std::string& name, uint64_t max_bytes) const {
   std::string text(entry->bytes, '\0');
   read(*entry, text.data());
   return text;
+}
+
+void Reader::verify(const Entry& entry) const {
+  std::string bytes(entry.bytes, '\0');
+  if (entry.method != kDeflated) return read(entry, bytes.data());
+  const bool is_small = std::max(entry.bytes, entry.unpacked) <= UINT32_MAX;
+  expect_file(is_small && (entry.flags & kEncrypted) == 0, "entry '", entry.name,
+              "' is encrypted, or has more than 4 GiB packed");
+  file_.read(begin_of(entry), bytes.data(), bytes.size());
+  std::string unpacked(entry.unpacked, '\0');
+  z_stream stream{};
+  stream.next_in = reinterpret_cast<Bytef*>(bytes.data());
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(unpacked.data());
+  stream.avail_out = static_cast<uInt>(unpacked.size());
+  expect_file(::inflateInit2(&stream, -MAX_WBITS) == Z_OK, "zlib has no memory to unpack it");
+  const int code = ::inflate(&stream, Z_FINISH);
+  ::inflateEnd(&stream);
+  expect_file(code == Z_STREAM_END && stream.avail_out == 0, "entry '", entry.name, "' does not unpack to the ",
+              entry.unpacked, " bytes that the ZIP directory says");
+  check_crc(entry, unpacked.data());
+}
+
+void verify_archive(const std::string& path) {
+  const Reader archive(path);
+  FileBudget budget(archive.size(), kArchiveTimes);
+  for (const Entry& entry : archive.entries()) budget.charge(entry.unpacked, "its ZIP archive");
+  for (const Entry& entry : archive.entries()) archive.verify(entry);
+}
+
+const at::Tensor& Storages::get(const std::string& name_in_folder, at::ScalarType type) {
+  const std::string name = folder_ + name_in_folder;
+  const auto known = read_.find(name);
+  if (known != read_.end()) {
+    expect_file(known->second.scalar_type() == type, "entry '", name, "' is given two types");
+    return known->second;
+  }
+  const Entry* entry = archive_.find(name);
+  expect_file(entry != nullptr, "entry '", name, "' is missing");
+  const uint64_t size = c10::elementSize(type);
+  expect_file(entry->bytes % size == 0, "entry '", name, "' has ", entry->bytes, " bytes, expected elements of ", type);
+  const at::Tensor storage = tensor_from_file({static_cast<int64_t>(entry->bytes / size)}, type, "entry '" + name + "'",
+                                              [&](void* data) { archive_.read(*entry, data); });
+  return read_.emplace(name, storage).first->second;
 }
 
 }  // namespace duet::zip_archive

@@ -2,10 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
+#include <ATen/core/Tensor.h>
 #include "io/file_io.h"
 
 // Reads ZIP archives of entries that are stored as they are, which is how PyTorch packs its files. Of any size: by
@@ -35,9 +36,7 @@ class Reader {
   // All of an entry; empty if there is none. Throws if it has more bytes than that.
   std::string text_of(const std::string& name, uint64_t max_bytes) const;
   // Reads an entry, packed ones unpacked, and verifies size and CRC, without keeping it.
-  void verify(const Entry& entry) const {
-    read_blocks(entry, [](const unsigned char*, size_t) {});
-  }
+  void verify(const Entry& entry) const;
 
  private:
   struct Directory {
@@ -47,8 +46,6 @@ class Reader {
   Directory read_zip64(uint64_t end_record) const;
   void read_entries(const Directory& directory);
   uint64_t begin_of(const Entry& entry) const;
-  // Its bytes, unpacked, block by block; throws unless size and CRC are right in the end.
-  void read_blocks(const Entry& entry, const std::function<void(const unsigned char* data, size_t bytes)>& take) const;
 
   file_io::FileReader file_;
   std::vector<Entry> entries_;
@@ -58,5 +55,19 @@ class Reader {
 // Verifies all entries of an archive that something else is going to load: their sum unpacked stays within
 // file_memory(), and no CRC is wrong. Throws as Reader does.
 void verify_archive(const std::string& path);
+
+// The storages of an archive's tensors: 1-d, whole, each read when it is first asked for.
+class Storages {
+ public:
+  // `folder`: what the names of their entries begin with.
+  Storages(const Reader& archive, std::string folder) : archive_(archive), folder_(std::move(folder)) {}
+  const at::Tensor& get(const std::string& name, at::ScalarType type);
+  const std::map<std::string, at::Tensor>& read() const { return read_; }  // so far, by their entries' names
+
+ private:
+  const Reader& archive_;
+  std::string folder_;
+  std::map<std::string, at::Tensor> read_;
+};
 
 }  // namespace duet::zip_archive

@@ -1,7 +1,6 @@
 #include "metrics/class_metric.h"
 #include <algorithm>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -189,18 +188,11 @@ namespace {
 
 void check_names(const std::string& who, const ClassOptions& options) {
   const std::vector<std::string>& names = options.class_names;
-  if (names.empty()) return;
-  if (static_cast<int64_t>(names.size()) != options.num_classes) {
-    throw ConfigError(c10::str("[", who, "] found ", names.size(),
-                               " class_names, expected num_classes = ", options.num_classes, "; name every class"));
-  }
-  std::set<std::string> seen;
-  for (const std::string& name : names) {
-    if (name.empty() || !seen.insert(name).second) {
-      throw ConfigError("[" + who + "] found class_names with '" + name + "' " + (name.empty() ? "empty" : "twice") +
-                        ", expected a name of its own for each class; correct it");
-    }
-  }
+  const std::set<std::string> each(names.begin(), names.end());
+  const bool fit = std::ssize(names) == options.num_classes && each.size() == names.size() && !each.contains("");
+  if (names.empty() || fit) return;
+  throw ConfigError(c10::str("[", who, "] found ", names.size(), " class_names, expected num_classes = ",
+                             options.num_classes, " of them, none empty or twice; name every class once"));
 }
 
 // The matrix, ignored targets, bad targets.

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numbers>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
@@ -45,17 +44,13 @@ const OptionFields& WeightAverageOptions::fields() {
     add("gamma", &O::gamma, "of MomentumAnnealingEMA").in(at_least(1));
     add("interval", &O::interval, "steps between averagings").in(at_least(1));
     add.rule([](const O& o) {
-      if (o.half_life == 0 || (o.momentum == O().momentum && o.type != kStochastic)) return;
-      throw ConfigError(c10::str("[WeightAverageOptions] half_life is ", o.half_life, " beside ",
-                                 o.type == kStochastic ? "a StochasticWeightAverage, which counts all weights alike"
-                                                       : "a momentum, which says the same",
-                                 ", expected one of the two; remove half_life"));
+      require<ConfigError>(o.half_life == 0 || (o.momentum == O().momentum && o.type != kStochastic),
+                           c10::str("[WeightAverageOptions] half_life is ", o.half_life, " beside ",
+                                    o.type == kStochastic ? "a StochasticWeightAverage, which counts all weights alike"
+                                                          : "a momentum, which says the same",
+                                    ", expected one of the two; remove half_life"));
     });
   });
-}
-
-double WeightAverageOptions::share_of_new() const {
-  return half_life > 0 ? -std::expm1(-std::numbers::ln2 * static_cast<double>(interval) / half_life) : momentum;
 }
 
 WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device device)
@@ -63,7 +58,10 @@ WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device dev
       start_on_device_(at::full({}, 0, at::TensorOptions().dtype(at::kLong).device(device))),
       zero_(constant(0, device)),
       one_(constant(1, device)),
-      momentum_(constant(options.share_of_new(), device)),
+      momentum_(constant(options.half_life > 0
+                             ? 1 - std::exp2(-static_cast<double>(options.interval) / options.half_life)
+                             : options.momentum,
+                         device)),
       gamma_(constant(static_cast<double>(options.gamma), device)) {
   check_options(options_);
   start_at(std::numeric_limits<int64_t>::max());

@@ -9,21 +9,18 @@
 
 namespace duet {
 
-// mmengine's averages of weights, with its names, and Composer's half_life. `steps` counts steps since averaging began,
-// which copies (steps = 0).
+// mmengine's averages of weights, with its names. `steps` counts steps since averaging began, which copies (steps = 0).
 struct WeightAverageOptions {
   // ExponentialMovingAverage: average += momentum * (weight - average)
   // MomentumAnnealingEMA:     likewise with max(momentum, gamma / (gamma + steps))
   // StochasticWeightAverage:  the mean of the weights at steps 0, interval, 2 * interval, ...
   std::string type = "ExponentialMovingAverage";
   double momentum = 0.0002;  // in (0, 1]: how much the new value counts, not the old one
-  double half_life = 0;      // steps after which a weight counts half, instead of momentum; 0: momentum counts
+  double half_life = 0;      // Composer's: steps after which a weight counts half; 0: momentum counts
   int64_t gamma = 100;       // >= 1
   int64_t interval = 1;      // >= 1: steps between averagings
 
   static const OptionFields& fields();
-  // momentum, or what gives half_life: 1 - 0.5^(interval / half_life).
-  double share_of_new() const;
 };
 
 // Averages of tensors that steps change. update() is code of the step: it reads nothing back to the host and holds no

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <thread>
@@ -26,15 +25,6 @@ double allowed_cores() {
   return std::max(std::min(cores, cgroup_cores("/proc/self/cgroup", "/sys/fs/cgroup")), 1.0);
 }
 
-// In cores, by the files of either version in a folder of cgroups: "200000 100000", microseconds of CPU time per
-// period, or "max"; in version 1 a file for each.
-double quota_in(const fs::path& folder) {
-  std::ifstream both(folder / "cpu.max"), quota(folder / "cpu.cfs_quota_us"), length(folder / "cpu.cfs_period_us");
-  double time = 0, period = 0;
-  const bool is_limited = (both >> time >> period) || (quota >> time && length >> period);
-  return is_limited && time > 0 && period > 0 ? time / period : std::numeric_limits<double>::infinity();
-}
-
 // The fewest of some moments: what runs for an instant is in nobody's way. "0.31 0.20 0.11 3/512 4711": of 512 threads
 // 3 want to run now, this one among them.
 int64_t others_running() {
@@ -50,52 +40,39 @@ int64_t others_running() {
   return fewest;
 }
 
-// OpenMP's threads wait by spinning unless they are told not to.
-bool waits_by_spinning() {
-  const char* const policy = std::getenv("OMP_WAIT_POLICY");
-  return policy == nullptr || std::string(policy).find_first_of("pP") != 0;
+void warn_once(std::atomic<bool>& said, const std::string& warning) {
+  if (!warning.empty() && !said.exchange(true)) log_warning(warning);
 }
 
 }  // namespace
 
+// "0::/user.slice/job" names the group, and "200000 100000" in its cpu.max microseconds of CPU time per period. In a
+// container the path may be that outside of it, where only the mount itself is there to be read.
 double cgroup_cores(const fs::path& memberships, const fs::path& mount) {
-  double cores = quota_in(mount);
   std::ifstream file(memberships);
-  // "0::/user.slice/job" of version 2, "4:cpu,cpuacct:/job" of version 1. In a container the path may be that outside
-  // of it, where only the mount itself is there to be read.
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_second_version = controllers == ",,";
-    if (!is_second_version && controllers.find(",cpu,") == std::string::npos) continue;
-    const fs::path root = is_second_version ? mount : mount / "cpu";
-    fs::path group = fs::path(line.substr(second + 1)).relative_path();
-    for (; !group.empty(); group = group.parent_path()) cores = std::min(cores, quota_in(root / group));
-    cores = std::min(cores, quota_in(root));
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with("0::/")) continue;
+  double cores = std::numeric_limits<double>::infinity();
+  fs::path group = line.starts_with("0::/") ? fs::path(line.substr(4)) : fs::path();
+  for (;; group = group.parent_path()) {
+    std::ifstream quota(mount / group / "cpu.max");
+    double time = 0, period = 0;
+    if (quota >> time >> period && time > 0 && period > 0) cores = std::min(cores, time / period);
+    if (group.empty()) return cores;
   }
-  return cores;
 }
 
 MachineLoad read_machine_load() {
-  MachineLoad load;
-  load.cores = allowed_cores();
-  load.running = static_cast<double>(others_running());
-  load.threads = at::get_num_threads();
-  load.threads_spin = waits_by_spinning();
-  return load;
+  return {.cores = allowed_cores(), .running = static_cast<double>(others_running()), .threads = at::get_num_threads()};
 }
 
 std::string thread_warning(const MachineLoad& load) {
   const auto threads = static_cast<double>(load.threads);
-  if (threads > load.cores) {
-    return c10::str("ops use ", load.threads, " threads, but this process may use ", load.cores,
-                    " cores: set OMP_NUM_THREADS=", std::floor(load.cores));
-  }
-  if (load.threads == 1 || !load.threads_spin || load.running + threads <= load.cores + 1) return "";
-  return c10::str("other processes keep ", load.running, " of ", load.cores,
-                  " cores busy: threads of this one that wait for each other by spinning can make a step many times as "
-                  "slow; set OMP_NUM_THREADS=1, or OMP_WAIT_POLICY=passive");
+  const bool fits = load.running + threads <= load.cores + 1;
+  if (load.threads == 1 || (threads <= load.cores && fits)) return "";
+  return c10::str("ops use ", load.threads, " threads, on ", load.cores, " cores of which other processes keep ",
+                  load.running, " busy: threads that wait for each other by spinning can make a step many times as ",
+                  "slow; set OMP_NUM_THREADS=", std::max(std::floor(load.cores - load.running), 1.0));
 }
 
 std::string worker_warning(double cores, int64_t workers) {
@@ -106,15 +83,14 @@ std::string worker_warning(double cores, int64_t workers) {
 
 void warn_of_threads() {
   static std::atomic<bool> said{false};
-  if (said || at::get_num_threads() == 1) return;  // looking takes a moment
-  const std::string warning = thread_warning(read_machine_load());
-  if (!warning.empty() && !said.exchange(true)) log_warning(warning);
+  const char* const policy = std::getenv("OMP_WAIT_POLICY");
+  const bool is_passive = policy != nullptr && std::string(policy).find_first_of("pP") == 0;  // nothing spins
+  if (!said && !is_passive && at::get_num_threads() > 1) warn_once(said, thread_warning(read_machine_load()));
 }
 
 void warn_of_workers(int64_t workers) {
   static std::atomic<bool> said{false};
-  const std::string warning = said ? "" : worker_warning(allowed_cores(), workers);
-  if (!warning.empty() && !said.exchange(true)) log_warning(warning);
+  if (!said && workers > 0) warn_once(said, worker_warning(allowed_cores(), workers));
 }
 
 }  // namespace duet

@@ -1,34 +1,18 @@
 #include "base/detail/name_pattern.h"
 #include <cstddef>
+#include <string>
+#include <fnmatch.h>
 
 namespace duet {
 
-// After a mismatch the last * takes one more.
 bool fits_whole(std::string_view pattern, std::string_view name) {
-  std::size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      taken = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++taken;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  return ::fnmatch(std::string(pattern).c_str(), std::string(name).c_str(), FNM_NOESCAPE) == 0;
 }
 
 bool fits_pattern(std::string_view pattern, std::string_view name) {
   if (fits_whole(pattern, name)) return true;
-  for (std::size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
-    if (fits_whole(pattern, name.substr(0, dot))) return true;
-  }
-  return false;
+  const std::size_t dot = name.rfind('.');
+  return dot != std::string_view::npos && fits_pattern(pattern, name.substr(0, dot));
 }
 
 }  // namespace duet

@@ -4,7 +4,7 @@
 
 namespace duet {
 
-// Whether `pattern`, in which * stands for any text, is all of `name`.
+// Whether `pattern` of the shell (* any text, ? any character, [abc] one of them) is all of `name`.
 bool fits_whole(std::string_view pattern, std::string_view name);
 
 // Or its beginning up to a dot: a parameter's name fits the pattern of its module.

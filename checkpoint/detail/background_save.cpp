@@ -1,6 +1,5 @@
 #include "checkpoint/detail/background_save.h"
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <system_error>
 #include <utility>
@@ -21,40 +20,17 @@ namespace {
 
 thread_local bool is_saving = false;  // this is the thread of a save
 
-// One name for a folder, however it is written.
-std::string name_of_root(const std::string& root) {
-  std::error_code failed;
-  const std::string name = std::filesystem::weakly_canonical(root, failed).string();
-  return failed ? root : name;
-}
-
 bool fits(const at::Tensor& buffer, const at::Tensor& tensor) {
   return buffer.defined() && buffer.scalar_type() == tensor.scalar_type() && buffer.sizes() == tensor.sizes();
 }
 
 }  // namespace
 
+// Of this process; one that it forks has none of its threads.
 struct BackgroundSave::Table {
-  struct Save {
-    std::string root;
-    std::shared_future<void> written;
-    pid_t process;  // one that it forks has none of its threads
-  };
   std::mutex mutex;
-  std::map<const BackgroundSave*, Save> saves;
-
-  // Nothing is thrown here: the error is its owner's.
-  void wait(const std::string* root) {
-    if (is_saving) return;
-    std::vector<std::shared_future<void>> waited;
-    {
-      const std::lock_guard lock(mutex);
-      for (const auto& [owner, save] : saves) {
-        if (save.process == getpid() && (root == nullptr || save.root == *root)) waited.push_back(save.written);
-      }
-    }
-    for (const auto& save : waited) save.wait();
-  }
+  std::map<const BackgroundSave*, std::shared_future<void>> saves;
+  pid_t process = getpid();
 };
 
 BackgroundSave::Table& BackgroundSave::table() {
@@ -67,8 +43,6 @@ BackgroundSave::Table& BackgroundSave::table() {
   }();
   return *saves;
 }
-
-BackgroundSave::BackgroundSave(std::string root) : root_(std::move(root)) {}
 
 BackgroundSave::~BackgroundSave() {
   static_cast<void>(caught([this] { finish(); }));
@@ -107,11 +81,13 @@ void BackgroundSave::start(std::function<void()> write) {
     }
   };
   Table& known = table();  // before the thread: so that exit() waits for it
-  process_ = getpid();
-  // All memory is taken before the thread: one that nobody knows of would write after its owner is gone.
-  std::map<const BackgroundSave*, Table::Save> made;
-  made[this] = {name_of_root(root_), {}, process_};
-  auto entry = made.extract(this);
+  std::shared_future<void>* entry = nullptr;
+  {
+    const std::lock_guard lock(known.mutex);
+    if (known.process != getpid()) known.saves.clear();  // the parent's
+    known.process = process_ = getpid();
+    entry = &known.saves[this];  // all memory is taken before the thread, which nobody would know of otherwise
+  }
   try {
     pending_ = std::async(std::launch::async, run).share();
   } catch (const std::system_error&) {  // no thread is to be had
@@ -119,10 +95,8 @@ void BackgroundSave::start(std::function<void()> write) {
     pending_.wait();
     is_saving = false;
   }
-  entry.mapped().written = pending_;
   const std::lock_guard lock(known.mutex);
-  known.saves.erase(this);
-  known.saves.insert(std::move(entry));
+  *entry = pending_;
 }
 
 void BackgroundSave::finish() {
@@ -140,11 +114,19 @@ void BackgroundSave::finish() {
   std::exchange(pending_, {}).get();
 }
 
-void BackgroundSave::wait_for(const std::string& root) {
-  const std::string name = name_of_root(root);
-  table().wait(&name);
+// Nothing is thrown here: the error is its owner's.
+void BackgroundSave::wait_for_all() {
+  if (is_saving) return;
+  Table& known = table();
+  std::vector<std::shared_future<void>> waited;
+  {
+    const std::lock_guard lock(known.mutex);
+    if (known.process != getpid()) return;
+    for (const auto& [owner, written] : known.saves) waited.push_back(written);
+  }
+  for (const auto& written : waited) {
+    if (written.valid()) written.wait();
+  }
 }
-
-void BackgroundSave::wait_for_all() { table().wait(nullptr); }
 
 }  // namespace duet

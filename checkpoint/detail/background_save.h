@@ -14,8 +14,7 @@ namespace duet {
 // A save that a thread writes while training goes on, and the memory on the host that its tensors are copied to.
 class BackgroundSave {
  public:
-  // `root`: the folder that it saves into.
-  explicit BackgroundSave(std::string root);
+  BackgroundSave() = default;
   // Waits.
   ~BackgroundSave();
   BackgroundSave(const BackgroundSave&) = delete;
@@ -29,16 +28,13 @@ class BackgroundSave {
   // Waits, and throws what `write` threw.
   void finish();
 
-  // Waits for every save into `root` in this process, or into any folder: for those who read or write there. Nothing
-  // in the thread of a save.
-  static void wait_for(const std::string& root);
+  // Waits for every save in this process: for those who read or write checkpoints. Nothing in the thread of a save.
   static void wait_for_all();
 
  private:
   struct Table;
   static Table& table();
 
-  std::string root_;
   std::map<std::string, at::Tensor> staging_;
   std::shared_future<void> pending_;
   pid_t process_ = 0;  // that began it

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <map>
 #include <memory>
 #include <c10/util/StringUtil.h>
 #include <torch/headeronly/version.h>
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
@@ -12,7 +14,6 @@
 
 namespace duet::checkpoint_format {
 
-using file_io::FileReader;
 using file_io::FileWriter;
 
 namespace {
@@ -27,6 +28,14 @@ std::string utc_now() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text;
+}
+
+template <class Take>
+void for_chunks(const void* data, uint64_t bytes, const Take& take) {
+  const auto* const begin = static_cast<const char*>(data);
+  for (uint64_t done = 0; done < bytes; done += kChunk) {
+    take(begin + done, static_cast<size_t>(std::min<uint64_t>(kChunk, bytes - done)));
+  }
 }
 
 struct TensorFile {
@@ -59,15 +68,13 @@ void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) 
   uint64_t offset = image.header.size();
   for (const auto& [name, given] : image.payload) {
     const at::Tensor tensor = plain_tensor("safetensors", name, given);  // one at a time: those of a GPU may be large
-    const auto* data = static_cast<const char*>(tensor.const_data_ptr());
     const size_t bytes = tensor.nbytes();
     Xxh3 own;
-    for (size_t done = 0; done < bytes; done += kChunk) {
-      const size_t count = std::min(kChunk, bytes - done);
-      own.update(data + done, count);
-      whole.update(data + done, count);
-      out.write(data + done, count);
-    }
+    for_chunks(tensor.const_data_ptr(), bytes, [&](const char* chunk, size_t count) {
+      own.update(chunk, count);
+      whole.update(chunk, count);
+      out.write(chunk, count);
+    });
     manifest.tensors.push_back({file.prefix + name, file.name, safetensors_dtype(tensor.scalar_type()),
                                 tensor.sizes().vec(), offset, bytes, own.hex()});
     offset += bytes;
@@ -107,77 +114,6 @@ void write_folder(const std::string& folder, int64_t step, const StateDict& stat
   file_io::sync_folder(folder);
 }
 
-namespace {
-
-using Tensors = std::vector<CheckpointTensor>;
-
-std::map<std::string, Tensors> by_file(const Manifest& manifest) {
-  std::map<std::string, Tensors> tensors;
-  for (const CheckpointTensor& tensor : manifest.tensors) tensors[tensor.file].push_back(tensor);
-  return tensors;
-}
-
-// That a file holds the tensors that the manifest lists, each as it is listed and where: whoever goes by the one reads
-// what whoever goes by the other does.
-void check_header(const std::string& path, const std::string& prefix, const Tensors& listed) {
-  std::map<std::string, const CheckpointTensor*> unseen;
-  for (const CheckpointTensor& tensor : listed) {
-    check(path, unseen.emplace(tensor.name, &tensor).second, "the manifest lists tensor '", tensor.name, "' twice");
-  }
-  for (const SafetensorsEntry& entry : read_safetensors_header(path)) {
-    const auto found = unseen.extract(prefix + entry.name);
-    check(path, !found.empty(), "the manifest does not know tensor '", prefix, entry.name, "'");
-    const CheckpointTensor& tensor = *found.mapped();
-    const bool is_same = tensor.dtype == safetensors_dtype(entry.dtype) && tensor.shape == entry.shape &&
-                         tensor.offset == entry.begin && tensor.bytes == entry.end - entry.begin;
-    check(path, is_same, "tensor '", tensor.name, "' is ", safetensors_dtype(entry.dtype), " ",
-          c10::IntArrayRef(entry.shape), " at bytes ", entry.begin, " to ", entry.end, ", the manifest says ",
-          tensor.dtype, " ", c10::IntArrayRef(tensor.shape), " at bytes ", tensor.offset, " to ",
-          tensor.offset + tensor.bytes);
-  }
-  check(path, unseen.empty(), "tensor '", unseen.empty() ? "" : unseen.begin()->first, "' of the manifest is missing");
-}
-
-void hash_range(const FileReader& file, uint64_t from, uint64_t to, std::vector<char>& buffer, Xxh3& whole, Xxh3* own) {
-  for (; from < to; from += std::min<uint64_t>(kChunk, to - from)) {
-    const size_t count = static_cast<size_t>(std::min<uint64_t>(kChunk, to - from));
-    file.read(from, buffer.data(), count);
-    whole.update(buffer.data(), count);
-    if (own != nullptr) own->update(buffer.data(), count);
-  }
-}
-
-// One pass over a file: the hash of each of its tensors, then that of the whole.
-void verify_file(const std::string& folder, const CheckpointFile& listed, Tensors tensors) {
-  const std::string path = folder + "/" + listed.name;
-  const FileReader file(path);
-  check(path, file.size() == listed.bytes, "found ", file.size(), " bytes, expected ", listed.bytes);
-  std::sort(tensors.begin(), tensors.end(), [](const CheckpointTensor& a, const CheckpointTensor& b) {
-    return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
-  });
-  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(kChunk, listed.bytes)));
-  Xxh3 whole;
-  uint64_t position = 0;
-  for (const CheckpointTensor& tensor : tensors) {
-    check(path,
-          tensor.offset >= position && tensor.offset <= listed.bytes && tensor.bytes <= listed.bytes - tensor.offset,
-          "tensor '", tensor.name, "' has no place of its own in the file");
-    const uint64_t end = tensor.offset + tensor.bytes;
-    Xxh3 own;
-    hash_range(file, position, tensor.offset, buffer, whole, nullptr);
-    hash_range(file, tensor.offset, end, buffer, whole, &own);
-    check(path, own.hex() == tensor.xxh3, "tensor '", tensor.name, "' changed after it was saved (bytes ",
-          tensor.offset, " to ", end, ")");
-    position = end;
-  }
-  hash_range(file, position, listed.bytes, buffer, whole, nullptr);
-  check(path, whole.hex() == listed.xxh3,
-        tensors.empty() ? "the file changed after it was saved" : "its header changed after it was saved");
-  if (const auto prefix = prefix_of(listed.name)) check_header(path, *prefix, tensors);
-}
-
-}  // namespace
-
 Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestFile;
   Manifest manifest = decode_manifest(file_io::read_text(path, kMaxText), path);
@@ -197,10 +133,84 @@ Manifest read_manifest(const std::string& folder) {
   return manifest;
 }
 
+namespace {
+
+using Tensors = std::vector<CheckpointTensor>;
+using Take = std::function<void(const std::string& name, const at::Tensor& tensor)>;
+
+// That a file holds the tensors that the manifest lists, each as it is listed and where: whoever goes by the one reads
+// what whoever goes by the other does. They come in the order of `file.in_place()`.
+std::vector<CheckpointTensor> matched(const std::string& path, const std::string& prefix, const SafetensorsFile& file,
+                                      const Tensors& listed) {
+  std::map<std::string, CheckpointTensor> unseen;
+  for (const CheckpointTensor& tensor : listed) {
+    check(path, unseen.emplace(tensor.name, tensor).second, "the manifest lists tensor '", tensor.name, "' twice");
+  }
+  Tensors tensors;
+  for (const SafetensorsEntry* entry : file.in_place()) {
+    auto found = unseen.extract(prefix + entry->name);
+    check(path, !found.empty(), "the manifest does not know tensor '", prefix, entry->name, "'");
+    const CheckpointTensor& tensor = tensors.emplace_back(std::move(found.mapped()));
+    const uint64_t offset = file.header().size() + entry->begin;
+    const bool is_same = tensor.dtype == safetensors_dtype(entry->dtype) && tensor.shape == entry->shape &&
+                         tensor.offset == offset && tensor.bytes == entry->bytes;
+    check(path, is_same, "tensor '", tensor.name, "' is ", safetensors_dtype(entry->dtype), " ",
+          c10::IntArrayRef(entry->shape), " at bytes ", offset, " to ", offset + entry->bytes, ", the manifest says ",
+          tensor.dtype, " ", c10::IntArrayRef(tensor.shape), " at bytes ", tensor.offset, " to ",
+          tensor.offset + tensor.bytes);
+  }
+  check(path, unseen.empty(), "tensor '", unseen.empty() ? "" : unseen.begin()->first, "' of the manifest is missing");
+  return tensors;
+}
+
+// Each tensor is verified as it comes, and the file as a whole in the end.
+void read_tensors(const std::string& path, const CheckpointFile& listed, const std::string& prefix,
+                  const Tensors& tensors, const Take& take) try {
+  const SafetensorsFile file(path);
+  check(path, file.size() == listed.bytes, "found ", file.size(), " bytes, expected ", listed.bytes);
+  Xxh3 whole;
+  whole.update(file.header().data(), file.header().size());
+  const Tensors expected = matched(path, prefix, file, tensors);
+  const std::vector<const SafetensorsEntry*> entries = file.in_place();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Xxh3 own;
+    const at::Tensor tensor = file.read(*entries[i], [&](const void* data) {
+      for_chunks(data, entries[i]->bytes, [&](const char* chunk, size_t count) {
+        whole.update(chunk, count);
+        own.update(chunk, count);
+      });
+    });
+    check(path, own.hex() == expected[i].xxh3, "tensor '", expected[i].name, "' changed after it was saved (bytes ",
+          expected[i].offset, " to ", expected[i].offset + expected[i].bytes, ")");
+    take(expected[i].name, tensor);
+  }
+  check(path, whole.hex() == listed.xxh3, "its header changed after it was saved");
+} catch (const MalformedFile& error) {
+  refuse(path, one_line(error.what));
+}
+
+// Verifies all files of a checkpoint and hands out the tensors, one after the other; the text of its values.
+std::string read_files(const std::string& folder, const Manifest& manifest, const Take& take) {
+  std::map<std::string, Tensors> tensors;
+  for (const CheckpointTensor& tensor : manifest.tensors) tensors[tensor.file].push_back(tensor);
+  std::string values;
+  for (const CheckpointFile& file : manifest.files) {
+    const std::string path = folder + "/" + file.name;
+    if (const auto prefix = prefix_of(file.name)) {
+      read_tensors(path, file, *prefix, tensors[file.name], take);
+    } else {
+      values = file_io::read_text(path, kMaxText);
+      check(path, xxh3_hex(values.data(), values.size()) == file.xxh3, "the file changed after it was saved");
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
 Manifest verify_folder(const std::string& folder) {
   Manifest manifest = read_manifest(folder);
-  std::map<std::string, Tensors> tensors = by_file(manifest);
-  for (const CheckpointFile& file : manifest.files) verify_file(folder, file, tensors[file.name]);
+  read_files(folder, manifest, [](const std::string&, const at::Tensor&) {});
   return manifest;
 }
 
@@ -209,49 +219,13 @@ void read_back(const std::string& folder) {
   verify_folder(folder);
 }
 
-namespace {
-
-// One reading of a file of tensors, which are verified as they come; then the file as a whole.
-void load_tensors(const std::string& folder, const CheckpointFile& file, const std::string& prefix,
-                  const Tensors& listed, StateDict& state) {
-  const std::string path = folder + "/" + file.name;
-  std::map<std::string, const CheckpointTensor*> by_name;
-  for (const CheckpointTensor& tensor : listed) by_name[tensor.name] = &tensor;
-  Xxh3 whole;
-  const auto verify = [&](const std::string& name, const void* data, uint64_t bytes) {
-    Xxh3 own;
-    const auto* const begin = static_cast<const char*>(data);
-    for (uint64_t done = 0; done < bytes; done += kChunk) {
-      const size_t count = static_cast<size_t>(std::min<uint64_t>(kChunk, bytes - done));
-      whole.update(begin + done, count);
-      own.update(begin + done, count);
-    }
-    if (name.empty()) return;  // the header
-    const auto found = by_name.find(prefix + name);
-    check(path, found != by_name.end(), "the manifest does not know tensor '", prefix, name, "'");
-    const CheckpointTensor& expected = *found->second;
-    check(path, own.hex() == expected.xxh3 && bytes == expected.bytes, "tensor '", prefix, name,
-          "' changed after it was saved (bytes ", expected.offset, " to ", expected.offset + expected.bytes, ")");
-  };
-  for (const auto& [name, tensor] : read_safetensors(path, verify)) state.set(prefix + name, tensor);
-  check(path, whole.hex() == file.xxh3, "the file changed after it was saved");
-  check_header(path, prefix, listed);
-}
-
-}  // namespace
-
 LoadedCheckpoint load_folder(const std::string& folder) {
   Manifest manifest = read_manifest(folder);
-  std::map<std::string, Tensors> tensors = by_file(manifest);
-  LoadedCheckpoint loaded{folder, {}, std::move(manifest.run)};
-  for (const CheckpointFile& file : manifest.files) {
-    if (const auto prefix = prefix_of(file.name)) load_tensors(folder, file, *prefix, tensors[file.name], loaded.state);
-  }
-
-  const std::string path = folder + "/" + kValuesFile;
-  const std::string text = file_io::read_text(path, kMaxText);
-  check(path, xxh3_hex(text.data(), text.size()) == manifest.files.back().xxh3, "the file changed after it was saved");
-  for (const auto& [name, value] : decode_values(text, path)) loaded.state.set(name, value);
+  LoadedCheckpoint loaded{folder, {}, {}};
+  const std::string values = read_files(
+      folder, manifest, [&](const std::string& name, const at::Tensor& tensor) { loaded.state.set(name, tensor); });
+  for (const auto& [name, value] : decode_values(values, folder + "/" + kValuesFile)) loaded.state.set(name, value);
+  loaded.run = std::move(manifest.run);
   return loaded;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
@@ -18,6 +19,11 @@
 #include "io/plain_tensor.h"
 
 namespace duet {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckpointFile, name, bytes, xxh3)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckpointTensor, name, file, dtype, shape, offset, bytes, xxh3)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunIdentity, config, data, classes, encoding, launch, parent,
+                                                world_size)
 
 std::string to_text(const UncheckedSteps& unchecked) {
   if (unchecked.count == 0) return "the host code of every step has run";
@@ -37,45 +43,13 @@ constexpr std::string_view kHashKey = ",\n  \"manifest_xxh3\": \"";
 constexpr std::string_view kEnd = "\"\n}\n";
 constexpr size_t kHexDigits = 32;
 
-// Written in an order for people. Read as the other type: an ordered object looks each key up among all before it.
-
 // A whole number: nlohmann would quietly convert 1.5, or a number beyond the type.
-template <class T>
-T whole(const json& value) {
-  const bool fits = std::is_signed_v<T> ? value.is_number_integer() : value.is_number_unsigned();
-  if (!fits) {
-    throw json::type_error::create(302, "found " + value.dump() + ", expected a whole number", nullptr);
-  }
-  return value.get<T>();
+int64_t whole(const json& value) {
+  if (value.is_number_integer()) return value.get<int64_t>();
+  throw json::type_error::create(302, "found " + value.dump() + ", expected a whole number", nullptr);
 }
 
-ordered_json to_json(const CheckpointTensor& tensor) {
-  return {{"name", tensor.name},     {"file", tensor.file},   {"dtype", tensor.dtype}, {"shape", tensor.shape},
-          {"offset", tensor.offset}, {"bytes", tensor.bytes}, {"xxh3", tensor.xxh3}};
-}
-
-CheckpointTensor to_tensor(const json& entry) {
-  CheckpointTensor tensor;
-  tensor.name = entry.at("name").get<std::string>();
-  tensor.file = entry.at("file").get<std::string>();
-  tensor.dtype = entry.at("dtype").get<std::string>();
-  for (const auto& extent : entry.at("shape")) tensor.shape.push_back(whole<int64_t>(extent));
-  tensor.offset = whole<uint64_t>(entry.at("offset"));
-  tensor.bytes = whole<uint64_t>(entry.at("bytes"));
-  tensor.xxh3 = entry.at("xxh3").get<std::string>();
-  return tensor;
-}
-
-ordered_json to_json(const RunIdentity& run) {
-  std::string lines;
-  for (const auto& [path, value] : run.config) lines += path + ": " + value + "\n";
-  return {{"world_size", run.world_size}, {"launch", run.launch},
-          {"parent", run.parent},         {"data", run.data},
-          {"classes", run.classes},       {"encoding", run.encoding},
-          {"config", run.config},         {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
-}
-
-ordered_json to_json(const UncheckedSteps& unchecked) {
+json to_json(const UncheckedSteps& unchecked) {
   return {{"replays", unchecked.count},
           {"in_a_row", unchecked.in_a_row},
           {"confirmed_step", unchecked.confirmed},
@@ -83,35 +57,19 @@ ordered_json to_json(const UncheckedSteps& unchecked) {
 }
 
 UncheckedSteps to_unchecked(const json& entry) {
-  return {whole<int64_t>(entry.at("replays")), whole<int64_t>(entry.at("in_a_row")),
-          whole<int64_t>(entry.at("confirmed_step"))};
-}
-
-RunIdentity to_identity(const json& entry) {
-  RunIdentity run;
-  run.world_size = whole<int64_t>(entry.at("world_size"));
-  run.launch = entry.at("launch").get<std::string>();
-  run.parent = entry.at("parent").get<std::string>();
-  run.data = entry.at("data").get<std::string>();
-  if (entry.contains("classes")) run.classes = entry.at("classes").get<std::vector<std::string>>();
-  if (entry.contains("encoding")) run.encoding = entry.at("encoding").get<std::string>();
-  run.config = entry.at("config").get<std::map<std::string, std::string>>();
-  return run;
+  return {whole(entry.at("replays")), whole(entry.at("in_a_row")), whole(entry.at("confirmed_step"))};
 }
 
 Manifest to_manifest(const json& document) {
   Manifest manifest;
-  manifest.step = whole<int64_t>(document.at("step"));
-  manifest.created = document.at("created").get<std::string>();
-  manifest.torch_version = document.at("torch_version").get<std::string>();
-  manifest.duet_version = document.at("duet_version").get<std::string>();
-  if (document.contains("run")) manifest.run = to_identity(document.at("run"));
+  manifest.step = whole(document.at("step"));
+  document.at("created").get_to(manifest.created);
+  document.at("torch_version").get_to(manifest.torch_version);
+  document.at("duet_version").get_to(manifest.duet_version);
+  manifest.run = document.value("run", RunIdentity());
   if (document.contains("unchecked")) manifest.run.unchecked = to_unchecked(document.at("unchecked"));
-  for (const auto& file : document.at("files")) {
-    manifest.files.push_back(
-        {file.at("name").get<std::string>(), whole<uint64_t>(file.at("bytes")), file.at("xxh3").get<std::string>()});
-  }
-  for (const auto& tensor : document.at("tensors")) manifest.tensors.push_back(to_tensor(tensor));
+  document.at("files").get_to(manifest.files);
+  document.at("tensors").get_to(manifest.tensors);
   return manifest;
 }
 
@@ -138,10 +96,19 @@ std::string name_of(const std::string& path) {
   return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
 }
 
+constexpr uint64_t kMostOfPointer = 4096;
+
 std::string pointed_name(const std::string& path) try {
-  constexpr uint64_t kMost = 4096;
-  const std::string text = file_io::read_text(path, kMost);
+  const std::string text = file_io::read_text(path, kMostOfPointer);
   return text.substr(0, text.find_first_of(" \t\r\n"));
+} catch (const file_io::IoError&) {
+  return {};
+}
+
+std::optional<AbandonedSteps> abandoned_in(const std::string& root) try {
+  std::istringstream text(file_io::read_text(concat_text(root, "/", kAbandonedFile), kMostOfPointer));
+  AbandonedSteps found;
+  return text >> found.after >> found.number ? std::optional(found) : std::nullopt;
 } catch (const file_io::IoError&) {
   return {};
 }
@@ -209,19 +176,18 @@ std::optional<FolderName> parse_folder_name(const std::string& name) {
 }
 
 std::string encode_manifest(const Manifest& manifest) {
+  std::string lines;
+  for (const auto& [path, value] : manifest.run.config) lines += path + ": " + value + "\n";
   ordered_json json = {{"format", kFormat},
                        {"step", manifest.step},
                        {"created", manifest.created},
                        {"torch_version", manifest.torch_version},
                        {"duet_version", manifest.duet_version},
-                       {"run", to_json(manifest.run)},
-                       {"files", ordered_json::array()},
-                       {"tensors", ordered_json::array()}};
+                       {"run", nlohmann::json(manifest.run)},
+                       {"files", nlohmann::json(manifest.files)},
+                       {"tensors", nlohmann::json(manifest.tensors)}};
+  json["run"]["config_xxh3"] = xxh3_hex(lines.data(), lines.size());
   if (manifest.run.unchecked) json["unchecked"] = to_json(*manifest.run.unchecked);
-  for (const CheckpointFile& file : manifest.files) {
-    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
-  }
-  for (const CheckpointTensor& tensor : manifest.tensors) json["tensors"].push_back(to_json(tensor));
   // Texts of a config, and paths, need not be UTF-8.
   std::string text = json.dump(2, ' ', false, ordered_json::error_handler_t::replace);
   text.resize(text.size() - 2);  // "\n}": the hash comes before it
@@ -237,7 +203,7 @@ Manifest decode_manifest(const std::string& text, const std::string& path) {
   check(path, body > 0 && text.compare(body, kTail, tail) == 0, "the manifest does not match its own hash");
   try {
     const auto document = parse_json<json>(text, "the manifest");
-    const auto format = whole<int64_t>(document.at("format"));
+    const int64_t format = whole(document.at("format"));
     check(path, format == kFormat, "found format ", format, ", expected ", kFormat,
           "; read it with the duet that wrote it");
     return to_manifest(document);
@@ -297,11 +263,7 @@ json to_json(const StateValue& value) {
 
 StateValue to_value(const json& value) {
   if (value.contains("bool")) return value.at("bool").get<bool>();
-  if (value.contains("int")) {
-    const json& integer = value.at("int");
-    if (!integer.is_number_integer()) throw json::type_error::create(302, "int is not a whole number", nullptr);
-    return integer.get<int64_t>();
-  }
+  if (value.contains("int")) return whole(value.at("int"));
   if (value.contains("bits")) return std::bit_cast<double>(parse_hex<uint64_t>(value.at("bits").get<std::string>()));
   if (value.contains("text")) return value.at("text").get<std::string>();
   return bytes_of(value.at("hex").get<std::string>());

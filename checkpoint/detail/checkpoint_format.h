@@ -45,6 +45,15 @@ inline constexpr const char* kManifestFile = "manifest.json";
 // Beside them in a checkpoint that was found to be suspect later: CheckpointStore::mark_suspect_after().
 inline constexpr const char* kSuspectFile = "suspect";
 
+// In the root while checkpoints are set aside, "100 2": those of steps after 100 no longer count and are on their way
+// to <root>.2. Several folders cannot be renamed at once; a process that dies in between leaves the rest to the next
+// one.
+inline constexpr const char* kAbandonedFile = "abandoned";
+struct AbandonedSteps {
+  int64_t after = 0, number = 0;
+};
+std::optional<AbandonedSteps> abandoned_in(const std::string& root);
+
 // Which file holds a tensor follows from its name alone: "model.<name>" lies in kModelFile,
 // "hooks.<hook>.weights.<name>", a hook's copy of the weights, in "<hook>.safetensors", the rest in kStateFile. The
 // first two lack the prefix there, so that Python sees the module's names.

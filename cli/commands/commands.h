@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 #include "cli/config/run_config.h"
+#include "core/trainer.h"
 #include "distributed/communicator.h"
 
 namespace duet {
@@ -76,6 +77,9 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
 // then as many batches of data.val, data.test and data.predict, with all hooks and metrics. Files go to a temporary
 // folder that is removed. `json` gets the report of the steps, if it is a file.
 int dry_run(const RunConfig& config, const std::string& json);
+
+// With graph.fallback strict a step that cannot be captured is an error, GraphError.
+void refuse_if_strict(const RunConfig& config, const StepExplanation& explanation);
 
 // The config file with the overrides, --mode, --load-from and --dry-run applied.
 RunConfig load_run_config(const Arguments& arguments);

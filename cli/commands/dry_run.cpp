@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/step_report.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/work_dir.h"

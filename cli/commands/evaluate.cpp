@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
+#include <map>
 #include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -49,18 +48,14 @@ void load_hooks(const StateDict& checkpoint, BaseTrainer& trainer) {
 
 // Averages that the checkpoint holds and nobody here asks for.
 void warn_of_unused_averages(const StateDict& checkpoint, BaseTrainer& trainer) {
-  std::set<std::string> averages;
+  std::set<std::string> told;
   const StateDict hooks = checkpoint.part("hooks");
-  for (const auto& [name, tensor] : hooks.tensors()) {
-    const std::size_t end = name.find(".weights.");
-    if (end != std::string::npos && trainer.hooks().find(name.substr(0, end)) == nullptr)
-      averages.insert(name.substr(0, end));
-  }
-  for (const std::string& name : averages) {
-    log_warning(c10::str(
-        "the checkpoint holds averages of the weights, '", name,
-        "', but the config has no hook of that name: ", "the plain weights are used; add custom_hooks=[{type: EMAHook",
-        name == "ema" ? "" : ", name: " + name, "}] to use the averages"));
+  for (const auto& [tensor, value] : hooks.tensors()) {
+    const std::string name = tensor.substr(0, tensor.find(".weights."));
+    if (name == tensor || trainer.hooks().find(name) != nullptr || !told.insert(name).second) continue;
+    log_warning("the checkpoint holds averages of the weights, '" + name + "', and the config no hook of that name: " +
+                "the plain weights are used; add custom_hooks=[{type: EMAHook, name: " + name +
+                "}] to use the averages");
   }
 }
 
@@ -78,19 +73,6 @@ void load_weights_file(const std::string& path, Task& task) {
                           "\nname the weights of this model, or correct the model of the config");
   }
   log_info("loaded weights from '" + path + "': " + load_matching_weights(task, weights).text());
-}
-
-// ", those of earlier runs are in 'w/checkpoints.1'"; empty if there are none.
-std::string earlier_ones(const std::string& root) {
-  std::vector<std::string> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(root).parent_path(), ignored)) {
-    const std::string path = entry.path().string();
-    const bool is_aside = path.starts_with(root + ".") && parse_number<int>(path.substr(root.size() + 1)).has_value();
-    if (is_aside && !CheckpointStore(path).list().empty()) found.push_back("'" + path + "'");
-  }
-  std::ranges::sort(found);
-  return found.empty() ? "" : ", those of earlier runs are in " + join(found);
 }
 
 // What --checkpoint means: best, latest, a file of weights, a folder (see CheckpointStore::find), or (empty) the best
@@ -111,7 +93,10 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
     }
   }
   if (const std::optional<std::string> latest = store.find_latest()) return *latest;
-  throw CheckpointError("[duet] there is no checkpoint in '" + root + "'" + earlier_ones(root) +
+  std::error_code ignored;
+  const bool has_earlier = std::filesystem::exists(root + ".1", ignored);
+  throw CheckpointError("[duet] there is no checkpoint in '" + root + "'" +
+                        (has_earlier ? ", those of an earlier run are in '" + root + ".1'" : "") +
                         "; train first, or name one with --checkpoint");
 }
 
@@ -219,30 +204,28 @@ std::string configured_folder(const RunConfig& config) {
   return "";
 }
 
-// Whether a file can be made there shows before the model has gone through the data. Returns when that was, by the
-// clock of that file system.
-std::filesystem::file_time_type check_writable_folder(const std::string& folder) {
-  const std::string way_out = "name another one with --output", probe = c10::str(folder, "/.duet-", ::getpid());
-  make_folder(folder, way_out);
-  require<ConfigError>(static_cast<bool>(std::ofstream(probe)),
-                       "[duet] cannot write '" + folder + "', expected a writable folder; " + way_out);
-  const auto now = std::filesystem::last_write_time(probe);
-  std::filesystem::remove(probe);
-  return now;
-}
+using FileTimes = std::map<std::filesystem::path, std::filesystem::file_time_type>;
 
-// Files of a predict before `began` would be taken for those of this one, in another format, or of more batches.
-// `input` is what it has read.
-void remove_earlier_predictions(const std::string& folder, std::filesystem::file_time_type began,
-                                const std::string& input) {
+// Files of predictions in a folder, and when they were written.
+FileTimes predictions_in(const std::string& folder) {
+  FileTimes times;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
     const bool one_file = name == "predictions.safetensors" || name == "predictions.jsonl";
-    const bool is_ours = one_file || is_prediction_of_batch(name);
-    if (is_ours && entry.last_write_time(ignored) < began && !std::filesystem::equivalent(entry, input, ignored)) {
-      std::filesystem::remove(entry, ignored);
-    }
+    if (one_file || is_prediction_of_batch(name)) times[entry.path()] = entry.last_write_time(ignored);
+  }
+  return times;
+}
+
+// Files of an earlier predict would be taken for those of this one, in another format, or of more batches. `input` is
+// what it has read.
+void remove_earlier_predictions(const std::string& folder, const FileTimes& earlier, const std::string& input) {
+  std::error_code ignored;
+  for (const auto& [path, time] : predictions_in(folder)) {
+    const auto found = earlier.find(path);
+    const bool is_earlier = found != earlier.end() && found->second == time;
+    if (is_earlier && !std::filesystem::equivalent(path, input, ignored)) std::filesystem::remove(path, ignored);
   }
 }
 
@@ -260,13 +243,14 @@ int predict_command(const Arguments& arguments) {
   const std::string wanted = arguments.output.empty() ? configured_folder(config) : arguments.output;
   const std::string folder = wanted.empty() ? config.work_dir + "/predictions" : wanted;
   const std::string checkpoint = find_checkpoint(config, arguments.checkpoint);
-  const auto began = check_writable_folder(folder);  // makes it, so not before there is something to write
+  make_folder(folder, "name another one with --output");  // not before there is something to write
+  const FileTimes earlier = predictions_in(folder);
   const Evaluation evaluation = open_evaluation(config, {data}, checkpoint, folder);
   BaseTrainer& trainer = *evaluation.run.trainer;
   int64_t samples = 0;
   trainer.predict(*evaluation.run.test.front(),
                   [&](const Batch& batch, const NamedTensors&) { samples += batch.size(); });
-  remove_earlier_predictions(folder, began, data.node.child("path").text());
+  remove_earlier_predictions(folder, earlier, data.node.child("path").text());
 
   nlohmann::ordered_json json = json_of(evaluation);
   json["data"] = data.node.path();

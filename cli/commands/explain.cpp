@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/step_report.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "core/hook.h"
@@ -25,7 +24,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kListedSteps = 2000;
-constexpr int64_t kCheckedSteps = 20000;  // spread over the run
 
 // A run that is ready to start, and how it came to its groups.
 struct Explained {
@@ -36,34 +34,18 @@ struct Explained {
   ScheduleRun length;
 };
 
-// Only models that ask their data for something need it.
-void read_data_if_there(const RunConfig& config, Run& run) {
-  if (!config.train) return;
-  try {
-    if (!is_source(config.train->node)) run.train_data = make_dataset(config.train->node);
-    build_loaders(config, run);
-  } catch (const DataError& error) {
-    log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));
-  }
-}
-
-// Schedules that count epochs of unknown length are left out.
-void drop_epochs(RunConfig& config) {
-  const auto by_epoch = [](const ScheduleConfig& schedule) { return interval_of(schedule.options).by_epoch; };
-  if (std::any_of(config.schedules.begin(), config.schedules.end(), by_epoch)) {
-    log_warning("param_scheduler counts epochs, whose length is unknown: schedules are left out");
-    config.schedules.clear();
-  }
-}
-
 Explained explain(const Arguments& arguments) {
   Explained result;
   result.config = load_run_config(arguments);
   RunConfig& config = result.config;
-  read_data_if_there(config, result.run);
-  const bool unread = result.run.train == nullptr;
-  if (result.run.steps_per_epoch == 0) drop_epochs(config);
-
+  try {
+    if (config.train && !is_source(config.train->node)) result.run.train_data = make_dataset(config.train->node);
+    if (config.train) build_loaders(config, result.run);
+  } catch (const DataError& error) {
+    log_warning(c10::str("data.train cannot be read, and schedules that count epochs are left out: ", error.what()));
+    result.run = Run();
+    std::erase_if(config.schedules, [](const auto& schedule) { return interval_of(schedule.options).by_epoch; });
+  }
   // Kept on their way into the optimizer: made a second time they would warn a second time.
   const auto made = std::make_shared<ParamGroups>();
   RunConfig watched = config;
@@ -76,7 +58,7 @@ Explained explain(const Arguments& arguments) {
   result.schedules = schedules_of(config, result.run);
   result.length = {planned_steps(config.trainer.loop, result.run.steps_per_epoch), result.run.steps_per_epoch};
   HookContext context = hook_context(config, result.run);
-  if (unread) context.steps_per_epoch = 1;  // the order of hooks does not depend on it
+  if (!result.run.train) context.steps_per_epoch = 1;  // the order of hooks does not depend on it
   add_hooks(config.hooks, context, *result.run.trainer);
   result.run.trainer->add_hook(std::make_unique<StopSignalHook>());  // as `duet train` does
   return result;
@@ -205,31 +187,6 @@ Json graph_json(const RunConfig& config, const Json& hooks) {
           {"split_by", hooks_at(hooks, {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep})}};
 }
 
-// Where a schedule takes a number to a value that the optimizer does not allow: of each number and group the first.
-std::vector<std::string> schedule_problems(const Explained& explained) {
-  std::vector<std::string> problems;
-  const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
-  const int64_t steps = explained.length.steps > 0 ? explained.length.steps : kListedSteps;
-  const int64_t stride = std::max<int64_t>(steps / kCheckedSteps, 1);
-  for (const auto& [number, param_name] : scheduled_numbers(explained.schedules, numbers)) {
-    const ScheduleCurve curve(explained.schedules, param_name, explained.length);
-    for (std::size_t group = 0; group < numbers.group_count(); ++group) {
-      if (!numbers.has(group, number)) continue;
-      const double initial = numbers.get(group, number);
-      for (int64_t step = 0; step < steps; step += stride) {
-        try {
-          explained.config.trainer.optimizer.check_number(number, curve.at(step, initial));
-        } catch (const ConfigError& error) {
-          problems.push_back(c10::str("param_scheduler leaves the range of ", number, " at step ", step, " in group ",
-                                      group, ": ", error.what()));
-          break;
-        }
-      }
-    }
-  }
-  return problems;
-}
-
 // A few values across the run, of the first group that has the number.
 void print_schedules(const Explained& explained) {
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
@@ -253,7 +210,72 @@ void print_schedules(const Explained& explained) {
   for (const std::string& gap : schedule_gaps(explained.schedules, explained.length)) log_warning(gap);
 }
 
+// The micro-batches of the first step; empty without data.
+std::vector<Batch> first_batches(const RunConfig& config, Run& run) {
+  std::vector<Batch> batches;
+  if (run.train == nullptr) return batches;
+  run.train->start_epoch(0);
+  while (static_cast<int64_t>(batches.size()) < config.trainer.loop.accumulate) {
+    std::optional<Batch> batch = run.train->next();
+    if (!batch) break;
+    batches.push_back(std::move(*batch));
+  }
+  return batches;
+}
+
+// What graph mode makes of the first step of the run's training data.
+StepExplanation explain_first_step(const RunConfig& config, Run& run) {
+  std::vector<Batch> batches = first_batches(config, run);
+  if (!batches.empty()) return run.trainer->explain(std::move(batches));
+  StepExplanation unknown;
+  unknown.mode = config.mode;
+  unknown.reason = "data.train gives no batch to try it with";
+  return unknown;
+}
+
+// Its fields, for "graph" of --json.
+void add_explanation(const StepExplanation& explanation, Json& graph) {
+  graph["captured"] = explanation.captured;
+  graph["reason"] = explanation.reason;
+  Json& obstacles = graph["obstacles"] = Json::array();
+  for (const auto& item : explanation.obstacles) {
+    obstacles.push_back({{"op", item.op},
+                         {"what", item.what},
+                         {"where", item.where},
+                         {"source", item.source},
+                         {"way_out", item.way_out},
+                         {"times", item.times}});
+  }
+  Json& splits = graph["splits"] = Json::array();
+  for (const auto& split : explanation.splits) splits.push_back({{"point", split.point}, {"hooks", split.hooks}});
+  graph["keeps_tensors"] = explanation.keeps_tensors;
+  graph["reads"] = explanation.reads;
+  graph["changes"] = explanation.changes;
+  graph["left_out"] = explanation.left_out;
+  Json& numbers = graph["hyper_parameters"] = Json::array();
+  for (const auto& number : explanation.hyper_parameters) {
+    numbers.push_back({{"group", number.group}, {"name", number.name}, {"reach", to_string(number.reach)}});
+  }
+  const StepExplanation::Ops& ops = explanation.ops;
+  Json kernels = Json::object();
+  for (const auto& [name, count] : ops.own_kernels) kernels[name] = count;
+  graph["ops"] = {{"recorded", ops.recorded},
+                  {"needed", ops.needed},
+                  {"instructions", ops.instructions},
+                  {"own_kernels", std::move(kernels)}};
+  graph["bytes"] = explanation.bytes;
+  graph["replay_us"] = explanation.replay_us;
+  graph["eager_us"] = explanation.eager_us;
+}
+
 }  // namespace
+
+void refuse_if_strict(const RunConfig& config, const StepExplanation& explanation) {
+  if (config.graph.fallback != Fallback::kStrict || explanation.obstacles.empty()) return;
+  const StepExplanation::Obstacle& first = explanation.obstacles.front();
+  throw GraphError("[GraphTrainer] the step cannot be captured; of the obstacles listed above the first is: " +
+                   first.what + "; " + first.way_out + "; or set graph.fallback to auto");
+}
 
 int explain_command(const Arguments& arguments) {
   Explained explained = explain(arguments);
@@ -261,12 +283,10 @@ int explain_command(const Arguments& arguments) {
   Json json = hooks_json(explained.run.trainer->hooks());
   json["param_groups"] = groups_json(explained);
   json["schedule"] = schedule_json(explained);
-  json["schedule_problems"] = schedule_problems(explained);
   json["graph"] = graph_json(config, json);
   json["training_ops"] = explained.run.trainer->task().training_ops();
   print_groups(json["param_groups"], explained);
   print_schedules(explained);
-  for (const Json& problem : json["schedule_problems"]) log_warning(problem.get<std::string>());
   print_hooks(json);
   for (const Json& op : json["training_ops"]) std::cout << "off in evaluation: " << op.get<std::string>() << "\n";
   std::cout << "mode: " << config.mode << " (graph: fallback " << word_of(config.graph, "fallback") << ")\n";

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +19,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "hooks/detail/stop_signals.h"
+#include "hooks/stop_signal_hook.h"
 
 namespace duet {
 
@@ -32,10 +30,6 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kUsage =
     "duet launch -n N train CONFIG ..., or duet launch -n N TORCHRUN-OPTIONS -- train CONFIG ...";
-
-[[noreturn]] void refuse(const std::string& found) {
-  throw ConfigError("[duet] found " + found + ", expected " + kUsage + "; correct the call");
-}
 
 // What is before the program's own command, and that.
 struct Call {
@@ -57,33 +51,23 @@ Call read_call(const Words& words) {
   parser.add_option("-n,--nproc-per-node,--nproc_per_node", call.processes)->take_last();
   parser.allow_extras();
   parser.prefix_command(dashes == words.end());  // the first word that is no option begins the command
-  try {
-    parser.parse(Words(std::make_reverse_iterator(dashes), words.rend()));
-  } catch (const CLI::ParseError&) {
-    refuse("-n without a number");
-  }
-  if (dashes == words.end()) {
-    call.command = parser.remaining();
-    if (!call.command.empty() && call.command[0].starts_with('-'))
-      refuse(call.command[0] + " without -- before the command");
-  } else {
-    call.options = parser.remaining();
-    call.command.assign(dashes + 1, words.end());
-  }
-  if (call.processes.empty()) refuse("no -n");
-  if (!is_number_of_processes(call.processes)) refuse("-n " + call.processes);
-  if (call.command.empty()) refuse("no command");
-  const std::string& name = call.command.front();
-  if (name != "train" && name != "eval") refuse("the command '" + name + "'");
-  return call;
+  const auto without_number = caught([&] { parser.parse(Words(std::make_reverse_iterator(dashes), words.rend())); });
+  (dashes == words.end() ? call.command : call.options) = parser.remaining();
+  if (dashes != words.end()) call.command.assign(dashes + 1, words.end());
+  const std::string command = call.command.empty() ? "" : call.command.front();
+  if (!without_number && is_number_of_processes(call.processes) && (command == "train" || command == "eval"))
+    return call;
+  throw ConfigError("[duet] found -n '" + call.processes + "' and the command '" + command + "', expected " + kUsage +
+                    "; correct the call");
 }
 
 // Unless torchrun is told where to meet, the processes are all on this machine.
 bool says_where(const Words& options) {
   return std::any_of(options.begin(), options.end(), [](std::string option) {
     std::replace(option.begin(), option.end(), '_', '-');
-    return option.rfind("--rdzv", 0) == 0 || option.rfind("--nnodes", 0) == 0 || option.rfind("--node-rank", 0) == 0 ||
-           option.rfind("--master", 0) == 0 || option == "--standalone";
+    const auto begins = [&](const char* start) { return option.starts_with(start); };
+    return begins("--rdzv") || begins("--nnodes") || begins("--node-rank") || begins("--master") ||
+           option == "--standalone";
   });
 }
 
@@ -136,11 +120,7 @@ pid_t parent_of(const fs::path& process) {
   std::ifstream file(process / "stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};  // "7 (a name) S 1 ..."
   const std::size_t end = text.rfind(')');
-  pid_t parent = 0;
-  if (end != std::string::npos && end + 4 < text.size()) {
-    std::from_chars(text.data() + end + 4, text.data() + text.size(), parent);
-  }
-  return parent;
+  return end == std::string::npos || end + 4 >= text.size() ? 0 : std::atoi(text.c_str() + end + 4);
 }
 
 std::vector<pid_t> children_of(pid_t parent) {
@@ -174,8 +154,7 @@ class Torchrun {
     execv(torchrun_of_wheel().c_str(), arguments.data());
     throw ConfigError(
         "[duet] cannot run torchrun from PATH or beside LibTorch, expected it to start the processes; install torch "
-        "for "
-        "Python, or start them with srun or mpirun");
+        "for Python, or start them with srun or mpirun");
   }
 
   // Its exit code, or 75 after a signal that all have obeyed. A second SIGINT kills all of them.

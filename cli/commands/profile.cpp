@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <numeric>
 #include <optional>
@@ -7,12 +8,11 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/profile/kernel_clock.h"
 #include "cli/profile/op_clock.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "cli/work_dir.h"
-#include "core/detail/flop_counter.h"
+#include "core/detail/kernel_clock.h"
 #include "graph/graph_trainer.h"
 
 namespace duet {
@@ -24,24 +24,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kWarmUp = 5;
-
-// Begins and ends the clock's steps, inside of all other hooks.
-class ClockHook : public Hook {
- public:
-  explicit ClockHook(std::optional<OpClock>& clock) : clock_(clock) {}
-  std::string name() const override { return "op_clock"; }
-  int priority() const override { return kLowest; }
-
-  void before_train(TrainContext& /*context*/) override { steps_ = 0; }
-  void before_train_iter(TrainContext& context) override {
-    if (steps_++ == kWarmUp) clock_.emplace(context.task);
-    if (clock_) clock_->begin_step(std::ssize(context.step.micro_batches->batches));
-  }
-
- private:
-  std::optional<OpClock>& clock_;
-  int64_t steps_ = 0;
-};
 
 double mean_of(const std::vector<double>& values) {
   const auto timed = std::ssize(values) - kWarmUp;
@@ -107,12 +89,23 @@ Json memory_json(BaseTrainer& trainer, const OpClock& clock) {
 }
 
 // Ends the count: the peak is measured by products, too.
-Json flops_json(std::optional<FlopCounter>& counter, at::Device device) {
-  const double flops = counter->flops();
-  const at::ScalarType dtype = counter->dtype();
+Json flops_json(std::optional<KernelClock>& counter, at::Device device) {
+  const KernelWork work = counter->end_step();
   counter.reset();
-  const PeakFlops peak = measure_peak_flops(device, dtype);
-  return {{"per_step", flops}, {"peak_per_second", peak.per_second}, {"peak_from", peak.from}};
+  const double peak = measure_peak_flops(device, work.dtype);
+  return {{"per_step", work.flops}, {"peak_per_second", peak}, {"dtype", c10::toString(work.dtype)}};
+}
+
+// Trains with what begins and ends each step, inside of all other hooks, until `steps` after the warm-up.
+void train_steps(Run& run, int64_t steps, const std::function<void(TrainContext&)>& begin,
+                 const std::function<void(TrainContext&)>& end) {
+  run.trainer->on(HookPoint::kBeforeTrainIter, begin, "clock", kLowest);
+  const auto end_and_stop = [&](TrainContext& at) {
+    end(at);
+    if (at.progress.step >= steps + kWarmUp) at.control.request_stop("all steps were timed");
+  };
+  run.trainer->on(HookPoint::kAfterTrainIter, end_and_stop, "clock_end", kHighest);
+  run.trainer->train(*run.train);
 }
 
 // Phases, ops and memory of an eager step. The clock costs time of its own: what it measured is a share of `step_us`,
@@ -121,26 +114,17 @@ void time_ops(const RunConfig& original, const Run& data, int64_t steps, Json& j
   const ScratchFolder folder;
   Run run = build_measured_run(in_scratch(original, folder.path()), "eager", data, steps + kWarmUp);
   std::optional<OpClock> clock;
-  run.trainer->add_hook(std::make_unique<ClockHook>(clock));
-  const auto end_step = [&clock, steps](TrainContext& at) {
-    if (clock) clock->end_step();
-    if (at.progress.step >= steps + kWarmUp) at.control.request_stop("all steps were timed");
+  std::optional<KernelClock> counter;  // of a step that is not timed
+  const auto begin = [&](TrainContext& at) {
+    if (at.progress.step == kWarmUp - 1) counter.emplace();
+    if (at.progress.step == kWarmUp) clock.emplace(at.task);
+    if (clock) clock->begin_step(std::ssize(at.step.micro_batches->batches));
   };
-  run.trainer->on(HookPoint::kAfterTrainIter, end_step, "op_clock_end", kHighest);
-  std::optional<FlopCounter> counter;  // of a step that is not timed
-  run.trainer->on(
-      HookPoint::kBeforeTrainIter,
-      [&](TrainContext& at) {
-        if (at.progress.step == kWarmUp - 1) counter.emplace();
-      },
-      "flops", kLowest);
-  run.trainer->on(
-      HookPoint::kAfterTrainIter,
-      [&](TrainContext&) {
-        if (counter) json["flops"] = flops_json(counter, run.trainer->device());
-      },
-      "flops_end", kHighest);
-  run.trainer->train(*run.train);
+  const auto end = [&](TrainContext&) {
+    if (clock) clock->end_step();
+    if (counter) json["flops"] = flops_json(counter, run.trainer->device());
+  };
+  train_steps(run, steps, begin, end);
   if (!clock) return;
   double measured = 0;
   for (const auto& [name, seconds] : clock->phases()) measured += seconds;
@@ -163,41 +147,39 @@ void time_kernels(const RunConfig& original, const Run& data, int64_t steps, Jso
   config.graph.verify_interval = 0;
   Run run = build_measured_run(config, "graph", data, steps + kWarmUp);
   std::optional<KernelClock> clock;
-  const auto begin_step = [&clock](TrainContext& at) {
+  const auto begin = [&](TrainContext& at) {
     if (at.progress.step == kWarmUp) clock.emplace();
   };
-  const auto end_step = [&clock, steps](TrainContext& at) {
+  const auto end = [&](TrainContext&) {
     if (clock) clock->end_step();
-    if (at.progress.step >= steps + kWarmUp) at.control.request_stop("all steps were timed");
   };
-  run.trainer->on(HookPoint::kBeforeTrainIter, begin_step, "kernel_clock", kLowest);
-  run.trainer->on(HookPoint::kAfterTrainIter, end_step, "kernel_clock_end", kHighest);
-  run.trainer->train(*run.train);
+  train_steps(run, steps, begin, end);
   const KernelWork work = clock ? clock->median_step() : KernelWork();
   clock.reset();
   if (work.seconds == 0) return;                                               // a device's, or nothing was captured
   int64_t working_set = 4 * bytes_of(run.trainer->task().named_parameters());  // gradients and AdamW's state too
   for (const SignatureReport& signature : run.graph->report()) working_set += signature.bytes;
-  const MachinePeak peak = measure_peak(working_set);
+  const double flops_per_second = measure_peak_flops(at::kCPU, at::kFloat);
+  const double bytes_per_second = measure_peak_bytes(working_set);
   json["kernels"] = {{"us", work.seconds * 1e6},
                      {"least_us", work.least_seconds * 1e6},
-                     {"floor_us", work.floor_seconds(peak) * 1e6},
+                     {"floor_us", (work.flops / flops_per_second + work.bytes / bytes_per_second) * 1e6},
                      {"flops", work.flops},
                      {"bytes", work.bytes},
-                     {"peak_flops_per_second", peak.flops.per_second},
-                     {"peak_bytes_per_second", peak.bytes}};
+                     {"peak_flops_per_second", flops_per_second},
+                     {"peak_bytes_per_second", bytes_per_second}};
 }
 
-std::string text_of(double value, const char* format = "%.3f") { return number_text(value, format); }
+std::string shown(double value, const char* format = "%.3f") { return number_text(value, format); }
 
 using Rows = std::vector<std::vector<std::string>>;
 
 // The rows of one mode: what a step of `step_us` consists of.
 Rows parts_of_step(const char* mode, double data_us, double step_us,
                    const std::vector<std::pair<const char*, double>>& parts) {
-  Rows rows = {{mode, "ms per step", "%"}, {"data", text_of(data_us / 1e3), ""}};
-  for (const auto& [name, us] : parts) rows.push_back({name, text_of(us / 1e3), text_of(100 * us / step_us, "%.1f")});
-  rows.push_back({"step", text_of(step_us / 1e3), ""});
+  Rows rows = {{mode, "ms per step", "%"}, {"data", shown(data_us / 1e3), ""}};
+  for (const auto& [name, us] : parts) rows.push_back({name, shown(us / 1e3), shown(100 * us / step_us, "%.1f")});
+  rows.push_back({"step", shown(step_us / 1e3), ""});
   return rows;
 }
 
@@ -213,25 +195,16 @@ void print_graph(const Json& json, const Measured& graph) {
   }
   std::cout << text_columns(parts_of_step("graph mode", graph.data_us, graph.step_us, parts));
   const double eager_us = json["eager_us"];
-  std::cout << text_of(eager_us / graph.step_us, "%.2f") << " times as fast as eager mode\n";
+  std::cout << shown(eager_us / graph.step_us, "%.2f") << " times as fast as eager mode\n";
   if (!kernels.is_null()) {
     const double us = kernels["least_us"], floor_us = kernels["floor_us"];
-    const auto giga = [&kernels](const char* key) { return text_of(kernels[key].get<double>() / 1e9, "%.3g"); };
-    std::cout << "floor of the kernels on this machine: " << text_of(floor_us / 1e3) << " ms; the fastest step takes "
-              << text_of(us / floor_us, "%.2f") << " times as long\n  " << giga("flops") << " GFLOP of products at "
+    const auto giga = [&kernels](const char* key) { return shown(kernels[key].get<double>() / 1e9, "%.3g"); };
+    std::cout << "floor of the kernels on this machine: " << shown(floor_us / 1e3) << " ms; the fastest step takes "
+              << shown(us / floor_us, "%.2f") << " times as long\n  " << giga("flops") << " GFLOP of products at "
               << giga("peak_flops_per_second") << " GFLOP/s, and " << giga("bytes") << " GB of other ops at "
               << giga("peak_bytes_per_second") << " GB/s, as measured\n";
   }
   std::cout << graph.captures << "\n";
-}
-
-// Of a step without a clock, in the faster mode.
-void print_flops(const Json& flops, double step_us) {
-  if (flops.is_null()) return;
-  const double per_step = flops["per_step"], peak = flops["peak_per_second"];
-  std::cout << text_of(per_step / 1e9, "%.4g") << " GFLOP per step of products, convolutions and attention; MFU "
-            << text_of(100 * per_step / (step_us * 1e-6) / peak, "%.1f") << " % of " << text_of(peak / 1e9, "%.4g")
-            << " GFLOP/s (" << flops["peak_from"].get<std::string>() << ")\n\n";
 }
 
 void print(const Json& json, const Measured& graph) {
@@ -240,7 +213,14 @@ void print(const Json& json, const Measured& graph) {
   for (const char* name : OpClock::kPhases) phases.emplace_back(name, json.value(c10::str(name, "_us"), 0.0));
   std::cout << text_columns(parts_of_step("eager mode", json["data_us"], step_us, phases)) << "\n";
   if (graph.step_us > 0) print_graph(json, graph);
-  print_flops(json["flops"], graph.step_us > 0 ? std::min(graph.step_us, step_us) : step_us);
+  if (json.contains("flops")) {
+    const Json& flops = json["flops"];
+    const double per_step = flops["per_step"], peak = flops["peak_per_second"];
+    const double us = graph.step_us > 0 ? std::min(graph.step_us, step_us) : step_us;
+    std::cout << shown(per_step / 1e9, "%.4g") << " GFLOP per step of products, convolutions and attention; MFU "
+              << shown(1e8 * per_step / us / peak, "%.1f") << " % of " << shown(peak / 1e9, "%.4g")
+              << " GFLOP/s (products of " << flops["dtype"].get<std::string>() << " numbers, as measured)\n\n";
+  }
   Rows rows = {{"memory", ""}};
   for (const auto& [name, bytes] : json["memory"].items()) rows.push_back({name, readable_bytes(bytes)});
   std::cout << text_columns(rows) << "\n";
@@ -250,7 +230,7 @@ void print(const Json& json, const Measured& graph) {
     if (std::ssize(rows) > kShown) break;
     const double us = op["us"];
     const std::string name = op["op"], module = op["module"];
-    rows.push_back({text_of(us / 1e3), text_of(100 * us / step_us, "%.1f"), text_of(op["calls"], "%.4g"), name,
+    rows.push_back({shown(us / 1e3), shown(100 * us / step_us, "%.1f"), shown(op["calls"], "%.4g"), name,
                     module.empty() ? "-" : module});
   }
   std::cout << text_columns(rows) << std::flush;
@@ -267,11 +247,8 @@ int profile_command(const Arguments& arguments) {
   const bool has_graph = config.mode == "graph";
   log_info(c10::str("profile: ", steps, " steps after ", kWarmUp, " others, ", has_graph ? "four times" : "twice"));
   const Measured eager = measure(config, "eager", data, steps);
-  Json json = {{"eager_us", eager.step_us},
-               {"data_us", eager.data_us},
-               {"memory", Json::object()},
-               {"ops", Json::array()},
-               {"flops", nullptr}};
+  Json json = {
+      {"eager_us", eager.step_us}, {"data_us", eager.data_us}, {"memory", Json::object()}, {"ops", Json::array()}};
   const Measured graph = has_graph ? measure(config, "graph", data, steps) : Measured();
   time_ops(config, data, steps, json);
   json["kernels"] = nullptr;

@@ -1,24 +1,30 @@
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <list>
 #include <sstream>
 #include <c10/util/StringUtil.h>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/sweep_grid.h"
 #include "cli/report.h"
 #include "cli/runs/run_folder.h"
 #include "cli/runs/text_columns.h"
-#include "cli/sweep/sweep_grid.h"
-#include "cli/sweep/sweep_run.h"
 #include "cli/work_dir.h"
 #include "io/file_io.h"
+
+extern char** environ;
 
 namespace duet {
 
@@ -97,6 +103,93 @@ void claim(const PlannedRun& run) {
                        "[sweep] cannot write '" + path + "'; choose another work_dir");
 }
 
+int start_process(std::vector<std::string> words, const std::string& output) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  pid_t process = -1;
+  const int failed = posix_spawn(&process, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) throw ConfigError("[sweep] cannot start '" + words[0] + "': " + std::strerror(failed));
+  return process;
+}
+
+// `duet train` in a process of its own. What it prints goes to output.txt in the folder of its run.
+class SweepRun {
+ public:
+  explicit SweepRun(const PlannedRun& run) : run_(run) {
+    std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(), "train"};
+    words.insert(words.end(), run.words.begin(), run.words.end());
+    process_ = start_process(std::move(words), run.folder + "/output.txt");
+  }
+  ~SweepRun() {
+    stop();
+    while (!has_ended()) ::usleep(10'000);
+  }
+  SweepRun(const SweepRun&) = delete;
+  SweepRun& operator=(const SweepRun&) = delete;
+
+  const PlannedRun& run() const { return run_; }
+  int exit_code() const { return exit_code_; }
+  // Whether it has ended; exit_code() then holds.
+  bool has_ended() {
+    if (process_ < 0) return true;
+    int status = 0;
+    const pid_t ended = ::waitpid(process_, &status, WNOHANG);
+    if (ended == 0 || (ended < 0 && errno == EINTR)) return false;
+    exit_code_ = ended < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    process_ = -1;
+    return true;
+  }
+  // Asks it to stop and save.
+  void stop() const {
+    if (process_ >= 0) ::kill(process_, SIGTERM);
+  }
+
+ private:
+  const PlannedRun& run_;
+  pid_t process_ = -1;
+  int exit_code_ = 0;
+};
+
+// What a run had reached when: the best value of its metric up to a step. NaN if it has none by then.
+double best_until(const RunFolder& run, double step) {
+  const BestMetric& metric = run.best;
+  const Curve* curve = run.log.curve("val", metric.name);
+  BestValue best{.is_less_better = metric.is_less_better};
+  if (curve == nullptr) return best.value;
+  for (const CurvePoint& point : curve->points) {
+    if (point.step <= step) best.add(point.value, point.step);
+  }
+  return best.value;
+}
+
+// Why `run` need not go on: its best value so far is worse than the median of what the others had reached by that step
+// (the median stopping rule of Golovin et al. 2017). Empty: it may still become the best, or fewer than three others
+// have a value.
+std::string reason_to_stop(const RunFolder& run, const std::vector<RunFolder>& others) {
+  const BestMetric& metric = run.best;
+  const Curve* curve = run.log.curve("val", metric.name);
+  if (curve == nullptr || curve->points.empty()) return "";
+  const double step = curve->points.back().step, own = best_until(run, step);
+  std::vector<double> reached;
+  for (const RunFolder& other : others) {
+    const double best = best_until(other, step);
+    if (!std::isnan(best)) reached.push_back(best);
+  }
+  constexpr std::size_t kFewest = 3;
+  if (std::isnan(own) || reached.size() < kFewest) return "";
+  const double middle = spread(reached).median;
+  if (metric.is_less_better ? own <= middle : own >= middle) return "";
+  return c10::str(metric.name, " ", own, " at step ", step, " is worse than ", middle, ", the median of ",
+                  reached.size(), " runs");
+}
+
 class Sweep {
  public:
   Sweep(const Arguments& arguments, const std::vector<PlannedRun>& runs) : arguments_(arguments), runs_(runs) {}
@@ -111,7 +204,7 @@ class Sweep {
       }
       while (std::ssize(running_) >= arguments_.jobs && stop_signal == 0) wait();
       if (stop_signal != 0) break;
-      running_.emplace_back(run.folder, run.words);
+      running_.emplace_back(run);
       say(run.name + ": begun");
     }
     while (!running_.empty()) wait();
@@ -131,28 +224,29 @@ class Sweep {
   }
 
   void stop_bad() const {
-    for (const SweepRun& run : running_) {
-      if (is_stopped(run.folder())) continue;
+    for (const SweepRun& running : running_) {
+      const std::string& folder = running.run().folder;
+      if (is_stopped(folder)) continue;
       std::vector<RunFolder> others;
       for (const PlannedRun& other : runs_) {
-        if (other.folder != run.folder()) others.push_back(read_progress(other.folder));
+        if (other.folder != folder) others.push_back(read_progress(other.folder));
       }
-      const std::string reason = reason_to_stop(read_progress(run.folder()), others);
+      const std::string reason = reason_to_stop(read_progress(folder), others);
       if (reason.empty()) continue;
-      std::ofstream(run.folder() + kStoppedFile) << reason << "\n";
-      run.stop();
+      std::ofstream(folder + kStoppedFile) << reason << "\n";
+      running.stop();
     }
   }
 
-  void end(const SweepRun& run) {
-    const std::string name = std::filesystem::path(run.folder()).filename();
-    const bool stopped_early = is_stopped(run.folder());
-    if (run.exit_code() == 0 || (stopped_early && run.exit_code() == kInterrupted)) {
+  void end(const SweepRun& ended) {
+    const auto& [name, folder, config, words] = ended.run();
+    const bool stopped_early = is_stopped(folder);
+    if (ended.exit_code() == 0 || (stopped_early && ended.exit_code() == kInterrupted)) {
       return say(name + (stopped_early ? ": stopped early" : ": done"));
     }
     if (stop_signal != 0) return say(name + ": stopped");
     failed_ = true;
-    say(c10::str(name, ": failed with exit code ", run.exit_code(), "; see ", run.folder(), "/output.txt"));
+    say(c10::str(name, ": failed with exit code ", ended.exit_code(), "; see ", folder, "/output.txt"));
   }
 
   const Arguments& arguments_;

@@ -58,19 +58,13 @@ void save_resolved_config(const RunConfig& config, bool resumed) {
   }
 }
 
-// Known now that every part has read its keys.
-void give_config_to_logger(const RunConfig& config, BaseTrainer& trainer) {
-  auto* const logger = dynamic_cast<LoggerHook*>(trainer.hooks().find("logger"));
-  if (logger != nullptr) logger->set_config(config_json(config.root));
+void tell_aside(const std::string& which, const std::string& aside) {
+  log_warning("the checkpoints of " + which + " are in '" + aside + "'; pass --resume " + aside +
+              " to go on from them");
 }
 
-// The checkpoints of an earlier run that were set aside for this one: where they were, and are. Empty: none were.
-struct SetAside {
-  std::string root, aside;
-};
-
-// Among this run's checkpoints, those of an earlier and longer one would be taken for the newest.
-// Returns where they are then.
+// Among this run's checkpoints, those of an earlier and longer one would be taken for the newest. Returns where they
+// are.
 std::string archive_checkpoints(const std::string& root) {
   const std::string aside = CheckpointStore::place_aside(root);
   try {
@@ -80,44 +74,21 @@ std::string archive_checkpoints(const std::string& root) {
     throw CheckpointError(c10::str("[duet] the checkpoints of an earlier run stay where they are: ", error.what(),
                                    "; choose another work_dir"));
   }
-  log_warning("the checkpoints of an earlier run are now in '" + aside + "'; pass --resume " + aside +
-              " to go on from them");
+  tell_aside("an earlier run", aside);
   return aside;
 }
 
-// The work_dir has its checkpoints in `root` again. The folder in out_dir goes if there is nothing in it.
-void leave_out_dir(const RunConfig& config, const std::string& out_dir, const std::string& root,
-                   std::error_code& failed) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (fs::remove(out_dir, ignored)) fs::remove(fs::path(out_dir).parent_path(), ignored);
-  const fs::path entry = config.work_dir + "/checkpoints";
-  fs::remove(entry, failed);
-  if (!failed && entry != root) fs::create_directory_symlink(root, entry, failed);
-}
-
-// After a run that failed without a checkpoint of its own: a slip in a config must not cost an earlier run its place.
-// Not under a launcher, which starts the run anew and resumes from what it finds there.
-void put_back(const RunConfig& config, const SetAside& earlier) {
-  const std::string root = checkpoint_root(config);  // another one if this run has an out_dir of its own
-  if (earlier.aside.empty() || config.launch.agent_store || !CheckpointStore(root).list().empty()) return;
+// After a run that failed before it has saved anything: a slip in a config must not cost an earlier run its place. Not
+// under a launcher, which starts the run anew and resumes from what it finds there, nor in an out_dir of its own.
+void put_back(const RunConfig& config, const std::string& aside) {
+  const std::string root = checkpoint_root(config);
+  if (config.launch.agent_store || !aside.starts_with(root + ".")) return;
+  const CheckpointStore store(root);
+  if (!store.list().empty() || store.find_best()) return;
   std::error_code failed;
-  if (root == earlier.root) {
-    std::filesystem::remove_all(root, failed);
-  } else {
-    leave_out_dir(config, root, earlier.root, failed);
-  }
-  if (!failed) std::filesystem::rename(earlier.aside, earlier.root, failed);
-  if (!failed)
-    log_info("this run has saved no checkpoint: those of the earlier run are back in '" + earlier.root + "'");
-}
-
-// A run that goes on from an earlier checkpoint leaves those that came after it, and the best one if it is among them.
-void set_later_ones_aside(const std::string& root, int64_t step) {
-  const std::string aside = CheckpointStore(root).set_aside_after(step);
-  if (aside.empty()) return;
-  log_warning(c10::str("the checkpoints of steps after ", step, " are now in '", aside, "'; pass --resume ", aside,
-                       " to go on from them"));
+  std::filesystem::remove_all(root, failed);
+  if (!failed) std::filesystem::rename(aside, root, failed);
+  if (!failed) log_info("this run has saved no checkpoint: those of the earlier run are back in '" + root + "'");
 }
 
 // What --resume means here: a run that its launcher has started anew goes on from what it has saved.
@@ -137,11 +108,7 @@ std::string checkpoint_to_resume(const RunConfig& config, const std::string& fro
   if (!CheckpointStore(root).list().empty()) return root;
   log_info("no checkpoint in '" + root + "' yet: starting from the beginning");
   std::error_code ignored;
-  const std::string aside = root + ".1";
-  if (std::filesystem::exists(aside, ignored)) {
-    log_warning("there are checkpoints of earlier runs in '" + aside + "'; pass --resume " + aside +
-                " to go on from them");
-  }
+  if (std::filesystem::exists(root + ".1", ignored)) tell_aside("an earlier run", root + ".1");
   return "";
 }
 
@@ -184,14 +151,15 @@ ResumePlan plan_resume(const RunConfig& config, const Arguments& arguments) {
 void settle_resumed(const RunConfig& config, const std::string& from, const std::string& path,
                     const BaseTrainer& trainer) {
   log_info(c10::str("resumed from '", path, "' after step ", trainer.progress().step));
-  if (from != "auto" && !CheckpointStore(checkpoint_root(config)).list().empty()) {
-    const auto parent = std::filesystem::weakly_canonical(path).parent_path();
-    const auto root = std::filesystem::weakly_canonical(checkpoint_root(config));
-    if (parent == root) {
-      set_later_ones_aside(checkpoint_root(config), trainer.progress().step);
-    } else {
-      archive_checkpoints(checkpoint_root(config));
-    }
+  const std::string root = checkpoint_root(config);
+  if (from != "auto" && !CheckpointStore(root).list().empty()) {
+    const bool is_own =
+        std::filesystem::weakly_canonical(path).parent_path() == std::filesystem::weakly_canonical(root);
+    if (!is_own) archive_checkpoints(root);
+    // Those that came after it, and the best one if it is among them.
+    const int64_t step = trainer.progress().step;
+    const std::string aside = is_own ? CheckpointStore(root).set_aside_after(step) : "";
+    if (!aside.empty()) tell_aside(c10::str("steps after ", step), aside);
   }
   if (config.load_from) {
     log_info("load_from is not used, as the checkpoint holds the weights: '" + config.load_from->source.path + "'");
@@ -204,9 +172,9 @@ void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom 
   const RunIdentity saved = CheckpointStore::read_manifest(path).run;
   const RunIdentity& now = trainer.identity();
   require_encoding(config, run, saved, path);
-  const bool takes_numbers = numbers == NumbersFrom::kCheckpoint;
-  const auto differences = resume_differences(saved.config, now.config,
-                                              takes_numbers ? numbers_in(trainer.state_dict()) : OptimizerNumbers());
+  const OptimizerNumbers held =
+      numbers == NumbersFrom::kCheckpoint ? numbers_in(trainer.state_dict()) : OptimizerNumbers();
+  const auto differences = resume_differences(saved.config, now.config, held);
   if (!differences.empty()) log_warning(differences_text(differences, path));
   if (!saved.data.empty() && !now.data.empty() && saved.data != now.data) {
     log_warning(c10::str("the training data is not what '", path, "' was trained on: ", now.data, " here, ", saved.data,
@@ -240,16 +208,16 @@ void fill_run_identity(const RunConfig& config, Run& run) {
   if (config.is_main()) identity.data = data_fingerprint(config, run);
 }
 
-// Returns what was set aside, on rank 0.
-SetAside start_anew(const RunConfig& config, BaseTrainer& trainer) {
+// Returns where the checkpoints of an earlier run are, if there were some.
+std::string start_anew(const RunConfig& config, BaseTrainer& trainer) {
   load_start_weights(config, trainer);
   // Not before the weights are there, which may be those of the earlier run.
-  SetAside earlier;
+  std::string aside;
   run_on_main(config.communicator(), [&] {
     const std::string root = checkpoint_root(config);
-    if (!CheckpointStore(root).list().empty()) earlier = {root, archive_checkpoints(root)};
+    if (!CheckpointStore(root).list().empty()) aside = archive_checkpoints(root);
   });
-  return earlier;
+  return aside;
 }
 
 // Saves an interrupted run, unless the checkpoint hook has done so. False: a hook refuses its state.
@@ -287,24 +255,9 @@ void print_summary(const RunConfig& config, const Run& run) {
   std::cout << "\nresults in " << config.work_dir << std::endl;
 }
 
-// The work_dir of this run until the process is gone. Taken before the set-up, which may take long, if there can be
-// another run at all.
-void lock_early(const RunConfig& config, std::optional<RunLock>& lock) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(config.work_dir, ignored)) lock.emplace(config.work_dir);
-}
-
-void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
-  make_folder(config.work_dir);
-  if (!lock) lock.emplace(config.work_dir);
-}
-
 // Of a run that has ended without an error.
-int exit_code_of(const RunConfig& config, BaseTrainer& trainer, const SetAside& earlier) {
-  if (trainer.outcome() == RunOutcome::kDiverged) {
-    if (config.is_main()) put_back(config, earlier);
-    return NonFiniteError("").exit_code();
-  }
+int exit_code_of(const RunConfig& config, BaseTrainer& trainer) {
+  if (trainer.outcome() == RunOutcome::kDiverged) return NonFiniteError("").exit_code();
   if (trainer.outcome() != RunOutcome::kInterrupted) return 0;
   const bool saved = save_interrupted_run(config, trainer);
   if (config.is_main()) {
@@ -326,35 +279,32 @@ void add_train_hooks(const Arguments& arguments, const RunConfig& config, Run& r
   run.trainer->on(HookPoint::kAfterVal, add, "validation_record", kLowest);
 }
 
-// Returns the exit code.
-int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& config, Run& run) {
+// Returns the exit code; `aside` is then what start_anew() gave.
+int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& config, Run& run, std::string& aside) {
   Communicator& ranks = config.communicator();
-  SetAside earlier;
   fill_run_identity(config, run);
   const bool resumed = resume(config, arguments, plan, run);
-  if (!resumed) earlier = start_anew(config, *run.trainer);
+  if (!resumed) aside = start_anew(config, *run.trainer);
   run.trainer->identity().config = flat_config(config.root);  // with what the checkpoint has decided
   run_on_main(ranks, [&] {
     save_resolved_config(config, resumed);
     write_run_environment(config.work_dir);
   });
-  give_config_to_logger(config, *run.trainer);
+  // Known now that every part has read its keys.
+  auto* const logger = dynamic_cast<LoggerHook*>(run.trainer->hooks().find("logger"));
+  if (logger != nullptr) logger->set_config(config_json(config.root));
 
   if (run.trainer->finished()) {
     log_info(c10::str("this run has finished its ", run.trainer->progress().step,
                       " steps; raise trainer.max_steps or trainer.max_epochs to go on"));
   }
   show_warnings_of_all_ranks();
-  if (const std::exception_ptr error = caught([&] { train_on(*run.train, config, run); })) {
-    if (config.is_main()) put_back(config, earlier);
-    std::rethrow_exception(error);
-  }
-
+  train_on(*run.train, config, run);
   if (config.is_main()) {
     if (run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
     print_summary(config, run);
   }
-  return exit_code_of(config, *run.trainer, earlier);
+  return exit_code_of(config, *run.trainer);
 }
 
 int train(const Arguments& arguments, RunConfig& config) {
@@ -365,17 +315,26 @@ int train(const Arguments& arguments, RunConfig& config) {
   // Never destroyed, since LibTorch takes a while to go.
   static const auto* const signals = new StopSignals;
   (void)signals;
+  // Taken before the set-up, which may take long, if there can be another run at all.
   std::optional<RunLock> lock;
-  run_on_main(ranks, [&] { lock_early(config, lock); });
+  run_on_main(ranks, [&] {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(config.work_dir, ignored)) lock.emplace(config.work_dir);
+  });
   const ResumePlan plan = plan_resume(config, arguments);
   Run run = build_training(config, plan.classes);
   TrainRecord record{.mode = config.mode};
   int exit_code = 0;
+  std::string aside;
   const std::exception_ptr error = caught([&] {
     run_on_all_ranks(ranks, [&] { add_train_hooks(arguments, config, run, record); });
-    run_on_main(ranks, [&] { lock_now(config, lock); });
-    exit_code = train_run(arguments, plan, config, run);
+    run_on_main(ranks, [&] {
+      make_folder(config.work_dir);
+      if (!lock) lock.emplace(config.work_dir);
+    });
+    exit_code = train_run(arguments, plan, config, run, aside);
   });
+  if (error || run.trainer->outcome() == RunOutcome::kDiverged) put_back(config, aside);
   if (error) exit_code = failure_of(error).exit_code;
   const std::exception_ptr unwritten =
       !config.is_main() ? nullptr

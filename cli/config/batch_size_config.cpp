@@ -1,6 +1,4 @@
 #include <cmath>
-#include <optional>
-#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/log.h"
 #include "cli/config/run_config.h"
@@ -8,27 +6,26 @@
 
 namespace duet {
 
-void fit_batch_size(ConfigNode root, int64_t world_size) {
+void fit_batch_size(const ConfigNode& root, int64_t world_size, RunConfig& config) {
   const ConfigNode trainer = root.child("trainer"), train = root.child("data").child("train");
-  if (!trainer.find<int64_t>("global_batch_size") || !train.is_set()) return;
+  if (!config.train || !trainer.find<int64_t>("global_batch_size")) return;
   const int64_t global = trainer.read_int("global_batch_size", 0, 1);
-  const auto batch_size = train.find<int64_t>("batch_size"), accumulate = trainer.find<int64_t>("accumulate");
-  if (batch_size.value_or(1) < 1 || accumulate.value_or(1) < 1) return;  // said where they are read
-  const double product = static_cast<double>(world_size) * static_cast<double>(batch_size.value_or(1)) *
-                         static_cast<double>(accumulate.value_or(1));
-  const bool has_all = batch_size && accumulate;
-  const auto wanted = static_cast<double>(global);
-  if (has_all ? product != wanted : std::fmod(wanted, product) != 0) {
-    std::string parts = c10::str(world_size, world_size == 1 ? " process" : " processes");
-    if (batch_size) parts += c10::str(" * data.train.batch_size = ", *batch_size);
-    if (accumulate) parts += c10::str(" * trainer.accumulate = ", *accumulate);
-    trainer.fail("global_batch_size", c10::str("is ", global, ", expected ", has_all ? "" : "a multiple of ", parts,
-                                               "; change it, or leave out one of the others"));
+  int64_t &batch_size = config.train->loader.batch_size, &accumulate = config.trainer.loop.accumulate;
+  const bool has_size = train.child("batch_size").is_set(), has_accumulate = trainer.child("accumulate").is_set();
+  const double given = static_cast<double>(world_size) * static_cast<double>(has_size ? batch_size : 1) *
+                       static_cast<double>(has_accumulate ? accumulate : 1);
+  const double rest = static_cast<double>(global) / given;
+  const bool has_all = has_size && has_accumulate;
+  if (has_all ? rest != 1 : rest != std::floor(rest)) {
+    trainer.fail("global_batch_size",
+                 c10::str("is ", global, ", expected ", has_all ? "" : "a multiple of ", given, " = ", world_size,
+                          world_size == 1 ? " process" : " processes",
+                          " times the batch_size and accumulate that are given; change one of them"));
   }
   if (has_all) return;
-  const int64_t rest = global / static_cast<int64_t>(product);
-  root.override_with(c10::str(batch_size ? "trainer.accumulate=" : "data.train.batch_size=", rest),
-                     "trainer.global_batch_size");
+  (has_size ? accumulate : batch_size) = static_cast<int64_t>(rest);
+  // Saved, the default would be taken for one that is given; another number of processes computes it anew.
+  has_size ? trainer.note_default("accumulate", {}) : train.note_default("batch_size", {});
 }
 
 void scale_learning_rates(const ConfigNode& root, int64_t batch_size, TrainerOptions& trainer) {

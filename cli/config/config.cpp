@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cctype>
 #include <c10/util/StringUtil.h>
 #include "base/detail/pattern.h"
 #include "base/detail/text.h"
@@ -19,11 +18,6 @@ bool is_number_or_bool(const std::string& text) {
       R"([-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0x[\da-fA-F]+|0o[0-7]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|)"
       R"(true|True|TRUE|false|False|FALSE)");
   return kTyped.matches(text);
-}
-
-// Names of types begin with a capital letter.
-bool names_type(const Data& data) {
-  return !data.text.empty() && std::isupper(static_cast<unsigned char>(data.text.front())) != 0;
 }
 
 }  // namespace
@@ -59,8 +53,7 @@ bool ConfigNode::is_empty() const {
 
 void ConfigNode::require_map() const {
   if (data_->kind == Kind::kValue || data_->kind == Kind::kList) {
-    fail_at(*data_, c10::str("is ", describe(*data_), ", expected a map of 'key: value'",
-                             names_type(*data_) ? "; write {type: " + data_->text + "}" : ""));
+    fail_at(*data_, "is " + describe(*data_) + ", expected a map of 'key: value', such as {type: ...}");
   }
 }
 
@@ -93,10 +86,7 @@ std::vector<ConfigNode> ConfigNode::list(const std::string& key) const {
   const ConfigNode node = child(key);
   std::vector<ConfigNode> nodes;
   if (node.data_->is_unset()) return nodes;
-  if (node.kind() != Kind::kList) {
-    const std::string list = names_type(*node.data_) ? "; write [{type: " + node.text() + "}]" : "";
-    fail_at(*node.data_, c10::str("is ", describe(*node.data_), ", expected a list", list));
-  }
+  if (node.kind() != Kind::kList) node.fail_value("", "a list, such as [{type: ...}]");
   for (const auto& item : node.data_->items) nodes.push_back(ConfigNode(item.second));
   return nodes;
 }

@@ -97,6 +97,9 @@ class ConfigNode {
                           const std::vector<std::string>& choices) const;
   // Bytes: a whole number, or one with a unit: "512 MiB", "2GB".
   int64_t read_bytes(const std::string& key, int64_t fallback) const;
+  // A time in seconds: 90, 2h, "1h30m", "30 min", or days:hours:minutes:seconds as Lightning writes it; 0 without the
+  // key.
+  double read_seconds(const std::string& key) const;
 
   // Throws for the first key in this node and below that nobody read: place, path, all known keys, the nearest one.
   void reject_unknown() const;

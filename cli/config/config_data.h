@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,15 +53,17 @@ std::string yaml_text(const OptionValue& value);
 
 // Whether the plain scalar `text` is YAML's null.
 bool is_null_word(const std::string& text);
-// "1h30m", "1.5 h" or "2d 6h" in units of the table; nothing if the text is something else.
-std::optional<double> sum_of_units(const std::string& text, const std::map<std::string, double>& units);
 // True or false, or throws.
 bool yes_or_no(const ConfigNode::Data& data);
 
 // Fills environment variables into a value; notes in its origin which, and keeps their names for what is written.
 void expand_environment(ConfigNode::Data& data);
 
-// The tree of a whole text; `source` is the file's path. Bases are not looked at: `_base_` is an entry like any other.
+// All of a file; IoError if it has more than 1 MiB, cannot be read, or is a pipe or device.
+std::string read_yaml_text(const std::string& path);
+
+// The tree of a whole text; `source` is the file's path. Bases are not looked at: `_base_` is an entry like
+// any other. Throws ConfigError for what would take much memory or has no end.
 enum class References { kFilledIn, kLeftAsTheyAre };  // ${...} in values
 std::shared_ptr<ConfigNode::Data> parse_yaml(const std::string& text, const std::string& source,
                                              References references = References::kFilledIn);
@@ -70,6 +71,4 @@ std::shared_ptr<ConfigNode::Data> parse_yaml(const std::string& text, const std:
 std::shared_ptr<ConfigNode::Data> parse_yaml_value(const std::string& text, const std::string& path,
                                                    const std::string& origin);
 
-// `root` over the bases that it names, relative to the folder of `source`.
-std::shared_ptr<ConfigNode::Data> merge_bases(std::shared_ptr<ConfigNode::Data> root, const std::string& source);
 }  // namespace duet

@@ -1,11 +1,12 @@
 #include <sstream>
 #include <vector>
 #include <c10/util/StringUtil.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "cli/config/bounded_yaml.h"
 #include "cli/config/config_data.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -14,24 +15,72 @@ namespace {
 using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
 
-constexpr std::size_t kMaxPaths = std::size_t{16} << 20;  // each node holds its path: a long key stands in many
+constexpr std::size_t kMaxText = std::size_t{1} << 20;   // yaml-cpp takes 240 bytes for each of many open brackets
+constexpr std::size_t kMaxTree = std::size_t{16} << 20;  // bytes of texts and paths: a long key stands in many paths
+constexpr std::size_t kMaxDepth = 64, kMaxValues = 100'000;
+
+// Where the nodes of a text come from: "source:line", or just "source" if `lines` is false.
+struct Source {
+  std::string name;
+  bool lines = true;
+
+  std::string at(const YAML::Mark& mark) const {
+    return lines && mark.line >= 0 ? c10::str(name, ":", mark.line + 1) : name;
+  }
+};
+
+[[noreturn]] void refuse_size(const std::string& place) {
+  throw ConfigError(c10::str("[Config] ", place, ": the config is too large, nested too deeply or refers to itself, ",
+                             "expected at most ", kMaxDepth, " levels, ", kMaxValues, " values, ", kMaxText,
+                             " bytes of text and ", kMaxTree,
+                             " of texts and paths with aliases followed; make it smaller"));
+}
+
+// Looks at a text before memory is taken for it, and finds where its documents begin: YAML::LoadAll() finds documents
+// without end on some texts that are no YAML.
+class YamlInspector : public YAML::EventHandler {
+ public:
+  explicit YamlInspector(const Source& source) : source_(source) {}
+  std::vector<YAML::Mark> documents;
+
+  void OnDocumentStart(const YAML::Mark& mark) override { documents.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override {
+    count(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open(mark);
+  }
+  void OnSequenceEnd() override { --depth_; }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open(mark);
+  }
+  void OnMapEnd() override { --depth_; }
+
+ private:
+  void count(const YAML::Mark& mark) {
+    if (++values_ > kMaxValues) refuse_size(source_.at(mark));
+  }
+  void open(const YAML::Mark& mark) {
+    count(mark);
+    if (++depth_ > kMaxDepth) refuse_size(source_.at(mark));
+  }
+
+  const Source& source_;
+  std::size_t values_ = 0, depth_ = 0;
+};
 
 class TreeBuilder {
  public:
-  // Every node gets the origin "source:line", or just "source" if `lines` is false.
-  TreeBuilder(std::string source, bool lines, References references = References::kFilledIn)
-      : source_(std::move(source)), lines_(lines), references_(references) {}
+  TreeBuilder(const Source& source, References references) : source_(source), references_(references) {}
 
-  std::string at(const YAML::Mark& mark) const {
-    return lines_ && mark.line >= 0 ? c10::str(source_, ":", mark.line + 1) : source_;
-  }
-
-  std::shared_ptr<Data> build(const YAML::Node& node, const std::string& path, const std::string& origin, int depth) {
-    paths_ += path.size();
-    if (paths_ > kMaxPaths) {
-      throw ConfigError(c10::str("[Config] ", origin, ": ", one_line(path), " has too many values below long keys, ",
-                                 "expected at most ", kMaxPaths, " bytes of their paths; shorten the keys"));
-    }
+  std::shared_ptr<Data> build(const YAML::Node& node, const std::string& path, const std::string& origin,
+                              std::size_t depth) {
+    // Aliases make a small text a huge tree, or an endless one.
+    bytes_ += path.size() + (node.IsScalar() ? node.Scalar().size() : 0);
+    if (++values_ > kMaxValues || bytes_ > kMaxTree || depth > kMaxDepth) refuse_size(origin);
     auto data = std::make_shared<Data>();
     data->origin = origin;
     data->path = path;
@@ -52,47 +101,36 @@ class TreeBuilder {
   }
 
  private:
-  void add_items(const YAML::Node& node, Data& data, int depth) {
+  void add_items(const YAML::Node& node, Data& data, std::size_t depth) {
     data.kind = Kind::kList;
     for (const YAML::Node& item : node) {
       const std::string index = std::to_string(data.items.size());
-      data.items.emplace_back(index, build(item, join_path(data.path, index), at(item.Mark()), depth + 1));
+      data.items.emplace_back(index, build(item, join_path(data.path, index), source_.at(item.Mark()), depth + 1));
     }
   }
 
-  void add_entries(const YAML::Node& node, Data& data, int depth) {
+  void add_entries(const YAML::Node& node, Data& data, std::size_t depth) {
     data.kind = Kind::kMap;
     for (const auto& entry : node) {
-      const std::string origin = at(entry.first.Mark());
+      const std::string origin = source_.at(entry.first.Mark());
+      const auto refuse = [&](const std::string& message) { throw ConfigError("[Config] " + origin + ": " + message); };
       if (!entry.first.IsScalar()) {
-        throw ConfigError(c10::str(
-            "[Config] ", origin, ": found a key that is no plain word", data.path.empty() ? "" : " in " + data.path,
-            ", expected 'key: value'",
-            entry.first.IsMap() ? "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_" : ""));
+        refuse("found a key that is no plain word" + (data.path.empty() ? "" : " in " + data.path) +
+               ", expected 'key: value'; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_");
       }
-      const std::string key = entry.first.Scalar();
-      const std::string path = join_path(data.path, key);
-      if (key == "_base_" && depth > 0) {
-        throw ConfigError(c10::str("[Config] ", origin, ": found ", path,
-                                   ", expected _base_ at the top of a file only; put ",
-                                   "this map into a file of its own with its base"));
-      }
-      if (key == "<<") {
-        throw ConfigError(c10::str("[Config] ", origin, ": found the merge key ", path,
-                                   ", which YAML 1.2 dropped; "
-                                   "write the merged keys out"));
-      }
-      if (const auto first = data.get(key)) {
-        throw ConfigError(c10::str("[Config] ", origin, ": ", path, " is given twice, first at ", first->origin,
-                                   "; delete one of them"));
-      }
+      const std::string key = entry.first.Scalar(), path = join_path(data.path, key);
+      if (key == "_base_" && depth > 0)
+        refuse("found " + path + ", expected _base_ at the top of a file only; put this map into a file of its own");
+      if (key == "<<") refuse("found the merge key " + path + ", which YAML 1.2 dropped; write the merged keys out");
+      if (const auto first = data.get(key))
+        refuse(path + " is given twice, first at " + first->origin + "; delete one of them");
       data.items.emplace_back(key, build(entry.second, path, origin, depth + 1));
     }
     take_delete(data, depth);
   }
 
   // It says how the map is merged, and is no key of it.
-  static void take_delete(Data& data, int depth) {
+  static void take_delete(Data& data, std::size_t depth) {
     const std::shared_ptr<Data> found = data.get("_delete_");
     if (!found) return;
     if (depth == 0) {
@@ -107,20 +145,18 @@ class TreeBuilder {
     static const std::string kYaml = "tag:yaml.org,2002:";
     std::string tag = node.Tag();
     if (tag.empty() || tag == "?" || tag == "!") return;
-    if (tag.rfind(kYaml, 0) == 0) {
+    if (tag.starts_with(kYaml)) {
       tag = tag.substr(kYaml.size());
       for (const char* plain : {"str", "int", "float", "bool", "null", "seq", "map"}) {
         if (tag == plain) return;
       }
     }
-    throw ConfigError(c10::str("[Config] ", data.origin, ": ", data.path, " has the tag '", tag,
-                               "', expected plain values, lists and maps; remove the tag"));
+    fail_at(data, "has the tag '" + tag + "', expected plain values, lists and maps; remove the tag");
   }
 
-  std::string source_;
-  bool lines_;
+  const Source& source_;
   References references_;
-  std::size_t paths_ = 0;
+  std::size_t values_ = 0, bytes_ = 0;
 };
 
 // yaml-cpp takes a NUL for the end of the file and drops the rest.
@@ -138,53 +174,54 @@ void refuse_control_characters(const std::string& text, const std::string& sourc
   }
 }
 
-// The one document of `text`. Not LoadAll(): on some texts that are no YAML it finds documents without end.
-YAML::Node load(const std::string& text, const TreeBuilder& place) {
-  std::vector<YAML::Mark> documents;
-  try {
-    documents = inspect_yaml(text);
-  } catch (const YamlTooLarge& error) {
-    throw ConfigError(
-        c10::str("[Config] ", place.at(error.mark), ": the config ", error.what, "; write the values out"));
+// The one document of `text`.
+YAML::Node load(const std::string& text, const Source& source) {
+  if (text.size() > kMaxText) refuse_size(source.at(YAML::Mark()));
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  YamlInspector inspector(source);
+  while (inspector.documents.size() < 2 && parser.HandleNextDocument(inspector)) {
   }
-  if (documents.size() > 1) {
-    throw ConfigError(c10::str("[Config] ", place.at(documents[1]),
-                               ": found at least 2 YAML documents, expected one; remove the ",
-                               "'---' lines between them, or a comma at the start of a line"));
+  if (inspector.documents.size() > 1) {
+    throw ConfigError("[Config] " + source.at(inspector.documents[1]) + ": found at least 2 YAML documents, expected " +
+                      "one; remove the '---' lines between them, or a comma at the start of a line");
   }
   return YAML::Load(text);
 }
 
 }  // namespace
 
-std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& source, References references) {
-  refuse_control_characters(text, source);
-  const TreeBuilder place(source, true);
+std::string read_yaml_text(const std::string& path) { return file_io::read_text(path, kMaxText); }
+
+std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& name, References references) {
+  refuse_control_characters(text, name);
+  const Source source{name};
   YAML::Node document;
   try {
     // Without an end mark an open quote would swallow the rest of the file and pass.
-    document = load(text + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"), place);
+    document = load(text + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"), source);
   } catch (const YAML::Exception& error) {
     const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
-    throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
-                               "; check indentation, brackets and quotes up to there"));
+    throw ConfigError("[Config] " + source.at(error.mark) + column + ": this is not YAML: " + error.msg +
+                      "; check indentation, brackets and quotes up to there");
   }
   if (!document.IsMap()) {
-    throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", document.IsNull() ? "empty" : "no map",
-                               ", expected lines of 'key: value' such as 'work_dir: runs/a'"));
+    throw ConfigError("[Config] " + name + ":1: the config is " + (document.IsNull() ? "empty" : "no map") +
+                      ", expected lines of 'key: value' such as 'work_dir: runs/a'");
   }
-  return TreeBuilder(source, true, references).build(document, "", c10::str(source, ":1"), 0);
+  return TreeBuilder(source, references).build(document, "", name + ":1", 0);
 }
 
 std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::string& path, const std::string& origin) {
+  const Source source{origin, /*lines=*/false};
   YAML::Node value;
   try {
-    value = load(text, TreeBuilder(origin, false));
+    value = load(text, source);
   } catch (const YAML::Exception& error) {
-    throw ConfigError(c10::str("[Config] ", origin, ": the value of '", path, "=", text, "' is not YAML: ", error.msg,
-                               "; quote it, as in 'key=\"a: b\"'"));
+    throw ConfigError("[Config] " + origin + ": the value of '" + path + "=" + text + "' is not YAML: " + error.msg +
+                      "; quote it, as in 'key=\"a: b\"'");
   }
-  return TreeBuilder(origin, false).build(value, path, origin, 1);
+  return TreeBuilder(source, References::kFilledIn).build(value, path, origin, 1);
 }
 
 }  // namespace duet

@@ -1,5 +1,7 @@
 #include <cctype>
 #include <cmath>
+#include <map>
+#include <sstream>
 #include <type_traits>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
@@ -97,6 +99,38 @@ std::string expected_number(OptionField::Kind kind, const Range& range) {
   return expected_of(field);
 }
 
+using Units = std::map<std::string, double>;
+
+// "1h30m", "1.5 h" or "2d 6h"; nothing if the text is something else.
+std::optional<double> sum_of_units(const std::string& text, const Units& units) {
+  double sum = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789.", at), text.size());
+    const std::size_t unit = std::min(text.find_first_not_of(' ', digits), text.size());
+    const std::size_t end = std::min(text.find_first_of("0123456789. ", unit), text.size());
+    const std::optional<double> number = parse_number<double>(text.substr(at, digits - at));
+    const auto factor = units.find(lowered(text.substr(unit, end - unit)));
+    if (!number || factor == units.end()) return std::nullopt;
+    sum += *number * factor->second;
+    at = std::min(text.find_first_not_of(' ', end), text.size());
+  }
+  return sum;
+}
+
+// "00:12:00:00" as Lightning writes it: days, hours, minutes, seconds; or without the days.
+std::optional<double> parse_clock(const std::string& text) {
+  std::vector<double> parts;
+  std::istringstream words(text);
+  for (std::string part; std::getline(words, part, ':');) {
+    const std::optional<int64_t> number = parse_number<int64_t>(part);
+    if (!number || *number < 0) return std::nullopt;
+    parts.push_back(static_cast<double>(*number));
+  }
+  if (parts.size() == 3) parts.insert(parts.begin(), 0);
+  if (parts.size() != 4 || text.back() == ':') return std::nullopt;
+  return ((parts[0] * 24 + parts[1]) * 60 + parts[2]) * 60 + parts[3];
+}
+
 }  // namespace
 
 OptionValue ConfigNode::value(const std::string& key, OptionField::Kind kind, bool or_one) const {
@@ -133,25 +167,10 @@ std::string ConfigNode::read_choice(const std::string& key, const std::string& f
   fail_value(key, join(choices) + did_you_mean(value, choices));
 }
 
-std::optional<double> sum_of_units(const std::string& text, const std::map<std::string, double>& units) {
-  double sum = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t digits = std::min(text.find_first_not_of("0123456789.", at), text.size());
-    const std::size_t unit = std::min(text.find_first_not_of(' ', digits), text.size());
-    const std::size_t end = std::min(text.find_first_of("0123456789. ", unit), text.size());
-    const std::optional<double> number = parse_number<double>(text.substr(at, digits - at));
-    const auto factor = units.find(lowered(text.substr(unit, end - unit)));
-    if (!number || factor == units.end()) return std::nullopt;
-    sum += *number * factor->second;
-    at = std::min(text.find_first_not_of(' ', end), text.size());
-  }
-  return sum;
-}
-
 int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
-  static const std::map<std::string, double> kUnits = {{"b", 1},         {"kb", 1e3},         {"mb", 1e6},
-                                                       {"gb", 1e9},      {"tb", 1e12},        {"kib", 1024},
-                                                       {"mib", 1048576}, {"gib", 1073741824}, {"tib", 1099511627776}};
+  static const Units kUnits = {{"b", 1},         {"kb", 1e3},         {"mb", 1e6},
+                               {"gb", 1e9},      {"tb", 1e12},        {"kib", 1024},
+                               {"mib", 1048576}, {"gib", 1073741824}, {"tib", 1099511627776}};
   const std::optional<std::string> text = find<std::string>(key);
   if (!text) return read<int64_t>(key, fallback);
   std::optional<double> bytes = number_of<double>(*text);
@@ -159,6 +178,17 @@ int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
   if (!bytes || !(*bytes >= 0 && *bytes < 9e18)) fail_value(key, "bytes such as 1000000, 512 MiB or 2 GiB");
   write_by_value(*child(key).data_);
   return static_cast<int64_t>(*bytes);
+}
+
+double ConfigNode::read_seconds(const std::string& key) const {
+  static const Units kUnits = {{"d", 86400}, {"h", 3600}, {"m", 60}, {"min", 60}, {"s", 1}};
+  const std::optional<std::string> text = find<std::string>(key);
+  if (!text) return 0;
+  std::optional<double> seconds = parse_number<double>(*text);
+  if (!seconds) seconds = text->find(':') != std::string::npos ? parse_clock(*text) : sum_of_units(*text, kUnits);
+  constexpr double kCentury = 3.2e9;
+  if (seconds && *seconds > 0 && *seconds < kCentury) return *seconds;
+  fail_value(key, "a time above 0: seconds, 2h, 1h30m, or days:hours:minutes:seconds");
 }
 
 bool yes_or_no(const Data& data) { return parse_one<bool>(data); }

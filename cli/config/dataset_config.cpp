@@ -5,7 +5,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "cli/registry.h"
 #include "io/plain_tensor.h"
 
@@ -53,10 +52,6 @@ class RenamedDataset : public DatasetView {
   ConfigNode node_;
 };
 
-}  // namespace
-
-namespace {
-
 // A cast to integers that keeps every value. Throws DataError for one that would not.
 at::Tensor cast_whole(const at::Tensor& tensor, at::ScalarType dtype, const std::string& name) {
   const at::Tensor made = tensor.to(dtype);
@@ -65,17 +60,6 @@ at::Tensor cast_whole(const at::Tensor& tensor, at::ScalarType dtype, const std:
                            tensor.masked_select(made.to(tensor.scalar_type()).ne(tensor))[0].item<double>(), ") that ",
                            dtype, " cannot hold, expected whole numbers in its range; cast it to another ",
                            "dtype. Pictures of an ImageFolder are float32 in [0, 1] already"));
-}
-
-// Models divide uint8 pictures by 255, and take float32 as it comes.
-void warn_of_bytes(const DatasetAdditions& additions, const std::string& name, const at::Tensor& tensor,
-                   const ConfigNode& node) {
-  const bool keeps_bytes = tensor.scalar_type() == at::kByte && tensor.dim() >= 3 &&
-                           at::isFloatingType(additions.casts.at(name)) && !additions.normalizes;
-  if (!keeps_bytes || additions.told_of_bytes->test_and_set()) return;
-  log_warning(c10::str(node.path(), ".cast.", name, " makes float numbers of a uint8 picture, which stay 0 to 255; ",
-                       "leave the cast out (models and Normalize divide uint8 by 255), or add {type: Normalize, mean: "
-                       "[127.5], std: [127.5]} to transforms"));
 }
 
 }  // namespace
@@ -92,20 +76,14 @@ Batch DatasetAdditions::renamed_and_cast(const Batch& batch, const ConfigNode& n
     made.set(new_name, tensor);
   }
   check_names(casts, node.child("cast"), made);
-  for (const auto& [name, dtype] : casts) {
-    warn_of_bytes(*this, name, made[name], node);
-    made.set(name, cast_whole(made[name], dtype, name));
-  }
+  for (const auto& [name, dtype] : casts) made.set(name, cast_whole(made[name], dtype, name));
   made.set_sample_ids(batch.sample_ids());
   return made;
 }
 
 DatasetAdditions read_dataset_additions(const ConfigNode& node) {
   DatasetAdditions additions;
-  for (const ConfigNode& item : node.list("transforms")) {
-    additions.transforms.push_back(make_transform(item));
-    additions.normalizes = additions.normalizes || item.need<std::string>("type") == "Normalize";
-  }
+  for (const ConfigNode& item : node.list("transforms")) additions.transforms.push_back(register_transform.make(item));
   const ConfigNode renamed = node.child("rename"), casts = node.child("cast");
   for (const std::string& name : renamed.keys()) additions.renamed[name] = renamed.need<std::string>(name);
   for (const std::string& name : casts.keys()) additions.casts[name] = read_dtype(casts, name);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,8 +19,6 @@ struct DatasetAdditions {
   std::map<std::string, std::string> renamed;
   std::map<std::string, at::ScalarType> casts;
   Transforms transforms;
-  bool normalizes = false;  // there is a Normalize among them
-  std::shared_ptr<std::atomic_flag> told_of_bytes = std::make_shared<std::atomic_flag>();
 
   bool changes_names() const { return !renamed.empty() || !casts.empty(); }
   // The batch under other names, or with other dtypes. Throws ConfigError with the place in `node`, which holds

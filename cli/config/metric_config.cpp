@@ -29,24 +29,19 @@ bool is_plain_loss(const MetricConfig& metric) {
   return metric.prefix.empty() && metric.node.need<std::string>("type") == "MeanLoss";
 }
 
-MetricConfig read_metric(const ConfigNode& node) {
-  node.need<std::string>("type");
-  return {node, read_prefix(node)};
-}
-
 // Whether its classes have no names, and could have some.
 bool lacks_class_names(const MetricConfig& metric) {
   const AnyOptions* options = options_of("metric", metric.node.need<std::string>("type"));
-  if (options == nullptr || !metric.node.child("class_names").is_empty()) return false;
-  const OptionFields& fields = options->fields();
-  return std::any_of(fields.begin(), fields.end(), [](const auto& field) { return field.key == "class_names"; });
+  return options != nullptr && metric.node.child("class_names").is_empty() &&
+         options->fields().find("class_names") != nullptr;
 }
 
 std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& nodes) {
   std::vector<MetricConfig> metrics;
   std::map<std::string, std::string> reported_by;
   for (const ConfigNode& node : nodes) {
-    metrics.push_back(read_metric(node));
+    node.need<std::string>("type");
+    metrics.push_back({node, read_prefix(node)});
     if (!is_plain_loss(metrics.back())) reported_by.emplace("loss", "every evaluation");
     for (const std::string& name : metrics.back().names()) {
       const auto [other, fresh] = reported_by.emplace(name, node.path());
@@ -57,8 +52,7 @@ std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& no
   return metrics;
 }
 
-// What does not even fit the first batch (an output or a tensor that is not there, another number of classes) is a
-// mistake of the config and not of the data.
+// Says where in the config it is if the first batch does not fit it; labels may be wrong in any batch.
 class ConfiguredMetric : public Metric {
  public:
   ConfiguredMetric(std::unique_ptr<Metric> metric, ConfigNode node)
@@ -66,14 +60,12 @@ class ConfiguredMetric : public Metric {
 
   std::vector<std::string> names() const override { return metric_->names(); }
   void reset() override { metric_->reset(); }
-  void add(const Batch& batch, const NamedTensors& outputs, double weight) override {
-    if (fits_) return metric_->add(batch, outputs, weight);
-    try {
-      metric_->add(batch, outputs, weight);
-    } catch (const DataError& error) {
-      node_.located([&] { throw ConfigError(error.what()); });
-    }
+  void add(const Batch& batch, const NamedTensors& outputs, double weight) override try {
+    metric_->add(batch, outputs, weight);
     fits_ = true;
+  } catch (const DataError& error) {
+    if (fits_) throw;
+    node_.located([&] { throw ConfigError(error.what()); });
   }
   MetricValues compute() const override { return metric_->compute(); }
   std::vector<at::Tensor> sums(at::Device device) override { return metric_->sums(device); }
@@ -89,7 +81,7 @@ class ConfiguredMetric : public Metric {
 }  // namespace
 
 std::vector<std::string> MetricConfig::names() const {
-  std::vector<std::string> names = make_metric(node)->names();
+  std::vector<std::string> names = register_metric.make(node)->names();
   for (std::string& name : names) name = prefix.empty() ? name : prefix + "/" + name;
   return names;
 }
@@ -152,7 +144,8 @@ void require_metric(const ConfigNode& node, const std::string& key, const std::s
 void add_metrics(const std::vector<MetricConfig>& metrics, BaseTrainer& trainer) {
   for (const MetricConfig& metric : metrics) {
     if (is_plain_loss(metric)) continue;
-    trainer.add_metric(std::make_unique<ConfiguredMetric>(make_metric(metric.node), metric.node), metric.prefix);
+    trainer.add_metric(std::make_unique<ConfiguredMetric>(register_metric.make(metric.node), metric.node),
+                       metric.prefix);
   }
 }
 

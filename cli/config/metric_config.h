@@ -36,7 +36,6 @@ std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics);
 void require_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
                     const std::vector<std::string>& names);
 
-// A metric that finds no use for the very first batch throws ConfigError with its place in the config.
 void add_metrics(const std::vector<MetricConfig>& metrics, BaseTrainer& trainer);
 
 }  // namespace duet

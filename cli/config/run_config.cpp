@@ -10,11 +10,9 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/config/compare_data.h"
 #include "cli/config/config_data.h"
 #include "cli/config/config_options.h"
-#include "cli/config/duration.h"
-#include "cli/config/normalize_config.h"
-#include "cli/config/split_config.h"
 #include "cli/registry.h"
 
 namespace duet {
@@ -54,7 +52,7 @@ int64_t read_dry_run(const ConfigNode& node) {
 void read_loop(const ConfigNode& node, RunConfig& config) {
   LoopOptions& loop = config.trainer.loop;
   loop = read_options<LoopOptions>(node);
-  loop.max_seconds = read_seconds(node, "max_time");
+  loop.max_seconds = node.read_seconds("max_time");
   config.limits.train = read_limit(node, "limit_train_batches");
   config.limits.val = read_limit(node, "limit_val_batches");
   config.limits.test = read_limit(node, "limit_test_batches");
@@ -64,9 +62,7 @@ void read_loop(const ConfigNode& node, RunConfig& config) {
   config.limits.train = config.limits.val = read_limit(node, "overfit_batches");
   if (!config.train) return;
   if (config.train->sampler != "default")
-    config.train->node.fail("sampler", "is " + config.train->sampler +
-                                           ", expected default with trainer.overfit_batches: the same batches in "
-                                           "every epoch; remove one of the two");
+    config.train->node.fail("sampler", "is " + config.train->sampler + ", expected default with overfit_batches");
   config.train->shuffle = false;
 }
 
@@ -91,23 +87,15 @@ void warn_of_stream_keys(const ConfigNode& node) {
   }
 }
 
-// Their defaults stand in the config that a run saves.
-void refuse_drawing(const ConfigNode& node, const DataConfig& data) {
+// Of a dataset; the defaults of these keys stand in the config that a run saves.
+void check_drawing(const ConfigNode& node, const DataConfig& data, bool train) {
   const bool is_set[] = {!data.class_weights.empty(), !data.sample_weights.empty(), data.samples_per_epoch != 0};
   for (std::size_t i = 0; i < std::size(is_set); ++i) {
-    if (is_set[i]) node.fail(keys_of_drawing()[i], "is set, but an evaluation sees each sample once; remove it");
-  }
-}
-
-void warn_of_sampler_keys(const ConfigNode& node, const DataConfig& data) {
-  const bool is_weighted = data.sampler == "weighted", is_balanced = data.sampler == "class_balanced";
-  const auto warn = [&](const char* key, const char* samplers) {
-    log_warning(node.path() + "." + key + " has no effect with sampler: " + data.sampler + "; set " + samplers);
-  };
-  if (!data.class_weights.empty() && !is_weighted) warn("class_weights", "sampler: weighted");
-  if (!data.sample_weights.empty() && !is_weighted) warn("sample_weights", "sampler: weighted");
-  if (data.samples_per_epoch != 0 && !is_weighted && !is_balanced) {
-    warn("samples_per_epoch", "sampler: class_balanced or weighted");
+    const std::string& key = keys_of_drawing()[i];
+    const bool acts = data.sampler == "weighted" || (data.sampler == "class_balanced" && key == "samples_per_epoch");
+    if (!is_set[i] || (train && acts)) continue;
+    if (!train) node.fail(key, "is set, but an evaluation sees each sample once; remove it");
+    log_warning(node.path() + "." + key + " has no effect with sampler: " + data.sampler + "; set sampler: weighted");
   }
 }
 
@@ -126,7 +114,7 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   if (data.sampler != "default" && !train) {
     node.fail("sampler", "is " + data.sampler + ", expected default: an evaluation sees each sample once");
   }
-  if (!is_stream) train ? warn_of_sampler_keys(node, data) : refuse_drawing(node, data);
+  if (!is_stream) check_drawing(node, data, train);
   node.check_later();
   return data;
 }
@@ -312,7 +300,6 @@ void compare_with_training(const RunConfig& config) {
 }  // namespace
 
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name, int64_t world_size) {
-  fit_batch_size(root, world_size);
   RunConfig config;
   config.root = root;
   config.work_dir = "runs/" + name;
@@ -335,6 +322,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name, int6
   if (config.train) compare_with_training(config);
 
   read_loop(root.child("trainer"), config);
+  fit_batch_size(root, world_size, config);
   config.trainer.work_dir = config.work_dir;
   read_optim_wrapper(root.child("optim_wrapper"), config.trainer);
   const int64_t batch_size = config.train ? config.train->loader.batch_size : 1;

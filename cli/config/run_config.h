@@ -96,9 +96,9 @@ struct RunConfig {
 // work_dir is called if the config names none: runs/<name>. `world_size`: the processes that a step is shared by.
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name, int64_t world_size = 1);
 
-// LiBai's arithmetic: trainer.global_batch_size = data.train.batch_size * processes * trainer.accumulate. Where it is
-// given, sets the one of the others that is not (batch_size, if neither is). Throws ConfigError if that is not whole.
-void fit_batch_size(ConfigNode root, int64_t world_size);
+// LiBai's arithmetic: with trainer.global_batch_size sets the one of batch_size and accumulate that is not given, or
+// batch_size, but not in the config, which is saved. Throws ConfigError if that is not whole.
+void fit_batch_size(const ConfigNode& root, int64_t world_size, RunConfig& config);
 // `auto_scale_lr` as mmengine's, for steps of `batch_size` samples over all processes and micro-batches: all learning
 // rates times batch_size / base_batch_size.
 void scale_learning_rates(const ConfigNode& root, int64_t batch_size, TrainerOptions& trainer);

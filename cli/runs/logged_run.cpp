@@ -5,12 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <nlohmann/json.hpp>
 #include "io/bounded_json.h"
-#include "io/file_io.h"
 
 namespace duet {
 
@@ -63,20 +64,12 @@ std::optional<std::vector<double>> numbers_at(const Json& object, const char* na
   return numbers;
 }
 
-// {"counts": [...], "edges": [...]}, or min and max in place of edges.
+// {"counts": [...], "edges": [...]}
 std::optional<LoggedHistogram> histogram_of(const std::string& name, double step, const Json& value) {
   if (!value.is_object()) return std::nullopt;
-  std::optional<std::vector<double>> counts = numbers_at(value, "counts");
-  if (!counts || counts->empty()) return std::nullopt;
-  std::vector<double> edges = numbers_at(value, "edges").value_or(std::vector<double>());
-  if (edges.empty() && value.contains("min") && value.contains("max")) {
-    const double low = number_at(value, "min", 0), high = number_at(value, "max", 0);
-    for (std::size_t i = 0; i <= counts->size(); ++i) {
-      edges.push_back(low + (high - low) * static_cast<double>(i) / static_cast<double>(counts->size()));
-    }
-  }
-  if (edges.size() != counts->size() + 1) return std::nullopt;
-  return LoggedHistogram{name, step, std::move(edges), std::move(*counts)};
+  std::optional<std::vector<double>> counts = numbers_at(value, "counts"), edges = numbers_at(value, "edges");
+  if (!counts || counts->empty() || !edges || edges->size() != counts->size() + 1) return std::nullopt;
+  return LoggedHistogram{name, step, std::move(*edges), std::move(*counts)};
 }
 
 class LogReader {
@@ -88,7 +81,7 @@ class LogReader {
   void add_record(const Json& record);
   void start(const Json& record, double time);
   void forget_after(double step);
-  void add_training(const Json& record, const std::string& kind);
+  void add_values(const Json& record, const std::string& kind);
   void add_text(const std::string& name, const std::string& text);
   void add_value(const std::string& kind, const std::string& name, const CurvePoint& point);
   // Where the values of that name are, or `next`, where the first of them goes now; nothing if there are too many
@@ -127,15 +120,13 @@ void LogReader::add_record(const Json& record) {
   }
   if (const std::string mode = string_at(record, "mode"); !mode.empty()) run_.mode = mode;
   if (kind == "train" || kind == "val" || kind == "test" || kind == "histogram") {
-    add_training(record, kind);
+    add_values(record, kind);
   } else if (kind == "epoch") {
-    add_training(record, "train");
+    add_values(record, "train");
   } else if (kind == "stop") {
     run_.end_reason = string_at(record, "reason");
-    const bool has_diverged = string_at(record, "outcome") == "diverged";
-    run_.end = has_diverged                ? RunStatus::kFailed
-               : run_.end_reason == "done" ? RunStatus::kFinished
-                                           : RunStatus::kStopped;
+    run_.end = run_.end_reason == "done" ? RunStatus::kFinished : RunStatus::kStopped;
+    if (string_at(record, "outcome") == "diverged") run_.end = RunStatus::kFailed;
     run_.step = count_at(record, "step");
   } else if (kind == "error") {
     run_.end = RunStatus::kFailed;
@@ -183,7 +174,7 @@ double LogReader::place_of(const Json& record, const std::string& kind) const {
   return by_epoch ? static_cast<double>(run_.step) : step;
 }
 
-void LogReader::add_training(const Json& record, const std::string& kind) {
+void LogReader::add_values(const Json& record, const std::string& kind) {
   const double step = place_of(record, kind);
   if (kind == "train") {
     run_.step = count_at(record, "step");
@@ -202,7 +193,7 @@ void LogReader::add_training(const Json& record, const std::string& kind) {
 }
 
 void LogReader::add_value(const std::string& kind, const std::string& name, const CurvePoint& point) {
-  const auto place = place_of_name(kind, name, run_.curves.size());
+  const std::optional<std::size_t> place = place_of_name(kind, name, run_.curves.size());
   if (!place) return;
   if (*place == run_.curves.size()) run_.curves.push_back({kind, name, {}});
   std::vector<CurvePoint>& points = run_.curves[*place].points;
@@ -211,7 +202,7 @@ void LogReader::add_value(const std::string& kind, const std::string& name, cons
 }
 
 void LogReader::add_text(const std::string& name, const std::string& text) {
-  const auto place = place_of_name("text", name, run_.texts.size());
+  const std::optional<std::size_t> place = place_of_name("text", name, run_.texts.size());
   if (!place) return;
   if (*place == run_.texts.size()) run_.texts.emplace_back(name, "");
   run_.texts[*place].second = text;
@@ -225,26 +216,20 @@ std::optional<std::size_t> LogReader::place_of_name(const std::string& kind, con
   return places_[{kind, name}] = next;
 }
 
-// Calls `add` for every line; of one that is too long, its first part and a byte more than a line may have.
+// Calls `add` for every line; of one that is too long, for its first part.
 template <class Add>
 void read_lines(const std::string& path, const Add& add) {
-  constexpr uint64_t kPiece = uint64_t{1} << 20;
-  const file_io::FileReader file(path);
-  std::string piece, line;
-  for (uint64_t at = 0; at < file.size(); at += piece.size()) {
-    piece.resize(std::min(kPiece, file.size() - at));
-    file.read(at, piece.data(), piece.size());
-    for (std::string_view rest = piece; !rest.empty();) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      line.append(rest.substr(0, std::min(end, kLongestLine + 1 - line.size())));
-      rest.remove_prefix(end);
-      if (rest.empty()) break;
-      add(line);
-      line.clear();
-      rest.remove_prefix(1);
-    }
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;  // a pipe would wait for a writer
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> buffer(kLongestLine + 2);
+  while (file.getline(buffer.data(), std::ssize(buffer)) || file.gcount() > 0) {
+    const bool has_end = !file.eof() && !file.fail();  // which is counted, and not in the buffer
+    add(std::string(buffer.data(), static_cast<std::size_t>(file.gcount()) - (has_end ? 1 : 0)));
+    if (!file.fail() || file.eof()) continue;
+    file.clear();
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  if (!line.empty()) add(line);
 }
 
 }  // namespace
@@ -268,11 +253,7 @@ double seconds_of_time(const std::string& text) {
 
 LoggedRun read_logged_run(const std::string& path) {
   LogReader reader;
-  try {
-    read_lines(path, [&](const std::string& line) { reader.add_line(line); });
-  } catch (const file_io::IoError&) {
-    // It is not there, is no regular file, or became shorter: what was read counts.
-  }
+  read_lines(path, [&](const std::string& line) { reader.add_line(line); });
   return reader.take();
 }
 

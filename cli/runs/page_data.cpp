@@ -3,14 +3,13 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <iterator>
+#include <span>
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "cli/runs/report_page.h"
 #include "cli/runs/run_pictures.h"
 #include "cli/runs/text_columns.h"
-#include "cli/runs/thinned_curve.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
 
@@ -27,6 +26,7 @@ constexpr std::size_t kMostCurves = 300;                       // of a run
 constexpr std::size_t kMostHistograms = 400;                   // of a run
 constexpr std::size_t kLongestText = 40'000, kLongestValue = 500;
 constexpr std::size_t kLargestGraphFile = 200'000;
+constexpr std::size_t kShownNotFinite = 50;  // of a curve
 
 // Six digits: what is drawn needs no more, and a page of means would be twice as long.
 Json short_number(double value) {
@@ -40,10 +40,9 @@ Json short_text(const std::string& text, std::size_t longest) {
   return text.substr(0, longest) + " ... (" + std::to_string(text.size()) + " characters in all)";
 }
 
-template <class Values, class Get>
-Json numbers_of(const Values& values, const Get& get) {
+Json numbers_of(const std::vector<double>& values) {
   Json list = Json::array();
-  for (const auto& value : values) list.push_back(short_number(get(value)));
+  for (const double value : values) list.push_back(short_number(value));
   return list;
 }
 
@@ -51,25 +50,38 @@ const char* name_of_non_finite(double value) { return std::isnan(value) ? "NaN" 
 
 bool is_cell_of_matrix(const Curve& curve) { return curve.name.find("confusion_") != std::string::npos; }
 
+// Neighbours become one point, the mean with its extremes, where there are more than `most`: what is smoothed later
+// must not lean towards outliers, and no outlier may be lost. The curve begins and ends where the logged one does.
 Json curve_json(const Curve& curve, std::size_t most) {
-  // A matrix shows its last state alone.
-  Curve last{curve.kind, curve.name, {}};
-  if (is_cell_of_matrix(curve) && !curve.points.empty()) last.points.push_back(curve.points.back());
-  const ThinnedCurve thin = thinned(is_cell_of_matrix(curve) ? last : curve, most);
-  Json json = {{"kind", curve.kind}, {"name", short_text(curve.name, kLongestValue)}, {"logged", thin.logged}};
-  json["x"] = numbers_of(thin.points, [](const CurvePoint& point) { return point.step; });
-  json["t"] = numbers_of(thin.points, [](const CurvePoint& point) { return std::round(point.seconds * 10) / 10; });
-  json["y"] = numbers_of(thin.points, [](const CurvePoint& point) { return point.value; });
-  if (!thin.lows.empty()) {
-    const auto itself = [](double value) { return value; };
-    json["low"] = numbers_of(thin.lows, itself);
-    json["high"] = numbers_of(thin.highs, itself);
-  }
-  if (thin.not_finite_count > 0) {
-    json["bad_count"] = thin.not_finite_count;
-    for (const CurvePoint& point : thin.not_finite) {
+  std::span<const CurvePoint> points = curve.points;
+  if (is_cell_of_matrix(curve) && !points.empty()) points = points.last(1);  // a matrix shows its last state alone
+  Json json = {{"kind", curve.kind}, {"name", short_text(curve.name, kLongestValue)}, {"logged", points.size()}};
+  std::vector<CurvePoint> finite;
+  std::size_t not_finite = 0;
+  for (const CurvePoint& point : points) {
+    if (std::isfinite(point.value)) {
+      finite.push_back(point);
+    } else if (++not_finite <= kShownNotFinite) {
       json["bad"].push_back({short_number(point.step), short_number(point.seconds), name_of_non_finite(point.value)});
     }
+  }
+  if (not_finite > 0) json["bad_count"] = not_finite;
+  const std::size_t count = std::min(most, finite.size());
+  for (const char* key : {"x", "t", "y"}) json[key] = Json::array();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto some = std::span(finite)
+                          .subspan(i * finite.size() / count)
+                          .first((i + 1) * finite.size() / count - i * finite.size() / count);
+    const CurvePoint& place = i == 0 ? some.front() : i + 1 == count ? some.back() : some[some.size() / 2];
+    double mean = 0;
+    for (const CurvePoint& point : some) mean += point.value / static_cast<double>(some.size());
+    json["x"].push_back(short_number(place.step));
+    json["t"].push_back(short_number(std::round(place.seconds * 10) / 10));
+    json["y"].push_back(short_number(mean));
+    if (count == finite.size()) continue;
+    const auto [low, high] = std::ranges::minmax(some, {}, &CurvePoint::value);
+    json["low"].push_back(short_number(low.value));
+    json["high"].push_back(short_number(high.value));
   }
   return json;
 }
@@ -86,20 +98,20 @@ Json curves_json(const LoggedRun& log, std::size_t most) {
 Json histograms_json(const LoggedRun& log) {
   Json list = Json::array();
   const std::size_t first = log.histograms.size() > kMostHistograms ? log.histograms.size() - kMostHistograms : 0;
-  const auto itself = [](double value) { return value; };
   for (std::size_t i = first; i < log.histograms.size(); ++i) {
     const LoggedHistogram& histogram = log.histograms[i];
     list.push_back({{"name", short_text(histogram.name, kLongestValue)},
                     {"step", short_number(histogram.step)},
-                    {"edges", numbers_of(histogram.edges, itself)},
-                    {"counts", numbers_of(histogram.counts, itself)}});
+                    {"edges", numbers_of(histogram.edges)},
+                    {"counts", numbers_of(histogram.counts)}});
   }
   return list;
 }
 
-Json pairs_json(const NamedTexts& texts, std::size_t longest) {
+Json pairs_json(const NamedTexts& texts) {
   Json list = Json::array();
-  for (const auto& [name, text] : texts) list.push_back({short_text(name, kLongestValue), short_text(text, longest)});
+  for (const auto& [name, text] : texts)
+    list.push_back({short_text(name, kLongestValue), short_text(text, kLongestText)});
   return list;
 }
 
@@ -176,10 +188,10 @@ Json run_json(const RunFolder& run, std::size_t most) {
   json["best"] = best_json(run);
   json["curves"] = curves_json(log, most);
   json["histograms"] = histograms_json(log);
-  json["texts"] = pairs_json(log.texts, kLongestText);
+  json["texts"] = pairs_json(log.texts);
   json["config"] = config_json_of(run.config);
   json["config_problem"] = run.config.problem;
-  json["environment"] = pairs_json(run.environment, kLongestText);
+  json["environment"] = pairs_json(run.environment);
   json["graph"] = graph_reports(run.path);
   return json;
 }

@@ -32,16 +32,6 @@ std::string small_text(const std::string& path) {
   }
 }
 
-// "name: value" lines as entries, other texts as one.
-void add_text_of_environment(const std::string& name, const std::string& text, NamedTexts& out) {
-  const auto parsed = parse_json_or_discard<Json>(text);
-  if (parsed.is_object()) {
-    add_flat("", parsed, out);
-  } else {
-    out.emplace_back(name, text);
-  }
-}
-
 void add_manifest(const std::string& folder, NamedTexts& out) {
   try {
     const auto checkpoints = CheckpointStore(CheckpointStore::root_of(folder)).list();
@@ -62,7 +52,7 @@ NamedTexts read_environment(const std::string& folder, const LoggedRun& log) {
   const auto json = parse_json_or_discard<Json>(small_text(folder + "/environment.json"));
   if (json.is_object()) add_flat("", json, environment);
   for (const auto& [name, text] : log.texts) {
-    if (name == "runtime_info" || name == "environment") add_text_of_environment(name, text, environment);
+    if (name == "runtime_info" || name == "environment") environment.emplace_back(name, text);
   }
   add_manifest(folder, environment);
   return environment;

@@ -26,28 +26,13 @@ bool is_saved_config(const fs::path& path) {
   }
 }
 
-[[noreturn]] void refuse_no_run(const std::string& path) {
-  std::error_code ignored;
-  const bool is_folder = fs::is_directory(path, ignored);
-  const std::string found = is_folder ? "a folder without log.jsonl, run.lock and config.yaml of a run"
-                            : fs::exists(path, ignored) ? "a file"
-                                                        : "nothing";
-  const std::string way_out = is_folder ? "duet list '" + path + "' shows the runs below it"
-                                        : "give the work_dir of a run, such as runs/fashion_mnist";
-  throw ConfigError("[duet] found " + found + " at '" + path + "', expected the folder of a run; " + way_out);
-}
-
 // Where the log lies: the config may name another file.
 std::string log_path(const std::string& folder, const SavedConfig& config) {
   std::error_code ignored;
-  std::vector<std::string> places;
   for (const auto& [path, value] : config.values) {
     const bool is_file = path == "default_hooks.logger.file" ||
                          (path.starts_with("default_hooks.logger.sinks.") && path.ends_with(".file"));
-    if (is_file && !value.text.empty() && value.text != "null") places.push_back(value.text);
-  }
-  for (const std::string& place : places) {
-    if (fs::is_regular_file(place, ignored)) return place;
+    if (is_file && fs::is_regular_file(value.text, ignored)) return value.text;
   }
   return folder + "/log.jsonl";
 }
@@ -89,7 +74,9 @@ RunFolder read_progress(const std::string& path) {
 }
 
 RunFolder read_run_folder(const std::string& path) {
-  if (!is_run_folder(path)) refuse_no_run(path);
+  require<ConfigError>(is_run_folder(path),
+                       "[duet] found no log.jsonl, run.lock or config.yaml of a run in '" + path +
+                           "', expected the work_dir of a run; duet list FOLDER shows those below");
   RunFolder run = read_progress(path);
   run.state = status_of_run(run.path, run.log);
   run.environment = read_environment(run.path, run.log);
@@ -101,8 +88,8 @@ std::vector<RunFolder> read_run_folders(const std::vector<std::string>& paths) {
   std::set<std::string> seen;
   for (const std::string& path : paths) {
     runs.push_back(read_run_folder(path));
-    if (seen.insert(fs::weakly_canonical(path).string()).second) continue;
-    throw ConfigError("[duet] found the run '" + path + "' twice, expected each once; leave one of them out");
+    require<ConfigError>(seen.insert(fs::weakly_canonical(path).string()).second,
+                         "[duet] found the run '" + path + "' twice, expected each once; leave one of them out");
   }
   std::vector<std::string> clean;
   for (const RunFolder& run : runs) clean.push_back(run.path);

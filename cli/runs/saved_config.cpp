@@ -4,7 +4,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "cli/config/bounded_yaml.h"
 #include "cli/config/config_data.h"
 #include "io/file_io.h"
 

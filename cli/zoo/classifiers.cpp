@@ -1,6 +1,8 @@
 #include "cli/zoo/classifiers.h"
+#include <string>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
+#include <c10/util/accumulate.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
@@ -62,17 +64,14 @@ class Mlp : public torch::nn::Module {
   }
 
   at::Tensor forward(at::Tensor x) {
-    const at::Tensor image = x;
-    if (x.dim() < 2) {
-      throw ConfigError(c10::str("[Mlp] found an input of shape ", x.sizes(), ", expected [N, ", in_features_,
-                                 "]; give each sample a row of values, ",
-                                 in_features_ == 1 ? "array[:, None]" : "array[None] for a single one", " in numpy"));
+    const int64_t values = x.dim() < 2 ? 0 : c10::multiply_integers(x.sizes().slice(1));
+    if (values != in_features_) {
+      throw ConfigError(c10::str("[Mlp] found an input of shape ", x.sizes(), ", expected [N, ...] with ", in_features_,
+                                 " values per sample; ",
+                                 x.dim() < 2 ? "give each sample a row" : "set model.in_features to ",
+                                 x.dim() < 2 ? "" : std::to_string(values)));
     }
     x = x.flatten(1);
-    if (x.size(1) != in_features_) {
-      throw ConfigError(c10::str("[Mlp] found an input of shape ", image.sizes(), ", expected ", in_features_,
-                                 " values per sample; set model.in_features to ", x.size(1)));
-    }
     for (torch::nn::Linear& layer : hidden_) {
       x = at::relu(layer->forward(x));
       if (dropout_) x = dropout_->forward(x);
@@ -109,8 +108,8 @@ class SmallCnn : public torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) != image_size_ || x.size(3) != image_size_) {
       throw ConfigError(c10::str("[SmallCnn] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_, ", ",
-                                 image_size_, ", ", image_size_, "]",
-                                 image_way_out(x, "model.in_channels and model.image_size")));
+                                 image_size_, ", ", image_size_, "]; set model.in_channels and model.image_size",
+                                 kShapeWayOut));
     }
     for (std::size_t i = 0; i < convolutions_.size(); ++i) {
       x = at::max_pool2d(at::relu(norms_[i]->forward(convolutions_[i]->forward(x))), {2, 2});

@@ -205,7 +205,7 @@ class EncoderDecoder : public torch::nn::Module {
     if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) % multiple_ != 0 || x.size(3) % multiple_ != 0) {
       throw ConfigError(c10::str("[EncoderDecoder] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
                                  ", H, W] with H and W multiples of ", multiple_,
-                                 image_way_out(x, "model.in_channels, or the size of the images")));
+                                 "; set model.in_channels, or the size of the images", kShapeWayOut));
     }
     return decode_head_->forward(backbone_->forward(x));
   }

@@ -16,7 +16,7 @@ namespace duet {
 namespace {
 
 // "auroc: Float [3]", a line for each.
-std::string text_of(const Metric& metric, const char* what, const at::Tensor& tensor, at::IntArrayRef sizes) {
+std::string part_text(const Metric& metric, const char* what, const at::Tensor& tensor, at::IntArrayRef sizes) {
   const std::vector<std::string> names = metric.names();
   return c10::str(what, " of ", names.empty() ? "a metric" : names.front(), ": ", tensor.scalar_type(), " ", sizes,
                   "\n");
@@ -51,11 +51,11 @@ void combine_over_ranks(const std::vector<Metric*>& metrics, Communicator& ranks
   std::string text;
   for (Metric* metric : metrics) {
     for (at::Tensor* part : metric->rows()) {
-      text += text_of(*metric, "rows", *part, part->sizes().slice(1));
+      text += part_text(*metric, "rows", *part, part->sizes().slice(1));
       rows.push_back(part);
     }
     for (at::Tensor& part : metric->sums(device)) {
-      text += text_of(*metric, "sums", part, part.sizes());
+      text += part_text(*metric, "sums", part, part.sizes());
       sums.push_back(std::move(part));
     }
   }

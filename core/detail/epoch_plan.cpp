@@ -40,7 +40,11 @@ void EpochPlan::make(const DataSource& data, RankSync& ranks) {
   if (left < 0) return;
   length_ = progress_.step_in_epoch + left;
   progress_.epoch_offset = progress_.step + left - (progress_.epoch + 1) * length;
-  if (progress_.epoch_offset != 0 && !limits_reached() && ranks.is_main()) warn_of_other_epochs();
+  if (progress_.epoch_offset == 0 || limits_reached() || !ranks.is_main()) return;
+  log_warning(c10::str("[BaseTrainer] the ", progress_.step, " steps so far are not those of epochs of ", length,
+                       " steps, as they come from here on (other data, ranks, batch_size, accumulate or limit): "
+                       "schedules and hooks that count in epochs take all epochs for such; prefer to keep the global "
+                       "batch, or let them count in steps"));
 }
 
 // -1: the source cannot tell.
@@ -69,14 +73,6 @@ void EpochPlan::watch_time() {
     const std::chrono::duration<double> passed = Clock::now() - started;
     if (passed.count() >= limit) control_.interrupt(c10::str("the time limit of ", limit, " s is reached"));
   });
-}
-
-void EpochPlan::warn_of_other_epochs() const {
-  log_warning(
-      c10::str("[BaseTrainer] the ", progress_.step, " steps so far are not those of epochs of ",
-               progress_.steps_per_epoch, " steps, as they come from here on (another number of ranks, ",
-               "batch_size, accumulate or limit, or steps outside of epochs): schedules and hooks that count in ",
-               "epochs take all epochs for such; prefer to keep the global batch, or let them count in steps"));
 }
 
 }  // namespace duet

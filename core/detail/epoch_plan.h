@@ -34,7 +34,6 @@ class EpochPlan {
 
  private:
   int64_t steps_left(const DataSource& data) const;
-  void warn_of_other_epochs() const;
 
   const LoopOptions& options_;
   Progress& progress_;

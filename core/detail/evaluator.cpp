@@ -54,11 +54,10 @@ struct Evaluator::Pass {
   CodeKind kind;
   HookPoint before;  // its first point
   int64_t limit;     // batches of each dataset; 0: all
-  bool all_ranks_take_part;
   std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;
-  std::function<void()> begin = [] {};                                  // a dataset
-  std::function<void(const std::string& dataset)> end = [](auto&&) {};  // that all of its batches were seen
-  std::function<void()> finish = [] {};                                 // all of its datasets
+  // Of the metrics, over all ranks. Null: a prediction, which may be one rank's own affair, over all of its data.
+  MetricValues* results = nullptr;
+  std::function<void()> on_results{};
 
   HookPoint point(Place place) const { return point_of(before, place); }
 };
@@ -86,7 +85,7 @@ void Evaluator::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
 
 void Evaluator::run(const Pass& pass, const NamedSources& data) {
   const at::NoGradGuard no_grad;
-  const EvaluationMode::Scope evaluates(parts_.forward.evaluation_mode());
+  const auto evaluates = parts_.forward.evaluation_mode().scope();
   if (parts_.context.control.kind == RunKind::kNone) return run_alone(pass, data);
   pass_over(pass, data);
   parts_.hooks.call(pass.point(kAfter), parts_.context);
@@ -134,7 +133,10 @@ void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
     pass_over(pass, source);
     if (context.control.is_interrupted()) return;
   }
-  pass.finish();
+  if (pass.results != nullptr) {
+    context.evaluation.metrics = std::move(*pass.results);
+    if (pass.on_results) pass.on_results();
+  }
   hooks.call(pass.point(kAfterEpoch), context);
 }
 
@@ -145,11 +147,12 @@ void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
   context.evaluation.data = &data;
   int64_t& index = context.evaluation.batch_index;
   index = 0;
-  pass.begin();
-  // A prediction may be one rank's own affair, over all of its data.
-  if (pass.all_ranks_take_part) data.set_shard(context.communicator->rank(), context.communicator->world_size());
+  if (pass.results != nullptr) {
+    reset_metrics();
+    data.set_shard(context.communicator->rank(), context.communicator->world_size());
+  }
   data.start_epoch(0);
-  if (pass.all_ranks_take_part) {
+  if (pass.results != nullptr) {
     ranks.check_data(data, to_string(pass.run) + (source.name.empty() ? "" : " '" + source.name + "'"));
   }
   for (; pass.limit == 0 || index < pass.limit; ++index) {
@@ -167,9 +170,9 @@ void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
     context.evaluation.outputs = nullptr;
     context.evaluation.batch = nullptr;
   }
-  if (pass.all_ranks_take_part && context.control.outcome == RunOutcome::kRunning) ranks.agree_on_stop();
+  if (pass.results != nullptr && context.control.outcome == RunOutcome::kRunning) ranks.agree_on_stop();
   forward.settle();
-  if (!context.control.is_interrupted()) pass.end(source.name);
+  if (pass.results != nullptr && !context.control.is_interrupted()) collect(source.name, *pass.results);
 }
 
 void Evaluator::reset_metrics() {
@@ -194,7 +197,7 @@ void Evaluator::collect(const std::string& dataset, MetricValues& all) {
                            "[BaseTrainer] two metrics report '" + full_name(prefix, name) +
                                "', expected different names; give one of them a prefix in add_metric()");
     }
-    if (publishes_) publish_table(prefix, *metric, parts_.context.log);
+    if (parts_.hooks.size() > 0) publish_table(prefix, *metric, parts_.context.log);
   }
 }
 
@@ -219,15 +222,9 @@ void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::func
                   .kind = CodeKind::kValidation,
                   .before = test ? HookPoint::kBeforeTest : HookPoint::kBeforeVal,
                   .limit = test ? options_.limit_test_batches : options_.limit_val_batches,
-                  .all_ranks_take_part = true,
                   .visit = visit,
-                  .begin = [this] { reset_metrics(); },
-                  .end = [&](const std::string& dataset) { collect(dataset, all); },
-                  .finish =
-                      [&] {
-                        context.evaluation.metrics = std::move(all);
-                        if (on_results) on_results();
-                      }};
+                  .results = &all,
+                  .on_results = on_results};
   parts_.ranks.report(to_string(kind));
   context.communicator->set_patient(true);  // ranks come to the end of their shards at different times
   const auto impatient = c10::make_scope_exit([&context] { context.communicator->set_patient(false); });
@@ -235,13 +232,12 @@ void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::func
 }
 
 void Evaluator::try_out(const NamedSources& data) {
-  if (options_.num_sanity_val_steps == 0) return;
   LoopOptions options = options_;
   const int64_t most = options.limit_val_batches, wanted = options.num_sanity_val_steps;  // -1: all there are
+  if (wanted == 0) return;
   if (wanted > 0) options.limit_val_batches = most > 0 ? std::min(most, wanted) : wanted;
   HookList nobody;
   Evaluator trial({nobody, parts_.context, parts_.reader, parts_.ranks, parts_.forward}, options);
-  trial.publishes_ = false;
   trial.metrics_.swap(metrics_);
   const auto swapped_back = c10::make_scope_exit([&] { trial.metrics_.swap(metrics_); });
   const StateDict random = random_state();
@@ -261,13 +257,12 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
        .kind = CodeKind::kPrediction,
        .before = HookPoint::kBeforePredict,
        .limit = options_.limit_predict_batches,
-       .all_ranks_take_part = false,
        .visit = visit},
       {{"", data}});
 }
 
 Batch Evaluator::predict(const Batch& batch) {
-  const EvaluationMode::Scope evaluates(parts_.forward.evaluation_mode());
+  const auto evaluates = parts_.forward.evaluation_mode().scope();
   const Batch moved = parts_.reader.to_device(batch);
   NamedTensors outputs = with_place({"prediction batch", 0, parts_.forward.code(CodeKind::kPrediction), {&moved, 1}},
                                     [&] { return parts_.forward.run(CodeKind::kPrediction, moved); });

@@ -62,7 +62,6 @@ class Evaluator {
 
   Parts parts_;
   const LoopOptions& options_;
-  bool publishes_ = true;  // the tables of metrics
   MeanLoss mean_loss_;
   std::vector<NamedMetric> metrics_;
 };

@@ -9,18 +9,6 @@
 
 namespace duet {
 
-void EvaluationMode::enter() {
-  if (depth_ == 0) {
-    flags_ = task_.training_flags();
-    task_.train(false);
-  }
-  ++depth_;
-}
-
-void EvaluationMode::leave() {
-  if (--depth_ == 0) task_.set_training_flags(flags_);
-}
-
 namespace {
 
 // Whether somebody else refers to the memory too: the batch, a weight, a state that the model carries on.
@@ -60,7 +48,7 @@ void ForwardPasses::set_mode(Mode mode) {
 }
 
 NamedTensors ForwardPasses::run(CodeKind kind, const Batch& batch) {
-  const EvaluationMode::Scope evaluates(evaluation_mode_);  // also for the key, which holds the flags
+  const auto evaluates = evaluation_mode_.scope();  // also for the key, which holds the flags
   // Asked for inside a step that is recorded or checked it is part of that.
   const Mode mode = OpTap::is_active() ? Mode::kEager : mode_;
   StepExecutor& executor = (kind == CodeKind::kValidation ? validation_ : prediction_).executors.in(mode);
@@ -72,7 +60,7 @@ NamedTensors ForwardPasses::run(CodeKind kind, const Batch& batch) {
 void ForwardPasses::settle() {
   const std::vector<StepExecutor*> executors = graph_executors();
   if (executors.empty()) return;
-  const EvaluationMode::Scope evaluates(evaluation_mode_);
+  const auto evaluates = evaluation_mode_.scope();
   for (StepExecutor* executor : executors) executor->settle(nobody_);
 }
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <vector>
+#include <c10/util/ScopeExit.h>
 #include "core/detail/step_executor.h"
 #include "core/task.h"
 
@@ -12,22 +13,19 @@ class EvaluationMode {
  public:
   explicit EvaluationMode(Task& task) : task_(task) {}
 
-  // For a pass, or one batch; may be nested.
-  class Scope {
-   public:
-    explicit Scope(EvaluationMode& mode) : mode_(mode) { mode_.enter(); }
-    ~Scope() { mode_.leave(); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    EvaluationMode& mode_;
-  };
+  // For as long as what it returns lives: a pass, or one batch. May be nested.
+  [[nodiscard]] auto scope() {
+    if (depth_ == 0) {
+      flags_ = task_.training_flags();
+      task_.train(false);
+    }
+    ++depth_;
+    return c10::make_scope_exit([this] {
+      if (--depth_ == 0) task_.set_training_flags(flags_);
+    });
+  }
 
  private:
-  void enter();
-  void leave();
-
   Task& task_;
   int depth_ = 0;
   std::vector<bool> flags_;  // before

@@ -73,7 +73,6 @@ void ParamSchedulerHook::warn_of_gaps() {
 void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
   const bool over = context.control.outcome != RunOutcome::kRunning && context.control.outcome != RunOutcome::kNone;
   if (curves_.empty() || over) return;  // a validation outside of training
-  validated_ = true;
   bool any = false;
   for (Plateau& plateau : plateaus_) {
     const ReduceOnPlateau& options = plateau.watch.options();
@@ -90,13 +89,6 @@ void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
     any = true;
   }
   if (any) follow(context.hyper_parameters);
-}
-
-void ParamSchedulerHook::after_train(TrainContext& context) {
-  if (plateaus_.empty() || validated_ || !context.control.error.empty()) return;
-  log_warning(
-      "[ParamSchedulerHook] found no validation in this run, expected some for ReduceOnPlateau to watch; "
-      "train with validation data, or remove it from param_scheduler (TrainerOptions::schedules)");
 }
 
 bool ParamSchedulerHook::governs(const Schedule& schedule, int64_t step) const {

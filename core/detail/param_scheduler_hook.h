@@ -27,8 +27,6 @@ class ParamSchedulerHook : public Hook {
   void before_train_iter(TrainContext& context) override;
   // ReduceOnPlateau. Throws ConfigError if the validation has not the metric that one monitors.
   void after_val_epoch(TrainContext& context) override;
-  // Says so if a ReduceOnPlateau has waited in vain.
-  void after_train(TrainContext& context) override;
 
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
@@ -58,7 +56,6 @@ class ParamSchedulerHook : public Hook {
   std::map<std::string, ScheduleCurve> curves_;  // by number
   ScheduleRun run_;
   bool warned_ = false;
-  bool validated_ = false;
 };
 
 }  // namespace duet

@@ -1,7 +1,7 @@
 #include "core/detail/rank_sync.h"
 #include <algorithm>
-#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +45,8 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
     }
     decision.saves = decision.saves || said.proposes_save;
     decision.has_data = decision.has_data || said.micro_batches > 0;
-    const bool as_first = said.micro_batches - said.weightless == all[0].micro_batches - all[0].weightless;
-    if (!as_first && decision.other_count < 0) decision.other_count = static_cast<int64_t>(rank);
+    decision.same_count =
+        decision.same_count && said.micro_batches - said.weightless == all[0].micro_batches - all[0].weightless;
     decision.data_seconds = std::max(decision.data_seconds, static_cast<double>(said.data_seconds));
     decision.total_weight += said.weight;
     decision.samples += said.samples;
@@ -77,11 +77,10 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
     context_.control.save_proposed = false;
     context_.control.request_save();
   }
-  if (decision.other_count >= 0 && step_.syncs_batchnorm()) {
-    throw ConfigError(c10::str("[Distributed] rank ", decision.other_count, " has another number of micro-batches for ",
-                               "step ", context_.progress.step, " than rank 0, expected as many on all with ",
-                               "sync_batchnorm, whose layers wait for each other; set drop_last: true for the data"));
-  }
+  require<ConfigError>(
+      decision.same_count || !step_.options().distributed.sync_batchnorm,
+      c10::str("[Distributed] the ranks have different numbers of micro-batches for step ", context_.progress.step,
+               ", expected as many on all with sync_batchnorm; set ", "drop_last: true for the data"));
   context_.step.data_seconds = decision.data_seconds;
   own.total = decision.total_weight;
   own.samples_elsewhere = decision.samples - samples;
@@ -136,18 +135,12 @@ std::string part(int64_t rank, int64_t world_size) { return c10::str("that of ra
 // Every part once; which rank takes which does not matter.
 void check_parts(const std::vector<std::string>& parts, const std::string& what) {
   const auto count = static_cast<int64_t>(parts.size());
-  std::map<std::string, int64_t> readers;  // -1: nobody so far
-  for (int64_t rank = 0; rank < count; ++rank) readers[part(rank, count)] = -1;
-  for (int64_t rank = 0; rank < count; ++rank) {
-    std::string found = parts[static_cast<std::size_t>(rank)];
-    const auto known = readers.find(found);
-    if (known != readers.end()) {
-      const int64_t other = std::exchange(known->second, rank);
-      if (other < 0) continue;
-      found += c10::str(", as of rank ", other);
-    }
-    throw ConfigError(c10::str("[Distributed] the part of the ", what, " data that rank ", rank, " reads is: ", found,
-                               ", expected one of ", count, " that no other rank reads; leave the ",
+  std::set<std::string> open;
+  for (int64_t rank = 0; rank < count; ++rank) open.insert(part(rank, count));
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    if (open.erase(parts[rank]) > 0) continue;
+    throw ConfigError(c10::str("[Distributed] the part of the ", what, " data that rank ", rank, " reads is: ",
+                               parts[rank], ", expected one of ", count, " that no other rank reads; leave the ",
                                "sampler to the DataLoader, or give every rank a DistributedSampler of its own rank()"));
   }
 }

@@ -36,10 +36,10 @@ struct StepReport {
 struct StepDecision {
   int64_t stopping_rank = -1;  // the first one that wants to stop; -1: none
   RunOutcome stop_outcome = RunOutcome::kNone;
-  bool saves = false;        // some rank proposes it
-  bool has_data = false;     // on some rank
-  int64_t other_count = -1;  // a rank with another number of micro-batches than rank 0; -1: none
-  double data_seconds = 0;   // the longest of all ranks
+  bool saves = false;       // some rank proposes it
+  bool has_data = false;    // on some rank
+  bool same_count = true;   // of micro-batches that are trained on
+  double data_seconds = 0;  // the longest of all ranks
   double total_weight = 0;
   int64_t samples = 0;
   bool same_layout = true;

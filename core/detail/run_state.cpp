@@ -242,15 +242,11 @@ LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path) {
 
 namespace {
 
-// Whether the weights of the checkpoint that was gone back to are the cause: other data went wrong from there as well.
-bool is_suspect(const RunControl& control) {
-  return control.times_rolled_back_to >= 2 && control.rollback_bad_step == control.rolled_back_to + 1;
-}
-
-// The newest good checkpoint to go back to.
+// The newest good checkpoint to go back to. An earlier one where the first step from the last one went wrong on other
+// data as well: its weights are the cause.
 std::string find_good(const CheckpointStore& store, const RunControl& control) {
   const int64_t suspect = control.rolled_back_to, bad_step = control.rollback_bad_step;
-  if (is_suspect(control)) {
+  if (control.times_rolled_back_to >= 2 && bad_step == suspect + 1) {
     if (const auto earlier = store.find_latest(suspect - 1)) {
       log_warning(c10::str("[BaseTrainer] the first step from the checkpoint of step ", suspect, " went wrong ",
                            control.times_rolled_back_to, " times, on other data each: its weights may be the cause"));
@@ -290,14 +286,10 @@ LoadedCheckpoint read_rollback(const TrainContext& context) {
   }
 }
 
-namespace {
-
 void tell_saved(const std::string& path, TrainContext& context) {
   context.saved_checkpoint = path;
   context.trainer.call_hooks(HookPoint::kAfterSaveCheckpoint);
 }
-
-}  // namespace
 
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options) {
   const StateDict state = context.trainer.checkpoint_state();
@@ -312,7 +304,6 @@ std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const
   });
   path = context.communicator->broadcast(path);
   context.branch.folders.insert(std::filesystem::weakly_canonical(path).parent_path().string());  // on every rank
-  if (!options.in_background) tell_saved(path, context);
   return path;
 }
 
@@ -324,9 +315,8 @@ void mark_suspects(const CheckpointBranch& branch, const DoubtError& error) {
   }
 }
 
-void finish_save(CheckpointStore& store, const std::string& path, TrainContext& context) {
+void finish_save(CheckpointStore& store, const TrainContext& context) {
   run_on_main(*context.communicator, [&] { store.finish_save(); });
-  tell_saved(path, context);
 }
 
 }  // namespace duet

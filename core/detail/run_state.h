@@ -89,8 +89,7 @@ struct SaveOptions {
 };
 
 // Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
-// an error of one, CheckpointError or SaveRefused, is thrown on all. Once it is complete hooks hear of it at
-// after_save_checkpoint: here, or of a save in the background from finish_save().
+// an error of one, CheckpointError or SaveRefused, is thrown on all.
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options = {});
 // Marks the checkpoints that the run has saved since the last step that is sound.
 void mark_suspects(const CheckpointBranch& branch, const DoubtError& error);
@@ -103,7 +102,9 @@ auto marking_suspects(const CheckpointBranch& branch, const Run& run) try {
   throw;
 }
 
-// Waits for the save of `path` in the background on rank 0, whose error is thrown on all. All ranks call it.
-void finish_save(CheckpointStore& store, const std::string& path, TrainContext& context);
+// Waits for a save in the background on rank 0, whose error is thrown on all. All ranks call it.
+void finish_save(CheckpointStore& store, const TrainContext& context);
+// Once a checkpoint is complete: hooks hear of it at after_save_checkpoint.
+void tell_saved(const std::string& path, TrainContext& context);
 
 }  // namespace duet

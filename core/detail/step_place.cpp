@@ -99,29 +99,11 @@ bool is_about_index(const OpError& error) {
   return error.about_index || holds(error.message, "out of bounds") || holds(error.message, "out of range");
 }
 
-// "cast: {target: int64}" for the tensor whose dtype the message names. Labels tend to come last.
-std::string cast_of(const std::string& message, const Batch& batch) {
-  const bool wants_labels = holds(message, "scalar type Long") || holds(message, "dtype to be Long");
-  const at::ScalarType wanted = wants_labels ? at::kLong : at::kFloat;
-  std::string name = "<tensor>";
-  for (const auto& [known, tensor] : batch.items()) {
-    const bool fits = tensor.scalar_type() != wanted && holds(message, c10::toString(tensor.scalar_type()));
-    if (fits && (wants_labels || name == "<tensor>")) name = known;
-  }
-  return "cast: {" + name + ": " + file_type(wanted)->dtype + "}";
-}
-
-std::string way_out(const OpError& error, const Batch& batch) {
-  if (is_about_index(error)) {
-    return "Expected labels and tokens that the model has a place for; correct the data, or the model's num_classes or "
-           "vocab_size";
-  }
-  if (holds(error.message, "dtype") || holds(error.message, "scalar type") || holds(error.message, "data type")) {
-    return "Expected another dtype; cast the tensor in the data, in a config by " + cast_of(error.message, batch) +
-           ", or in training_step, as to(at::kFloat) or to(at::kLong) does";
-  }
-  return "Expected tensors that fit the model; compare them with what it reads, correct the data or the model's sizes, "
-         "or stop at the op with a debugger in mode eager";
+const char* way_out(const OpError& error) {
+  return is_about_index(error) ? "Expected labels and tokens that the model has a place for; correct the data, or the "
+                                 "model's num_classes or vocab_size"
+                               : "Expected tensors that fit the model; correct the data's dtypes (cast) and shapes, or "
+                                 "the model's sizes, or stop at the op with a debugger in mode eager";
 }
 
 // The line with which autograd refuses a second pass says how to keep the graph, which would be wrong here.
@@ -136,7 +118,7 @@ std::string what_failed(const OpError& error, const Batch* batch) {
   // LibTorch 2.15 begins some of its messages with the op.
   const bool again = !error.op.empty() && error.message.starts_with(error.op + ": ");
   const std::string message = again ? error.message.substr(error.op.size() + 2) : error.message;
-  return op + without_stop(message) + tensors + ". " + way_out(error, batch == nullptr ? Batch() : *batch);
+  return op + without_stop(message) + tensors + ". " + way_out(error);
 }
 
 template <class E>

@@ -10,8 +10,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/name_pattern.h"
-#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
@@ -42,16 +40,6 @@ void check_closure_options(const TrainerOptions& options) {
   refuse(options.non_finite != NonFinite::kApply, "non_finite");
 }
 
-void check_excluded(const ClipAdaptive& clip, const NamedTensors& parameters) {
-  std::vector<std::string> names;
-  for (const auto& parameter : parameters) names.push_back(parameter.first);
-  for (const std::string& pattern : clip.exclude) {
-    if (std::ranges::any_of(names, [&](const auto& name) { return fits_pattern(pattern, name); })) continue;
-    throw ConfigError("[ClipAdaptive] exclude has the pattern '" + pattern + "', which fits no parameter; " +
-                      known_and_nearest(pattern, names));
-  }
-}
-
 }  // namespace
 
 TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainerOptions& options)
@@ -66,8 +54,6 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   require<ConfigError>(!parameters_.empty(),
                        "[TrainStep] the task has no parameter that requires a gradient; register the module's "
                        "parameters, or unfreeze some with requires_grad_(true)");
-  if (const auto* clip = options_.clip_grad ? std::get_if<ClipAdaptive>(&*options_.clip_grad) : nullptr)
-    check_excluded(*clip, parameters_);
   if (options_.amp == at::kHalf && !options_.loss_scale) options_.loss_scale = LossScaleOptions{};
   checks_loss_ = options_.non_finite != NonFinite::kApply;
   if (options_.loss_scale && options_.non_finite == NonFinite::kApply) options_.non_finite = NonFinite::kSkip;
@@ -76,7 +62,12 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
   if (options_.allow_untrained) frozen_.clear();
   leave_out_untrained(groups, options_.allow_untrained, parameters_);
-  outside_ = std::make_unique<OutsideParameters>(parameters_, task_->named_parameters());
+  clip_ = options_.clip_grad;
+  if (const auto* clip = clip_ ? std::get_if<ClipAdaptive>(&*clip_) : nullptr)
+    clip_ = adaptive_clipping(*clip, parameters_);
+  if (options_.allow_untrained) {
+    outside_ = std::make_unique<OutsideParameters>(parameters_, task_->named_parameters());
+  }
   optimizer_ = Optimizer::create(options_.optimizer, groups, /*may_skip=*/options_.non_finite != NonFinite::kApply);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   const bool only_stepped = !scaler_ && options_.non_finite == NonFinite::kApply;
@@ -185,8 +176,7 @@ void keep_outputs(StepOutput& step, StepResult& output) {
 
 // Of a task whose other parameters are not to be trained, only those that are get a gradient.
 void TrainStep::backward(const at::Tensor& loss) {
-  if (options_.allow_untrained) return outside_->backward_past(loss);
-  outside_->look_for(loss);
+  if (outside_) return outside_->backward_past(loss);
   loss.backward();
 }
 
@@ -234,8 +224,8 @@ void TrainStep::lay_out_gradients() const {
   for (const auto& parameter : parameters_) lay_out_gradient(parameter.second);
 }
 
-StepGradients TrainStep::gradients() const {
-  StepGradients gradients;
+std::vector<at::Tensor> TrainStep::gradients() const {
+  std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters_) {
     const at::Tensor& gradient = parameter.second.grad();
     if (!gradient.defined()) continue;
@@ -245,10 +235,9 @@ StepGradients TrainStep::gradients() const {
                    ", expected a dense one; make its Embedding without sparse, or train with SparseAdam and without "
                    "clip_grad, log_grad_norm, loss_scale and non_finite"));
     }
-    gradients.parameters.push_back(parameter);
-    gradients.values.push_back(gradient);
+    gradients.push_back(gradient);
   }
-  require<ConfigError>(!gradients.values.empty(),
+  require<ConfigError>(!gradients.empty(),
                        "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
                        "compute it from them, or unfreeze some with requires_grad_(true)");
   return gradients;
@@ -256,9 +245,13 @@ StepGradients TrainStep::gradients() const {
 
 // Gradients and, if asked for, the loss.
 GradientCheck TrainStep::check_output_gradients(StepResult& output) {
-  const GradientRules rules{options_.clip_grad, options_.non_finite != NonFinite::kApply, options_.log_grad_norm};
-  GradientCheck verdict = check_gradients(gradients(), rules, scaler_ ? scaler_->scale() : at::Tensor());
-  output.grad_norm = verdict.norm;
+  const bool checked = options_.non_finite != NonFinite::kApply;
+  const std::vector<at::Tensor> all = gradients();
+  const at::Tensor scale = scaler_ ? scaler_->scale() : at::Tensor();
+  const bool gives_norm = clip_ && std::holds_alternative<ClipNorm>(*clip_);
+  if (options_.log_grad_norm && !gives_norm) output.grad_norm = norm_of_gradients(all, scale);  // before they change
+  GradientCheck verdict = check_gradients(all, clip_, scale, checked);
+  if (gives_norm) output.grad_norm = verdict.norm;
   if (!checks_loss_) return verdict;
   const at::Tensor bad_loss = at::isfinite(output.loss).logical_not().to(at::kFloat).reshape({1});
   // A dynamic loss scale meets infinite gradients now and then and backs off; they are no failure.

@@ -55,7 +55,6 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   std::string why_not_captured() const override;
 
   Communicator& communicator() const override { return *options_.distributed.communicator; }
-  bool syncs_batchnorm() const { return options_.distributed.sync_batchnorm; }
   // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
   // shapes the buffers have, and that set the same hyper-parameters.
   uint64_t fingerprint() const;
@@ -89,7 +88,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   void forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void backward(const at::Tensor& loss);
   void lay_out_gradients() const;
-  StepGradients gradients() const;
+  std::vector<at::Tensor> gradients() const;
   GradientCheck check_output_gradients(StepResult& output);
   void keep_verdict(GradientCheck& verdict);
   void step_with_closure(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
@@ -99,8 +98,9 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   at::Device device_;
   TrainerOptions options_;
   NamedTensors parameters_;
-  NamedTensors frozen_;  // the task's others, unless these may be left out
-  std::unique_ptr<OutsideParameters> outside_;
+  NamedTensors frozen_;                         // the task's others, unless these may be left out
+  std::unique_ptr<OutsideParameters> outside_;  // null: every parameter is trained
+  std::optional<ClipGrad> clip_;
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DistributedStep> distributed_;  // null: one process

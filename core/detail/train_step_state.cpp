@@ -1,5 +1,6 @@
+#include <algorithm>
+#include <torch/csrc/autograd/variable.h>
 #include "base/log.h"
-#include "core/detail/autograd_hooks.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/train_step.h"
 #include "optim/amp.h"
@@ -73,6 +74,18 @@ void TrainStep::keep_verdict(GradientCheck& verdict) {
 }
 
 int64_t TrainStep::plan_version() const { return optimizer_->plan_version(); }
+
+namespace {
+
+// How many functions register_hook has put on the tensor's gradient, removed ones left out.
+int64_t autograd_hooks(const at::Tensor& tensor) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+  if (meta == nullptr || meta->cpp_hooks_list_ == nullptr) return 0;
+  return std::count_if(meta->cpp_hooks_list_->begin(), meta->cpp_hooks_list_->end(),
+                       [](const auto& hook) { return static_cast<bool>(hook); });
+}
+
+}  // namespace
 
 void TrainStep::append_key(std::vector<int64_t>& key) const {
   optimizer_->append_key(key);

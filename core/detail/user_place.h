@@ -11,6 +11,10 @@ void set_user_place(FindUserPlace find);
 // Nothing where C++ calls.
 std::optional<std::string> user_place();
 
+// "net.py:8 in forward" of the innermost call in a trace of Python or TorchScript that is the user's, PyTorch's own
+// files help nobody; empty if there is none.
+std::string python_place(const std::string& trace);
+
 // While it lives, this thread runs what the user wrote at `place`. Keeps a reference to the text.
 class UserPlace {
  public:

@@ -1,11 +1,11 @@
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include "base/error.h"
 #include "core/exported/interpreter.h"
@@ -113,43 +113,24 @@ Values with_grad_mode(Interpreter& interpreter, const Node& node, Stack argument
   return interpreter.run(graph_at(node, 0), operands(arguments, 1));
 }
 
-// Autocast of one kind of device as a `with` block of Python sets it.
-class Autocast {
- public:
-  Autocast(at::DeviceType device, std::optional<at::ScalarType> dtype, bool enabled, std::optional<bool> cache)
-      : device_(device),
-        dtype_(at::autocast::get_autocast_dtype(device)),
-        enabled_(at::autocast::is_autocast_enabled(device)),
-        cache_(at::autocast::is_autocast_cache_enabled()) {
-    at::autocast::set_autocast_enabled(device_, enabled);
-    if (dtype) at::autocast::set_autocast_dtype(device_, *dtype);
-    at::autocast::increment_nesting();
-    if (cache) at::autocast::set_autocast_cache_enabled(*cache);
-  }
-  ~Autocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(device_, enabled_);
-    at::autocast::set_autocast_dtype(device_, dtype_);
-    at::autocast::set_autocast_cache_enabled(cache_);
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  at::DeviceType device_;
-  at::ScalarType dtype_;
-  bool enabled_, cache_;
-};
-
-// wrap_with_autocast(device_type, dtype, enabled, cache_enabled, graph, *operands)
+// wrap_with_autocast(device_type, dtype, enabled, cache_enabled, graph, *operands), as a `with` block of Python.
 Values with_autocast(Interpreter& interpreter, const Node& node, Stack arguments) {
+  namespace autocast = at::autocast;
   TORCH_CHECK(arguments.size() >= 4 && arguments[0].isString() && arguments[2].isBool(),
               "expected device, dtype, enabled and cache_enabled");
-  std::optional<at::ScalarType> dtype;
-  if (arguments[1].isInt()) dtype = static_cast<at::ScalarType>(arguments[1].toInt());
-  std::optional<bool> cache;
-  if (arguments[3].isBool()) cache = arguments[3].toBool();
-  const Autocast scope(at::Device(arguments[0].toStringRef()).type(), dtype, arguments[2].toBool(), cache);
+  const at::DeviceType device = at::Device(arguments[0].toStringRef()).type();
+  const auto put_back = c10::make_scope_exit([device, dtype = autocast::get_autocast_dtype(device),
+                                              enabled = autocast::is_autocast_enabled(device),
+                                              cache = autocast::is_autocast_cache_enabled()] {
+    if (autocast::decrement_nesting() == 0) autocast::clear_cache();
+    autocast::set_autocast_enabled(device, enabled);
+    autocast::set_autocast_dtype(device, dtype);
+    autocast::set_autocast_cache_enabled(cache);
+  });
+  autocast::increment_nesting();
+  autocast::set_autocast_enabled(device, arguments[2].toBool());
+  if (arguments[1].isInt()) autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(arguments[1].toInt()));
+  if (arguments[3].isBool()) autocast::set_autocast_cache_enabled(arguments[3].toBool());
   return interpreter.run(graph_at(node, 0), operands(arguments, 4));
 }
 

@@ -1,90 +1,29 @@
 #include "core/exported/expression.h"
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <cstddef>
+#include <exception>
 #include <string_view>
 #include <utility>
 #include "base/detail/text.h"
+#include "core/exported/ops.h"
 
 namespace duet::exported {
 
 namespace {
 
-using Fold = double (*)(double, double);
-using Function = double (*)(double);
+// Operators between two values. Those of a higher level bind stronger.
+struct Operator {
+  const char* word;
+  int level;
+};
+constexpr int kComparison = 2;
+constexpr Operator kOperators[] = {{"or", 0}, {"and", 1}, {"==", 2}, {"!=", 2}, {"<=", 2}, {">=", 2}, {"<", 2},
+                                   {">", 2},  {"+", 3},   {"-", 3},  {"*", 4},  {"//", 4}, {"/", 4},  {"%", 4}};
 
-double floor_div(double a, double b) { return std::floor(a / b); }
-double modulo(double a, double b) { return a - b * std::floor(a / b); }
-double smaller(double a, double b) { return std::min(a, b); }
-double larger(double a, double b) { return std::max(a, b); }
-double sum(double a, double b) { return a + b; }
-double product(double a, double b) { return a * b; }
-double quotient(double a, double b) { return a / b; }
-double power(double a, double b) { return std::pow(a, b); }
-double truncated(double x) { return std::trunc(x); }
-double floored(double x) { return std::floor(x); }
-double ceiled(double x) { return std::ceil(x); }
-double itself(double x) { return x; }
-
-// Operators and functions of two arguments or more, by Python's and SymPy's names.
-Fold fold_of(const std::string& name) {
-  static const std::map<std::string, Fold> known = {
-      {"+", sum},
-      {"Add", sum},
-      {"-", [](double a, double b) { return a - b; }},
-      {"*", product},
-      {"Mul", product},
-      {"/", quotient},
-      {"IntTrueDiv", quotient},
-      {"FloatTrueDiv", quotient},
-      {"//", floor_div},
-      {"FloorDiv", floor_div},
-      {"%", modulo},
-      {"Mod", modulo},
-      {"PythonMod", modulo},
-      {"**", power},
-      {"Pow", power},
-      {"PowByNatural", power},
-      {"==", [](double a, double b) { return static_cast<double>(a == b); }},
-      {"!=", [](double a, double b) { return static_cast<double>(a != b); }},
-      {"<", [](double a, double b) { return static_cast<double>(a < b); }},
-      {"<=", [](double a, double b) { return static_cast<double>(a <= b); }},
-      {">", [](double a, double b) { return static_cast<double>(a > b); }},
-      {">=", [](double a, double b) { return static_cast<double>(a >= b); }},
-      {"and", [](double a, double b) { return static_cast<double>(a != 0 && b != 0); }},
-      {"or", [](double a, double b) { return static_cast<double>(a != 0 || b != 0); }},
-      {"min", smaller},
-      {"Min", smaller},
-      {"torch.sym_min", smaller},
-      {"max", larger},
-      {"Max", larger},
-      {"torch.sym_max", larger}};
-  const auto found = known.find(name);
-  return found == known.end() ? nullptr : found->second;
-}
-
-Function function_of(const std::string& name) {
-  static const std::map<std::string, Function> known = {{"-", [](double x) { return -x; }},
-                                                        {"not", [](double x) { return static_cast<double>(x == 0); }},
-                                                        {"abs", [](double x) { return std::abs(x); }},
-                                                        {"math.sqrt", [](double x) { return std::sqrt(x); }},
-                                                        {"math.trunc", truncated},
-                                                        {"TruncToInt", truncated},
-                                                        {"int", truncated},
-                                                        {"math.floor", floored},
-                                                        {"FloorToInt", floored},
-                                                        {"math.ceil", ceiled},
-                                                        {"CeilToInt", ceiled},
-                                                        {"float", itself},
-                                                        {"torch.sym_float", itself},
-                                                        {"ToFloat", itself},
-                                                        {"Identity", itself},
-                                                        {"Integer", itself}};
-  const auto found = known.find(name);
-  return found == known.end() ? nullptr : found->second;
-}
+bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool is_of_name(char c) { return is_letter(c) || c == '.'; }
 
 }  // namespace
 
@@ -104,25 +43,25 @@ class Expression::Parser {
 
  private:
   static constexpr int kMaxDepth = 64, kMaxCalls = 1000;
-  // From the weakest to the strongest.
-  static constexpr std::array<std::array<std::string_view, 6>, 5> kLevels = {
-      {{"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">"}, {"+", "-"}, {"*", "//", "/", "%"}}};
 
-  static constexpr std::size_t kComparisons = 2;
+  std::string_view rest() const { return text_.substr(at_); }
 
   void skip_spaces() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
   }
-  static bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
   bool take(std::string_view word) {
     skip_spaces();
-    if (!text_.substr(at_).starts_with(word)) return false;
-    const std::size_t end = at_ + word.size();
-    if (is_letter(word.back()) && end < text_.size() && is_letter(text_[end])) return false;
-    if (word == "*" && text_.substr(at_).starts_with("**")) return false;
-    at_ = end;
+    const bool is_part = is_letter(word.back()) && rest().size() > word.size() && is_letter(rest()[word.size()]);
+    if (is_part || !rest().starts_with(word)) return false;
+    at_ += word.size();
     return true;
+  }
+
+  const Operator* take_operator(int least) {
+    const auto found = std::ranges::find_if(
+        kOperators, [&](const Operator& o) { return !failed_ && o.level >= least && take(o.word); });
+    return found == std::ranges::end(kOperators) ? nullptr : found;
   }
 
   Term fail() {
@@ -131,60 +70,40 @@ class Expression::Parser {
   }
 
   Term call(const std::string& name, std::vector<Term> of) {
-    Term term{.fold = of.size() > 1 ? fold_of(name) : nullptr,
-              .function = of.size() == 1 ? function_of(name) : nullptr};
-    if ((term.fold == nullptr && term.function == nullptr) || ++calls_ > kMaxCalls) return fail();
-    term.of = std::move(of);
-    return term;
+    const bool is_of_numbers = !of.empty() && name != "torch.sym_ite" && !name.starts_with("torch.ops.");
+    const SymbolicOp op = is_of_numbers ? symbolic_op(name) : nullptr;
+    if (op == nullptr || ++calls_ > kMaxCalls) return fail();
+    return {.op = op, .of = std::move(of)};
   }
 
-  Term binary(std::size_t level) {
-    if (level == kLevels.size()) return unary();
-    if (level == kComparisons && take("not")) return negation();
-    if (level == kComparisons) return comparison();
-    Term left = binary(level + 1);
-    while (!failed_) {
-      const std::string word = take_operator(level);
-      if (word.empty()) break;
-      Term right = binary(level + 1);
-      left = call(word, {std::move(left), std::move(right)});
+  Term variable(std::string_view name) {
+    variables.emplace_back(name);
+    return {.variable = std::string(name)};
+  }
+
+  // What operators of this level and above join. a < b <= c is a < b and b <= c.
+  Term binary(int least) {
+    Term left = unary();
+    std::optional<Term> compared;  // to the left of the next comparison, where one came before
+    while (const Operator* o = take_operator(least)) {
+      Term right = binary(o->level + 1);
+      if (o->level != kComparison || !compared) {
+        left = call(o->word, {std::move(left), right});
+      } else {
+        left = call("and", {std::move(left), call(o->word, {std::move(*compared), right})});
+      }
+      compared = o->level == kComparison ? std::optional(std::move(right)) : std::nullopt;
     }
     return left;
-  }
-
-  std::string take_operator(std::size_t level) {
-    const auto& words = kLevels[level];
-    const auto word =
-        std::find_if(words.begin(), words.end(), [&](std::string_view w) { return !w.empty() && take(w); });
-    return word == words.end() ? std::string() : std::string(*word);
-  }
-
-  // a < b <= c is a < b and b <= c.
-  Term comparison() {
-    Term left = binary(kComparisons + 1);
-    std::optional<Term> all;
-    for (std::string word = take_operator(kComparisons); !failed_ && !word.empty();
-         word = take_operator(kComparisons)) {
-      Term right = binary(kComparisons + 1);
-      Term next = call(word, {std::move(left), right});
-      all = all ? call("and", {std::move(*all), std::move(next)}) : std::move(next);
-      left = std::move(right);
-    }
-    return all ? std::move(*all) : left;
-  }
-
-  Term negation() {
-    if (++depth_ > kMaxDepth) return fail();
-    Term term = call("not", {binary(kComparisons)});
-    --depth_;
-    return term;
   }
 
   Term unary() {
     if (++depth_ > kMaxDepth) return fail();
     Term term;
-    if (take("-")) {
-      term = call("-", {unary()});
+    if (take("not")) {
+      term = call("not", {binary(kComparison)});
+    } else if (take("-")) {
+      term = call("_operator.neg", {unary()});
     } else {
       term = primary();
       if (take("**")) term = call("**", {std::move(term), unary()});
@@ -194,64 +113,56 @@ class Expression::Parser {
   }
 
   Term primary() {
-    skip_spaces();
-    if (failed_ || at_ == text_.size()) return fail();
+    if (failed_) return fail();
     if (take("(")) {
       Term inner = binary(0);
       return take(")") ? inner : fail();
     }
-    const char c = text_[at_];
-    if (std::isdigit(static_cast<unsigned char>(c)) != 0) return number();
-    if (!is_letter(c)) return fail();
-    return text_.substr(at_).starts_with("L[") ? size_of_input() : named();
+    if (rest().starts_with("L[")) return size_of_input();
+    const auto length = std::ranges::find_if_not(rest(), is_of_name) - rest().begin();
+    const std::string name(rest().substr(0, static_cast<std::size_t>(length)));
+    at_ += name.size();
+    if (!name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0) return number(name);
+    if (name.empty() || name == "True" || name == "False") return fail();
+    if (!take("(")) return variable(name);
+    return name == "Symbol" ? symbol() : call(name, arguments());
   }
 
-  Term number() {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && (is_letter(text_[at_]) || text_[at_] == '.')) ++at_;
-    const auto value = parse_number<double>(text_.substr(begin, at_ - begin));
-    return value ? Term{.number = *value} : fail();
+  Term number(const std::string& text) {
+    if (const auto integer = parse_number<int64_t>(text)) return {.number = *integer};
+    const auto number = parse_number<double>(text);
+    return number ? Term{.number = *number} : fail();
+  }
+
+  std::vector<Term> arguments() {
+    std::vector<Term> of;
+    while (!failed_ && !take(")")) {
+      of.push_back(binary(0));
+      if (!take(",") && !rest().starts_with(")")) fail();
+    }
+    return of;
   }
 
   // L['batch']['x'][0].size()[1]
   Term size_of_input() {
-    const std::string_view rest = text_.substr(at_);
-    const std::size_t call = rest.find("].size()[");
-    const std::size_t end = call == std::string_view::npos ? call : rest.find(']', call + 9);
-    if (end == std::string_view::npos || rest.substr(0, call).find_first_of(" ().") != std::string_view::npos)
+    const std::size_t call = rest().find("].size()[");
+    const std::size_t end = call == std::string_view::npos ? call : rest().find(']', call + 9);
+    if (end == std::string_view::npos || rest().substr(0, call).find_first_of(" ().") != std::string_view::npos) {
       return fail();
-    at_ += end + 1;
-    return variable(std::string(rest.substr(0, end + 1)));
-  }
-
-  Term variable(std::string name) {
-    variables.push_back(name);
-    return {.variable = std::move(name)};
-  }
-
-  // A symbol, a function's call, or one of SymPy's constructors.
-  Term named() {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && (is_letter(text_[at_]) || text_[at_] == '.')) ++at_;
-    std::string name(text_.substr(begin, at_ - begin));
-    if (!take("(")) return name == "True" || name == "False" ? fail() : variable(std::move(name));
-    if (name == "Symbol") return symbol();
-    std::vector<Term> of;
-    while (!failed_ && !take(")")) {
-      of.push_back(binary(0));
-      if (!take(",") && !text_.substr(at_).starts_with(")")) return fail();
     }
-    return call(name, std::move(of));
+    const std::string_view name = rest().substr(0, end + 1);
+    at_ += name.size();
+    return variable(name);
   }
 
-  // Symbol('s0', positive=True, integer=True)
+  // Symbol('s0', positive=True, integer=True), from its first quote on.
   Term symbol() {
-    const std::string_view rest = text_.substr(at_);
-    const std::size_t quote = rest.empty() ? std::string_view::npos : rest.find(rest.front(), 1);
-    const std::size_t end = rest.find(')');
+    const std::string_view all = rest();
+    const std::size_t quote = all.empty() ? std::string_view::npos : all.find(all.front(), 1);
+    const std::size_t end = all.find(')');
     if (quote == std::string_view::npos || end == std::string_view::npos || end < quote) return fail();
     at_ += end + 1;
-    return variable(std::string(rest.substr(1, quote - 1)));
+    return variable(all.substr(1, quote - 1));
   }
 
   std::string_view text_;
@@ -273,21 +184,24 @@ std::optional<Expression> Expression::parse(const std::string& text) {
   return expression;
 }
 
-std::optional<double> Expression::value(const Term& term, const Values& values) {
-  if (term.of.empty()) {
-    if (term.variable.empty()) return term.number;
-    const auto found = values.find(term.variable);
-    return found == values.end() ? std::nullopt : std::optional(found->second);
-  }
-  std::optional<double> result = value(term.of.front(), values);
-  if (result && term.function != nullptr) result = term.function(*result);
-  for (std::size_t i = 1; i < term.of.size() && result; ++i) {
-    const std::optional<double> next = value(term.of[i], values);
-    result = next ? std::optional(term.fold(*result, *next)) : std::nullopt;
-  }
-  return result && std::isfinite(*result) ? result : std::nullopt;
+c10::IValue Expression::value(const Term& term, const Values& values) {
+  if (term.op == nullptr) return term.variable.empty() ? term.number : c10::IValue(values.at(term.variable));
+  torch::jit::Stack of;
+  for (const Term& one : term.of) of.push_back(value(one, values));
+  if (of.size() <= 2) return term.op(of);
+  c10::IValue result = of.front();  // of any number, as Max(a, b, c)
+  for (std::size_t i = 1; i < of.size(); ++i) result = term.op({result, of[i]});
+  return result;
 }
 
-std::optional<double> Expression::value(const Values& values) const { return value(term_, values); }
+std::optional<double> Expression::value(const Values& values) const {
+  if (!std::ranges::all_of(variables_, [&](const std::string& name) { return values.contains(name); })) return {};
+  try {
+    const double result = value(term_, values).toScalar().toDouble();
+    return std::isfinite(result) ? std::optional(result) : std::nullopt;
+  } catch (const std::exception&) {  // a division by 0, a number beyond 64 bits
+    return std::nullopt;
+  }
+}
 
 }  // namespace duet::exported

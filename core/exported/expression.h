@@ -5,15 +5,16 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "core/exported/program.h"
 
 namespace duet::exported {
 
 // A Python expression over integers, as torch.export writes sizes ("2*s0", "Mul(Integer(2), Symbol('s0',
-// integer=True))") and guards ("L['x'].size()[0] % 2 == 0"): + - * / // % **, comparisons, and, or, not, min, max and
-// math's functions.
+// integer=True))") and guards ("L['x'].size()[0] % 2 == 0"): + - * / // % **, comparisons, and, or, not, and the
+// functions that symbolic_op() knows.
 class Expression {
  public:
-  using Values = std::map<std::string, double>;
+  using Values = std::map<std::string, int64_t>;
 
   // Nothing for text that is no such expression.
   static std::optional<Expression> parse(const std::string& text);
@@ -26,14 +27,13 @@ class Expression {
  private:
   // A function of others, a variable, or a number.
   struct Term {
-    double (*fold)(double, double) = nullptr;
-    double (*function)(double) = nullptr;
+    SymbolicOp op = nullptr;
     std::vector<Term> of{};
     std::string variable{};
-    double number = 0;
+    c10::IValue number{};
   };
   class Parser;
-  static std::optional<double> value(const Term& term, const Values& values);
+  static c10::IValue value(const Term& term, const Values& values);
 
   Term term_;
   std::vector<std::string> variables_;

@@ -9,6 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "core/detail/user_place.h"
 #include "core/exported/ops.h"
 #include "io/file_io.h"
 #include "io/pt2_file.h"
@@ -18,24 +19,6 @@ namespace duet::exported {
 namespace {
 
 constexpr int kMaxGraphs = 16;  // within one another
-
-// "net.py:8 in forward" of the innermost call that is the user's: PyTorch's own files help nobody.
-// A call is 'File "/home/me/net.py", line 8, in forward', and its code on the next line.
-std::string user_line(const std::string& trace) {
-  std::string place;
-  std::istringstream lines(trace);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t file = line.find("File \""), number = line.find("\", line "), function = line.find(", in ");
-    if (file == std::string::npos || number == std::string::npos || function == std::string::npos ||
-        function < number || line.find("/torch/") != std::string::npos || line.find("File \"<") != std::string::npos) {
-      continue;
-    }
-    const std::string path = line.substr(file + 6, number - file - 6);
-    place = path.substr(path.rfind('/') + 1) + ":" + line.substr(number + 8, function - number - 8) + " in " +
-            line.substr(function + 5);
-  }
-  return one_line(place, 200);
-}
 
 std::string text_at(const Json& json, const char* key) {
   const auto found = json.find(key);
@@ -188,7 +171,7 @@ Node GraphReader::read_node(const Json& json) {
   Node node;
   node.target = json.at("target").get<std::string>();
   const Json& metadata = json.at("metadata");
-  node.place = user_line(text_at(metadata, "stack_trace"));
+  node.place = python_place(text_at(metadata, "stack_trace"));
   node.module = modules_.innermost(text_at(metadata, "nn_module_stack"));
   if (const SymbolicOp symbolic = symbolic_op(node.target)) {
     node.op = symbolic;

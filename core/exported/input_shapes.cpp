@@ -18,20 +18,20 @@ constexpr const char* kWayOut = "; export again with dynamic_shapes that allow i
 std::optional<std::string> symbol_of(const Expression& expression) {
   if (expression.variables().size() != 1) return std::nullopt;
   const std::string& name = expression.variables().front();
-  for (const double probe : {2.0, 7.0}) {
-    if (expression.value({{name, probe}}) != probe) return std::nullopt;
+  for (const int64_t probe : {2, 7}) {
+    if (expression.value({{name, probe}}) != static_cast<double>(probe)) return std::nullopt;
   }
   return name;
 }
 
 // The number for which a linear expression of one symbol has this value.
-std::optional<double> solved(const Expression& expression, double value) {
+std::optional<int64_t> solved(const Expression& expression, double value) {
   const std::string& name = expression.variables().front();
-  const auto at = [&](double x) { return expression.value({{name, x}}); };
+  const auto at = [&](int64_t x) { return expression.value({{name, x}}); };
   const auto zero = at(0), one = at(1);
   if (!zero || !one || *zero == *one) return std::nullopt;
-  const double x = (value - *zero) / (*one - *zero);
-  return x == std::floor(x) && at(x) == value ? std::optional(x) : std::nullopt;
+  const auto x = std::llround((value - *zero) / (*one - *zero));
+  return at(x) == value ? std::optional<int64_t>(x) : std::nullopt;
 }
 
 bool is_outside(const Range& range, double size) {
@@ -41,7 +41,7 @@ bool is_outside(const Range& range, double size) {
          (range.max && size > static_cast<double>(*range.max));
 }
 
-std::string text_of(const Range& range) {
+std::string range_text(const Range& range) {
   const std::string least = c10::str(range.min.value_or(0));
   return range.max ? least + " to " + c10::str(*range.max) : "at least " + least;
 }
@@ -65,7 +65,8 @@ InputShapes::InputShapes(const Program& program) {
     inputs_.push_back(std::move(added));
   }
   for (const Range& range : program.ranges) {
-    if (auto expression = Expression::parse(range.expression)) ranges_.push_back({range, std::move(*expression)});
+    auto expression = Expression::parse(range.expression);
+    if (expression) ranges_.push_back({range, std::move(*expression), place_of(range.expression)});
   }
   for (const std::string& guard : program.guards) {
     auto expression = Expression::parse(guard);
@@ -80,9 +81,19 @@ InputShapes::InputShapes(const Program& program) {
   }
 }
 
+// The first dimension of this size.
+std::string InputShapes::place_of(const std::string& text) const {
+  for (const Input& input : inputs_) {
+    const auto found = std::ranges::find(input.sizes, text, &Size::text);
+    if (found == input.sizes.end()) continue;
+    return c10::str("dimension ", found - input.sizes.begin(), " of the input '", input.name, "'");
+  }
+  return "the size " + text;
+}
+
 void InputShapes::check_size(const Input& input, std::size_t dimension, int64_t size, Values& values) const {
   const auto& [text, variable, expression] = input.sizes[dimension];
-  values[variable] = static_cast<double>(size);
+  values[variable] = size;
   if (!expression || expression->variables().size() > 1) return;
   const auto place = [&] { return c10::str("dimension ", dimension, " of the input '", input.name, "' is ", size); };
   if (const std::optional<double> expected = expression->value(values)) {
@@ -90,13 +101,9 @@ void InputShapes::check_size(const Input& input, std::size_t dimension, int64_t 
     refuse(c10::str(place(), ", expected ", *expected,
                     expression->variables().empty() ? " as it was exported" : ", as in another input"));
   }
-  const std::optional<double> solution = solved(*expression, static_cast<double>(size));
+  const std::optional<int64_t> solution = solved(*expression, static_cast<double>(size));
   if (!solution) refuse(c10::str(place(), ", expected a size of the form ", text));
   values[expression->variables().front()] = *solution;
-  for (const Bounds& bounds : ranges_) {
-    if (bounds.range.expression != text || !is_outside(bounds.range, static_cast<double>(size))) continue;
-    refuse(c10::str(place(), ", expected ", text_of(bounds.range)));
-  }
 }
 
 void InputShapes::check(const std::vector<at::Tensor>& tensors) const {
@@ -111,10 +118,9 @@ void InputShapes::check(const std::vector<at::Tensor>& tensors) const {
       check_size(input, k, tensors[i].size(static_cast<int64_t>(k)), values);
     }
   }
-  for (const auto& [range, expression] : ranges_) {
+  for (const auto& [range, expression, place] : ranges_) {
     const std::optional<double> size = expression.value(values);
-    if (size && is_outside(range, *size))
-      refuse(c10::str("the size ", range.expression, " is ", *size, ", expected ", text_of(range)));
+    if (size && is_outside(range, *size)) refuse(c10::str(place, " is ", *size, ", expected ", range_text(range)));
   }
   for (const auto& [text, guard] : guards_) {
     if (guard.value(values) == 0.0) refuse("the shapes of the inputs do not meet the export's condition " + text);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 #include <ATen/core/Tensor.h>
-#include "core/exported/program.h"
+#include "core/exported/expression.h"
 
 namespace duet::exported {
 
@@ -35,9 +35,11 @@ class InputShapes {
   struct Bounds {
     Range range;
     Expression expression;
+    std::string place;  // "dimension 0 of the input 'x'"
   };
   using Values = Expression::Values;
 
+  std::string place_of(const std::string& text) const;
   void check_size(const Input& input, std::size_t dimension, int64_t size, Values& values) const;
 
   std::vector<Input> inputs_;

@@ -69,33 +69,23 @@ void Layer::to(torch::Device device, bool non_blocking) {
   for (at::Tensor& tensor : constants) tensor.set_data(tensor.to(device, non_blocking));
 }
 
-std::shared_ptr<Layer> Layer::find(const std::string& path) {
-  if (path.empty()) return std::static_pointer_cast<Layer>(shared_from_this());
-  const auto [parent, name] = split_last(path);
-  const std::shared_ptr<Layer> above = find(parent);
-  if (above == nullptr) return nullptr;
-  for (const auto& child : above->named_children()) {
-    if (child.key() == name) return std::static_pointer_cast<Layer>(child.value());
-  }
-  return nullptr;
-}
-
 namespace {
 
 // The layer at `path`, made with all above it where it is missing.
-std::shared_ptr<Layer> layer_at(Layer& root, const std::string& path, const Program& program) {
-  if (auto known = root.find(path)) return known;
+std::shared_ptr<Layer> layer_at(LayersByPath& layers, const std::string& path, const Program& program) {
+  if (const auto known = layers.find(path); known != layers.end()) return known->second;
   const auto [parent, name] = split_last(path);
-  const auto above = layer_at(root, parent, program);
+  const auto above = layer_at(layers, parent, program);
   const auto module = std::ranges::find(program.modules, path, &Module::path);
   const auto made = std::make_shared<Layer>(module == program.modules.end() ? "" : module->type);
-  return registered(path, [&, &name = name] { return above->register_module(name, made); });
+  registered(path, [&, &name = name] { return above->register_module(name, made); });
+  return layers.emplace(path, made).first->second;
 }
 
 }  // namespace
 
-std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& tensors) {
-  const auto root = std::make_shared<Layer>(program.modules.front().type);
+LayersByPath make_layers(const Program& program, const TensorsByName& tensors) {
+  LayersByPath layers{{"", std::make_shared<Layer>(program.modules.front().type)}};
   TiedTensors tied;
   for (const ModelTensor& item : program.tensors) {
     if (item.kind == ModelTensor::Kind::kConstant) continue;
@@ -106,7 +96,7 @@ std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& 
     if (item.kind == ModelTensor::Kind::kBuffer && tensor.is_complex()) continue;
     check_name(item.name);
     const auto [path, name] = split_last(item.name);
-    const auto layer = layer_at(*root, path, program);
+    const auto layer = layer_at(layers, path, program);
     registered(item.name, [&, &name = name] {
       return item.kind == ModelTensor::Kind::kParameter
                  ? layer->register_parameter(name, tensor, tensor.requires_grad())
@@ -116,9 +106,9 @@ std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& 
   for (const Module& module : program.modules) {
     if (module.path.empty()) continue;
     check_name(module.path);
-    layer_at(*root, module.path, program);
+    layer_at(layers, module.path, program);
   }
-  return root;
+  return layers;
 }
 
 }  // namespace duet::exported

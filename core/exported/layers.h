@@ -21,9 +21,6 @@ class Layer : public torch::nn::Module, public DescribedLayer {
   using torch::nn::Module::to;
   void to(torch::Device device, bool non_blocking) override;
 
-  // The layer at a dotted path below this one; null if there is none.
-  std::shared_ptr<Layer> find(const std::string& path);
-
   // Tensors of graphs that are neither parameters nor buffers.
   std::vector<at::Tensor> constants;
 
@@ -33,8 +30,10 @@ class Layer : public torch::nn::Module, public DescribedLayer {
 
 using TensorsByName = std::map<std::string, at::Tensor>;
 
-// The tree of a program's modules with its parameters and buffers, tied ones shared. Throws MalformedFile if one is
-// missing.
-std::shared_ptr<Layer> make_layers(const Program& program, const TensorsByName& tensors);
+using LayersByPath = std::map<std::string, std::shared_ptr<Layer>>;
+
+// The tree of a program's modules, the whole model as "", with its parameters and buffers, tied ones shared. Throws
+// MalformedFile if one is missing.
+LayersByPath make_layers(const Program& program, const TensorsByName& tensors);
 
 }  // namespace duet::exported

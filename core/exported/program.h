@@ -12,7 +12,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
-#include "core/exported/expression.h"
 
 // What torch.export's graph says, ready to run.
 
@@ -59,7 +58,8 @@ struct Node {
   std::size_t module = 0;              // its place in Program::modules
   std::string place;                   // the user's own line: "net.py:8 in forward"
 
-  // In evaluation mode: other arguments, by their places; or the op is left out and gives one of its arguments.
+  // In evaluation mode: other arguments, by their places; or the argument that the op gives, instead of writing to it,
+  // where that is a buffer.
   std::vector<std::pair<std::size_t, c10::IValue>> in_evaluation;
   std::optional<std::size_t> given_in_evaluation;
   bool is_type_assertion = false;
@@ -113,5 +113,9 @@ struct Program {
   bool is_decomposed = false;  // for inference
   bool is_functional = false;  // gives new values of buffers as results
 };
+
+// The program in the JSON of torch.export.save. Throws MalformedFile for what is wrong with it, ConfigError for ops
+// that this process does not have or that cannot be trained, with the user's Python line.
+Program read_program(const std::string& text);
 
 }  // namespace duet::exported

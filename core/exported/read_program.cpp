@@ -1,14 +1,13 @@
-#include "core/exported/read_program.h"
 #include <algorithm>
-#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "core/exported/graph_reader.h"
 #include "core/exported/ops.h"
-#include "core/exported/tree_names.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
 #include "io/pt2_file.h"
@@ -87,20 +86,86 @@ std::optional<int64_t> bound_of(const Json& json) {
   return json.is_number_integer() ? std::optional(json.get<int64_t>()) : std::nullopt;
 }
 
-// The names by which Python's caller and its guards know inputs and outputs.
+// PyTorch flattens nested arguments and results: "batch.image" names a leaf of a dict, "aux.0" one of a list.
+
+// A step from a container to one of its items: a key, or a place.
+struct Step {
+  std::string key;
+  bool is_place;
+};
+using Path = std::vector<Step>;
+
+// Keys of a dict, a dataclass or a named tuple; empty for lists and tuples.
+std::vector<std::string> keys_of(const Json& spec, std::size_t count, const Json& named_tuples) {
+  if (!spec.at("context").is_string()) return {};
+  const std::string text = spec.at("context").get<std::string>();
+  Json context =
+      named_tuples.contains(text) ? named_tuples.at(text).at("field_names") : parse_json_or_discard<Json>(text);
+  if (context.is_array() && context.size() == 2 && context[0].is_array()) context = context[0];
+  std::vector<std::string> keys;
+  if (!context.is_array() || context.size() != count) return {};
+  for (const Json& key : context) keys.push_back(key.is_string() ? key.get<std::string>() : key.dump());
+  return keys;
+}
+
+void add_leaves(const Json& spec, const Json& named_tuples, const Path& path, std::vector<Path>& leaves) {
+  if (spec.at("type").is_null()) {
+    leaves.push_back(path);
+    return;
+  }
+  const Json& children = spec.at("children_spec");
+  const std::vector<std::string> keys = keys_of(spec, children.size(), named_tuples);
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    Path inner = path;
+    inner.push_back({keys.empty() ? std::to_string(i) : keys[i], keys.empty()});
+    add_leaves(children[i], named_tuples, inner, leaves);
+  }
+}
+
+// A spec is [version, tree].
+std::vector<Path> leaves_of(const Json& spec, const Json& named_tuples, const char* what) {
+  const Json document = spec.is_string() ? parse_json<Json>(spec.get<std::string>(), what) : Json();
+  std::vector<Path> leaves;
+  if (document.is_array() && document.size() == 2) add_leaves(document[1], named_tuples, {}, leaves);
+  return leaves;
+}
+
+std::string dotted(const Path& path, std::size_t first) {
+  std::string name;
+  for (std::size_t i = first; i < path.size(); ++i) name += (i > first ? "." : "") + path[i].key;
+  return name;
+}
+
+// The names by which Python's caller and its guards know the inputs. The tree is (positional arguments, keyword
+// arguments); forward()'s names come apart.
+void name_inputs(const Json& signature, const Json& named_tuples, std::vector<UserInput>& inputs) {
+  const Json names = signature.value("forward_arg_names", Json());
+  std::vector<Path> paths = leaves_of(signature.at("in_spec"), named_tuples, "the tree of its inputs");
+  const bool fits = std::ranges::all_of(paths, [](const Path& path) { return path.size() >= 2; });
+  if (!fits || paths.size() != inputs.size()) return;
+  for (std::size_t k = 0; k < paths.size(); ++k) {
+    Path& path = paths[k];
+    const std::size_t place = path[1].is_place ? std::stoul(path[1].key) : 0;
+    if (path[1].is_place && names.is_array() && place < names.size()) {
+      path[1] = {names[place].get<std::string>(), false};
+    }
+    inputs[k].name = dotted(path, 1);
+    inputs[k].python = "L";
+    for (std::size_t i = 1; i < path.size(); ++i) {
+      inputs[k].python += path[i].is_place ? "[" + path[i].key + "]" : "['" + path[i].key + "']";
+    }
+  }
+}
+
 void name_values(const Json& module, Program& program) {
   const Json named_tuples = module.value("treespec_namedtuple_fields", Json::object());
   for (const Json& entry : module.at("module_call_graph")) {
     if (entry.at("fqn") != "" || entry.at("signature").is_null()) continue;
     const Json& signature = entry.at("signature");
-    const std::vector<InputName> inputs = input_names(signature, named_tuples);
-    if (inputs.size() == program.inputs.size()) {
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        program.inputs[i].name = inputs[i].name;
-        program.inputs[i].python = inputs[i].python;
-      }
+    name_inputs(signature, named_tuples, program.inputs);
+    for (const Path& path : leaves_of(signature.at("out_spec"), named_tuples, "the tree of its outputs")) {
+      program.outputs.push_back(dotted(path, 0));
     }
-    program.outputs = output_names(signature, named_tuples);
   }
 }
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,8 +13,6 @@
 namespace duet::exported {
 
 namespace {
-
-using Slots = std::set<std::size_t>;
 
 const c10::OperatorHandle* op_of(const Node& node) { return std::get_if<c10::OperatorHandle>(&node.op); }
 
@@ -60,75 +57,32 @@ void turn_off_arguments(Node& node, const c10::OperatorHandle& op) {
   }
 }
 
-// The argument by which the op writes to one of `buffers`; its results that share memory with them join them.
-std::optional<std::size_t> written_buffer(const Node& node, const c10::OperatorHandle& op, Slots& buffers) {
+// The first argument that the op writes to.
+std::optional<std::size_t> written_argument(const c10::OperatorHandle& op) {
   const auto& arguments = op.schema().arguments();
-  std::optional<std::size_t> written;
-  bool shares = false;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto* slot = std::get_if<Slot>(&node.arguments[i].value);
-    if (arguments[i].alias_info() == nullptr || slot == nullptr || buffers.count(slot->index) == 0) continue;
-    shares = true;
-    if (arguments[i].alias_info()->isWrite() && !written) written = i;
-  }
-  if (!shares) return std::nullopt;
-  for (const Result& result : node.results) {
-    for (const auto& slot : result.slots) {
-      if (slot) buffers.insert(*slot);
-    }
-  }
-  return written;
+  const auto written = std::ranges::find_if(arguments, [](const c10::Argument& argument) {
+    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  });
+  if (written == arguments.end()) return std::nullopt;
+  return static_cast<std::size_t>(written - arguments.begin());
 }
 
-// Which inputs of a graph within the graph are these values: its operands stand behind it in the node.
-Slots handed_on(const Node& node, const Graph& inner, const Slots& values) {
-  std::vector<std::optional<std::size_t>> operands;
-  const auto add = [&](const Argument& argument) {
-    const auto* slot = std::get_if<Slot>(&argument.value);
-    operands.push_back(slot == nullptr ? std::nullopt : std::optional(slot->index));
-  };
-  for (const Argument& argument : node.arguments) {
-    const auto* list = std::get_if<List>(&argument.value);
-    if (std::holds_alternative<std::shared_ptr<const Graph>>(argument.value)) {
-      operands.clear();
-    } else if (list != nullptr) {
-      std::ranges::for_each(list->items, add);
-    } else {
-      add(argument);
-    }
-  }
-  Slots inputs;
-  for (std::size_t i = 0; i < operands.size() && i < inner.inputs.size(); ++i) {
-    if (operands[i] && values.count(*operands[i]) > 0) inputs.insert(inner.inputs[i].index);
-  }
-  return inputs;
-}
+}  // namespace
 
-void mark(Graph& graph, Slots buffers) {
+void mark_training_ops(Graph& graph) {
   for (Node& node : graph.nodes) {
     if (const auto* op = op_of(node)) {
       turn_off_arguments(node, *op);
-      const std::optional<std::size_t> written = written_buffer(node, *op, buffers);
-      if (!has_flag(*op)) node.given_in_evaluation = written;
+      if (!has_flag(*op)) node.given_in_evaluation = written_argument(*op);
     }
     for (Argument& argument : node.arguments) {
       auto* inner = std::get_if<std::shared_ptr<const Graph>>(&argument.value);
       if (inner == nullptr) continue;
       Graph changed = **inner;
-      mark(changed, handed_on(node, changed, buffers));
+      mark_training_ops(changed);
       *inner = std::make_shared<const Graph>(std::move(changed));
     }
   }
-}
-
-}  // namespace
-
-void mark_training_ops(Graph& graph, const std::vector<ModelTensor>& tensors) {
-  Slots buffers;
-  for (const ModelTensor& tensor : tensors) {
-    if (tensor.kind == ModelTensor::Kind::kBuffer) buffers.insert(tensor.slot);
-  }
-  mark(graph, std::move(buffers));
 }
 
 namespace {
@@ -142,7 +96,15 @@ void for_each_op(const Graph& graph, const Visit& visit) {
   }
 }
 
-bool is_switched(const Node& node) { return !node.in_evaluation.empty() || node.given_in_evaluation.has_value(); }
+// Whether it has other arguments in evaluation, or writes to a buffer.
+bool is_switched(const Node& node, const Program& program) {
+  if (!node.in_evaluation.empty()) return true;
+  if (!node.given_in_evaluation) return false;
+  const auto* written = std::get_if<Slot>(&node.arguments[*node.given_in_evaluation].value);
+  return written != nullptr && std::ranges::any_of(program.tensors, [&](const ModelTensor& tensor) {
+           return tensor.kind == ModelTensor::Kind::kBuffer && tensor.slot == written->index;
+         });
+}
 
 }  // namespace
 
@@ -153,7 +115,7 @@ ModeOps mode_ops(const Program& program) {
     const std::string text = node.target.substr(std::string_view("torch.ops.").size()) +
                              (module.empty() ? "" : " in " + module) +
                              (node.place.empty() ? "" : " (" + node.place + ")");
-    if (is_switched(node)) {
+    if (is_switched(node, program)) {
       ops.switched.push_back(text);
     } else if (is_random(op) && !has_flag(op)) {
       ops.always_random.push_back(text);
@@ -165,7 +127,7 @@ ModeOps mode_ops(const Program& program) {
 bool is_in_evaluation_mode(const Program& program) {
   bool is_off = false, is_on = false;
   for_each_op(program.graph, [&](const Node& node, const c10::OperatorHandle& op) {
-    is_on = is_on || is_switched(node);
+    is_on = is_on || is_switched(node, program);
     const auto& arguments = op.schema().arguments();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (std::ranges::find(kFlags, arguments[i].name()) == kFlags.end()) continue;

@@ -1,15 +1,15 @@
 #include "data/detail/csv_values.h"
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "data/detail/class_order.h"
-#include "data/detail/field_kind.h"
 
 namespace duet {
 
@@ -25,88 +25,99 @@ void fail_value(const CsvTable& table, int64_t row, const std::string& column, c
 
 namespace {
 
+// Signs alone, or a word for nothing among them: "NA", "#N/A", "?"; "\N" of MySQL. In small letters.
+bool is_missing(const std::string& text) {
+  static const std::set<std::string> kWords = {"", "na", "nan", "null", "none", "nil", "missing", "unknown"};
+  std::string letters;
+  for (const unsigned char c : text) {
+    if (std::isdigit(c) != 0 || c >= 0x80) return text == "\u2014";
+    if (std::isalpha(c) != 0) letters += static_cast<char>(c);
+  }
+  return text == "\\n" || kWords.contains(letters);
+}
+
+// A day, a month with its year, or a time of the day.
+bool is_date(const std::string& text) {
+  static const std::string year = "(18|19|20)[0-9]{2}", day = "[0-9]{1,2}", any = "(" + year + "|" + day + ")";
+  static const Pattern kDay(any + "[-/.]" + day + "[-/.]" + any + "([ ,t].*)?"),
+      kMonth(year + "[-/.]" + day + "|" + day + "[-/.]" + year),
+      kTime("(.*[^0-9])?" + day + ":[0-9]{2}([^0-9].*)?|" + day + " ?[ap]m"),
+      kName(
+          "(?=.*[0-9])(.*[^a-z])?(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|"
+          "oct(ober)?|nov(ember)?|dec(ember)?|mon(day)?|tue(s|sday)?|wed(nesday)?|thu(rs|rsday)?|fri(day)?|"
+          "sat(urday)?|sun(day)?)([^a-z].*)?");
+  return kDay.matches(text) || kMonth.matches(text) || kTime.matches(text) || kName.matches(text);
+}
+
+// "$1,234.5", "29 kg", "2h 50m": a number, with or without a word behind it, or several with a word behind each.
+bool is_spelled_number(const std::string& text) {
+  static const std::string signs = "([-+(~. ]|\u2212|\u2013|\u2014)*",
+                           currency =
+                               "([a-z]{0,3}(\\$|\u20AC|\u00A3|\u00A5|\u20B9|\u00A2)|usd|eur|gbp|chf|inr|rs|jpy|cny)?",
+                           lead = signs + currency + signs,
+                           number = "[0-9](([.,'_ ]|\u2019|\u00A0|\u2009|\u202F)?[0-9])*( |\u00A0|\u2009|\u202F)*";
+  static const Pattern kOne(lead + number + "[^ 0-9]* *"), kSeveral(lead + "(" + number + "[a-z]+ *)+");
+  return kOne.matches(text) || kSeveral.matches(text);
+}
+
+// The letters behind the first digit: "kg" of "29 kg".
+std::string unit_of(const std::string& text) {
+  std::string unit;
+  for (std::size_t at = std::min(text.find_first_of("0123456789"), text.size()); at < text.size(); ++at) {
+    if (std::isalpha(static_cast<unsigned char>(text[at])) != 0) unit += text[at];
+  }
+  return unit;
+}
+
+// How many rows, and how many distinct values, speak for something.
 struct Votes {
   int64_t rows = 0, values = 0;
-  void add(int64_t more) {
-    rows += more;
-    ++values;
-  }
-  Votes& operator+=(const Votes& other) {
-    rows += other.rows;
-    values += other.values;
-    return *this;
+  void add(int64_t more_rows, int64_t more_values = 1) {
+    rows += more_rows;
+    values += more_values;
   }
 };
-
-// Which fields of a column speak for numbers, and the first one that is none.
-struct Census {
-  Votes plain, others, measures, texts;  // others: numbers in another spelling, dates
-  std::set<std::string> units;
-  std::optional<int64_t> odd_row;
-  Field odd;
-};
-
-Census count_fields(const CsvTable& table, const std::vector<int64_t>& rows, std::size_t place) {
-  std::unordered_map<std::string_view, std::pair<int64_t, int64_t>> seen;  // how many rows, and the first one
-  for (const int64_t row : rows) {
-    const std::string& text = table.rows[static_cast<std::size_t>(row)][place];
-    if (!text.empty()) ++seen.try_emplace(text, 0, row).first->second.first;
-  }
-  Census census;
-  for (const auto& [text, found] : seen) {
-    Field field = read_field(std::string(text));
-    switch (field.kind) {
-      case FieldKind::kNumber: census.plain.add(found.first); continue;
-      case FieldKind::kMissing: break;
-      case FieldKind::kSpelled:
-      case FieldKind::kDate: census.others.add(found.first); break;
-      case FieldKind::kMeasure:
-        census.measures.add(found.first);
-        census.units.insert(field.unit);
-        break;
-      case FieldKind::kText: census.texts.add(found.first); break;
-    }
-    if (census.odd_row && *census.odd_row < found.second) continue;
-    census.odd_row = found.second;
-    census.odd = std::move(field);
-  }
-  return census;
-}
-
-// What should stand there, and what to do.
-std::string expected_number(FieldKind kind, int64_t plain_rows, const std::string& column) {
-  const std::string number =
-      plain_rows == 0 ? "a number"
-                      : c10::str("a number as in ", plain_rows, plain_rows == 1 ? " other row" : " other rows");
-  const std::string as_category =
-      "set categorical: [" + one_line(column) + "] (of a target: task: classification) if these are no numbers";
-  switch (kind) {
-    case FieldKind::kMissing: return number + "; fill it in, leave the row out, or leave the column out by features";
-    case FieldKind::kDate: return number + " and no date or time; write a year, minutes or the like, or " + as_category;
-    case FieldKind::kText: return number + "; correct it, leave the row out, or " + as_category;
-    default: return "a number as 1234.5, without units, %, commas or spaces; write it so, or " + as_category;
-  }
-}
 
 }  // namespace
 
 bool holds_numbers(const CsvTable& table, const std::vector<int64_t>& rows, const std::string& column) {
   const std::size_t place = table.column(column);
-  const auto is_plain = [&](int64_t row) {
+  std::unordered_map<std::string_view, std::pair<int64_t, int64_t>> seen;  // how many rows, and the first one
+  for (const int64_t row : rows) {
     const std::string& text = table.rows[static_cast<std::size_t>(row)][place];
-    return text.empty() || finite_number(text);
-  };
-  if (std::ranges::all_of(rows, is_plain)) return true;
-  Census census = count_fields(table, rows, place);
-  Votes numbers = census.plain;
-  numbers += census.others;
+    if (!text.empty()) ++seen.try_emplace(text, 0, row).first->second.first;
+  }
+  Votes numbers, measures, texts;
+  std::set<std::string> units;
+  std::optional<int64_t> odd_row;
+  for (const auto& [given, found] : seen) {
+    std::string text(given);
+    if (finite_number(text)) {
+      numbers.add(found.first);
+      continue;
+    }
+    odd_row = std::min(odd_row.value_or(found.second), found.second);
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (is_missing(text)) continue;
+    if (parse_number<double>(text) || is_date(text)) {
+      numbers.add(found.first);
+    } else if (!is_spelled_number(text)) {
+      texts.add(found.first);
+    } else {
+      const std::string unit = unit_of(text);
+      (unit.empty() ? numbers : measures).add(found.first);
+      if (!unit.empty()) units.insert(unit);
+    }
+  }
+  if (!odd_row) return true;
   // The kilograms of many differ; of flat numbers as 12A and 12B the letters differ as much.
-  (std::ssize(census.units) < census.measures.values ? numbers : census.texts) += census.measures;
-  const Votes& texts = census.texts;
+  (std::ssize(units) < measures.values ? numbers : texts).add(measures.rows, measures.values);
   if (numbers.rows == 0 || (texts.rows > numbers.rows && texts.values > numbers.values)) return false;
-  fail_value(table, *census.odd_row, column,
-             "found '" + one_line(table.rows[static_cast<std::size_t>(*census.odd_row)][place]) + "', expected " +
-                 expected_number(census.odd.kind, census.plain.rows, column));
+  fail_value(
+      table, *odd_row, column,
+      "found '" + one_line(table.rows[static_cast<std::size_t>(*odd_row)][place]) +
+          "', expected a number as 1234.5, no unit, date or word; write or fill it in, leave the row out, or set " +
+          "categorical: [" + one_line(column) + "] (of a target: task: classification) if these are no numbers");
 }
 
 int64_t category_in(const std::vector<std::string>& categories, const CsvTable& table, int64_t row,

@@ -18,7 +18,9 @@ namespace {
                   "), expected a folder that may be read; correct its permissions or links");
 }
 
-// A link that leads nowhere: a disk that is not mounted, a picture that was not fetched.
+bool is_hidden(const fs::directory_entry& entry) { return entry.path().filename().string().front() == '.'; }
+
+// A link that leads nowhere, or back: a disk that is not mounted, a picture that was not fetched.
 void check_there(const fs::directory_entry& entry) {
   std::error_code error;
   static_cast<void>(entry.status(error));
@@ -33,7 +35,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> found;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().front() != '.') found.push_back(*entry);
+    if (!is_hidden(*entry)) found.push_back(*entry);
   }
   if (error) fail_listing(folder, error.message());
   std::sort(found.begin(), found.end());
@@ -46,15 +48,27 @@ bool is_folder(const fs::directory_entry& entry) {
   return entry.is_directory(ignored);
 }
 
-// A folder that is being listed. Links are followed: `real` tells a way back up.
-struct PictureList::Listed {
-  fs::path path, within, real;
-  const Listed* above = nullptr;
-};
-
 std::vector<std::string> PictureList::below(const std::string& folder) {
   std::vector<std::string> found;
-  list({folder, {}, {}, nullptr}, found);
+  std::error_code error;
+  fs::path last = folder;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    last = entry->path();
+    if (is_hidden(*entry)) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    check_there(*entry);
+    if (is_folder(*entry)) continue;
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored) && is_image_name(entry->path().string())) {
+      found.push_back(entry->path().lexically_relative(folder).string());
+    } else {
+      leave_out(entry->path());
+    }
+  }
+  if (error) fail_listing(last, error.message());
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -69,26 +83,6 @@ std::vector<std::string> PictureList::folders_in(const std::string& root) {
     }
   }
   return names;
-}
-
-void PictureList::list(Listed folder, std::vector<std::string>& found) {
-  std::error_code error;
-  folder.real = fs::canonical(folder.path, error);
-  if (error) fail_listing(folder.path, error.message());
-  for (const Listed* above = folder.above; above != nullptr; above = above->above) {
-    if (above->real == folder.real)
-      fail_listing(folder.path, "a link back to '" + one_line(above->path.string()) + "'");
-  }
-  for (const fs::directory_entry& entry : entries_of(folder.path)) {
-    const fs::path within = folder.within / entry.path().filename();
-    if (is_folder(entry)) {
-      list({entry.path(), within, {}, &folder}, found);
-    } else if (entry.is_regular_file(error) && is_image_name(within.string())) {
-      found.push_back(within.string());
-    } else {
-      leave_out(entry.path());
-    }
-  }
 }
 
 void PictureList::leave_out(const fs::path& path) {

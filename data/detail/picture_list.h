@@ -14,15 +14,13 @@ bool is_folder(const std::filesystem::directory_entry& entry);
 // The pictures that a dataset lists, and what it leaves out.
 class PictureList {
  public:
-  // Every picture below the folder, sorted by its path within it.
+  // Every picture below the folder, sorted by its path within it. Links are followed.
   std::vector<std::string> below(const std::string& folder);
   // The names of the folders in it; pictures beside them are left out.
   std::vector<std::string> folders_in(const std::string& root);
   void warn() const;
 
  private:
-  struct Listed;
-  void list(Listed folder, std::vector<std::string>& found);
   void leave_out(const std::filesystem::path& path);
 
   int64_t left_out_ = 0;

@@ -30,14 +30,6 @@ std::string tensors_in(const Batch& sample) {
   return join(tensors);
 }
 
-std::string way_to_picture(const Batch& sample, const char* transform) {
-  for (const auto& [name, tensor] : sample.items()) {
-    if (tensor.dim() == 3) return c10::str("add {type: ChannelsFirst, tensor: ", name, "} before it");
-    if (tensor.dim() == 4) return c10::str("set cast: {", name, ": float32}");
-  }
-  return c10::str("leave ", transform, " out");
-}
-
 // Few pictures are 1 or 3 pixels wide and have more than 4 channels.
 bool has_channels_last(const at::Tensor& picture) {
   constexpr int64_t kChannels = 4;
@@ -75,33 +67,27 @@ const at::Tensor& picture_of(const Batch& sample, const char* transform) {
   for (const auto& [name, tensor] : sample.items()) {
     if (!is_picture(tensor)) continue;
     if (!has_channels_last(tensor)) return tensor;
-    throw ConfigError(c10::str("[", transform, "] found '", name, "' ", tensor.sizes().slice(1),
-                               ", whose channels come last, expected [channels, height, width]; add {type: "
-                               "ChannelsFirst, tensor: ",
-                               name, "} before it"));
   }
-  throw ConfigError(c10::str("[", transform, "] found no picture in a sample: ", tensors_in(sample),
-                             "; expected uint8 or float32 [channels, height, width]; ",
-                             way_to_picture(sample, transform)));
+  throw ConfigError(
+      c10::str("[", transform, "] found no picture in a sample: ", tensors_in(sample),
+               "; expected uint8 or float32 [channels, height, width]; add {type: ChannelsFirst, tensor: ",
+               "<tensor>} before it where channels come last or there are none, cast: {<tensor>: float32} ",
+               "for other integers, or leave ", transform, " out"));
 }
 
 std::pair<int64_t, int64_t> extent_of(const Batch& sample, const char* transform) {
   const at::Tensor& picture = picture_of(sample, transform);
   const std::pair<int64_t, int64_t> extent{picture.size(2), picture.size(3)};
   for (const auto& [name, tensor] : sample.items()) {
-    const bool is_map = tensor.dim() == 3 && tensor.is_floating_point() &&
-                        std::pair(tensor.size(1), tensor.size(2)) == extent;  // of depths, say
-    if (is_map) {
-      throw DataError(c10::str("[", transform, "] found '", name, "' ", tensor.scalar_type(), tensor.sizes().slice(1),
-                               " beside a picture of the same size, expected integers of classes, or channels; it ",
-                               "would not move with the picture. Add {type: ChannelsFirst, tensor: ", name,
-                               "} before it, or cast it to an integer dtype"));
-    }
-    if (!is_picture(tensor) && !is_mask(tensor)) continue;
-    if (std::pair(tensor.size(-2), tensor.size(-1)) == extent) continue;
-    throw DataError(c10::str("[", transform, "] found '", name, "' of ", tensor.size(-2), " x ", tensor.size(-1),
-                             " pixels beside a picture of ", extent.first, " x ", extent.second,
-                             ", expected one size, since they are moved together; add {type: Resize} before it"));
+    const bool has_extent = tensor.dim() >= 3 && std::pair(tensor.size(-2), tensor.size(-1)) == extent;
+    const bool is_map = tensor.dim() == 3 && tensor.is_floating_point() && has_extent;  // of depths, say
+    const bool moves = is_picture(tensor) || is_mask(tensor);
+    if (!is_map && (has_extent || !moves)) continue;
+    throw DataError(c10::str(
+        "[", transform, "] found '", name, "' ", tensor.scalar_type(), tensor.sizes().slice(1), " beside a picture of ",
+        extent.first, " x ", extent.second, " pixels, expected a picture ",
+        "or a mask of integers of its size, which moves with it; add {type: ", is_map ? "ChannelsFirst" : "Resize",
+        "} before it"));
   }
   return extent;
 }

@@ -178,7 +178,6 @@ struct C10dCommunicator::CallHead {
 
 // The heads of all ranks, which are at the same call.
 std::vector<C10dCommunicator::CallHead> C10dCommunicator::begin_call(CallHead own, const std::string& bytes) {
-  constexpr int64_t kMost = int64_t{1} << 31;  // what a rank announces is memory here, and no text of ours comes near
   own.bytes = std::ssize(bytes);
   std::copy_n(bytes.begin(), std::min(bytes.size(), sizeof own.first), own.first);
   const at::Tensor all = gather_bytes(&own, sizeof own);
@@ -186,15 +185,11 @@ std::vector<C10dCommunicator::CallHead> C10dCommunicator::begin_call(CallHead ow
   std::memcpy(heads.data(), all.const_data_ptr(), all.nbytes());
   for (std::size_t rank = 0; rank < heads.size(); ++rank) {
     const std::string there = heads[rank].text(), first = heads[0].text();
-    if (there != first) {
-      throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there,
-                                 "' instead of '", first,
-                                 "', expected the same calls in the same order on all ranks; call barrier(), save() "
-                                 "and their like on every rank"));
-    }
-    if (heads[rank].bytes >= 0 && heads[rank].bytes <= kMost) continue;
-    throw PeerError(c10::str("[Communicator] rank ", rank, " announces a text of ", heads[rank].bytes,
-                             " bytes, expected 0 to ", kMost, "; start the same program on all ranks"));
+    if (there == first) continue;
+    throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there,
+                               "' instead of '", first,
+                               "', expected the same calls in the same order on all ranks; call barrier(), save() "
+                               "and their like on every rank"));
   }
   return heads;
 }

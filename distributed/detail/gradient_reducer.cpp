@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "distributed/detail/collective_ops.h"
@@ -264,14 +265,10 @@ void GradientReducer::fill_missing(bool has_batch) {
   if (!agreed_on_unused_) agree_on_unused(missing, has_batch);
 }
 
-// "'a', 'b' and 3 more"
 std::string GradientReducer::names_of(const std::vector<std::size_t>& entries) const {
-  constexpr std::size_t kShown = 8;
-  std::string names;
-  for (std::size_t i = 0; i < std::min(entries.size(), kShown); ++i) {
-    names += (i == 0 ? "'" : ", '") + entries_[entries[i]].name + "'";
-  }
-  return entries.size() > kShown ? c10::str(names, " and ", entries.size() - kShown, " more") : names;
+  std::vector<std::string> names;
+  for (const std::size_t i : entries) names.push_back("'" + entries_[i].name + "'");
+  return join_first(std::move(names));
 }
 
 // The other ranks may have one: to ask them in every step would cost a wait.

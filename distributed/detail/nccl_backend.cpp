@@ -5,7 +5,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include "base/detail/text.h"
 #include "base/log.h"
-#include "distributed/detail/nccl_environment.h"
 
 namespace duet {
 

@@ -1,9 +1,9 @@
-#include "distributed/detail/nccl_environment.h"
 #include <cstdlib>
 #include <string_view>
 #include <c10/core/AllocatorConfig.h>
 #include <stdlib.h>
 #include "base/error.h"
+#include "distributed/detail/nccl_backend.h"
 
 namespace duet {
 

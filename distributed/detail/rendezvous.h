@@ -1,9 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <string>
-#include <vector>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include "distributed/communicator.h"
@@ -25,16 +23,5 @@ struct Participant {
 // come in time.
 std::string rendezvous(const Launch& launch, const Participant& self, const c10::intrusive_ptr<c10d::Store>& store,
                        std::chrono::milliseconds timeout);
-
-struct Round {
-  std::string name{};              // the same on all ranks; empty: it did not begin in time
-  std::vector<int64_t> missing{};  // then: the ranks that did not come
-  bool twice = false;              // or another process said it was this rank
-};
-
-// Finds those who are here now, in a store that may hold what ranks of earlier rounds wrote: every rank lays down a new
-// ticket, rank 0 offers a round of the tickets it sees, and the round begins when each rank has found its own ticket in
-// it.
-Round find_round(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::steady_clock::time_point deadline);
 
 }  // namespace duet

@@ -6,7 +6,8 @@ namespace duet {
 
 // Of one executor: a hook within a step may predict.
 CaptureMethod cpu_capture_method(const KernelPasses& passes) {
-  return {1, [passes, arena = std::make_shared<Arena>()] { return make_cpu_replay(passes, arena); }, nullptr};
+  return {1, [passes, arena = std::make_shared<Arena>()] { return std::make_unique<CpuReplay>(passes, arena); },
+          nullptr};
 }
 
 CaptureMethod capture_method_for(at::Device device, Fuse fuse) {

@@ -36,8 +36,8 @@ class RecordingObserver : public ForwardingObserver {
     for (std::size_t i = 0; i < addresses.size(); ++i) {
       if (address(view.parameters[i].second.grad()) == addresses[i]) continue;
       replaces_ = true;
-      recorder_.fail("a hook put another tensor in the place of the gradient of '" + view.parameters[i].first +
-                     "'; change the gradient in place (copy_, mul_, ...)");
+      recorder_.fail({"a hook put another tensor in the place of the gradient of '" + view.parameters[i].first + "'",
+                      "change the gradient in place (copy_, mul_, ...)"});
     }
   }
   static const void* address(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
@@ -46,16 +46,11 @@ class RecordingObserver : public ForwardingObserver {
   bool replaces_ = false;
 };
 
-// Why a step may not be replayed that gave one of TrainStep's tensors other memory; empty if none did.
+// The first of TrainStep's tensors that the step gave other memory; empty if none.
 std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after) {
   for (std::size_t i = 0; i < before.size() && i < after.size(); ++i) {
-    const at::Tensor& a = before[i].second;
-    const at::Tensor& b = after[i].second;
-    if (a.has_storage() && b.has_storage() &&
-        a.storage().unsafeGetStorageImpl() != b.storage().unsafeGetStorageImpl()) {
-      return "'" + after[i].first +
-             "' is replaced by another tensor within the step; change it in place (copy_, lerp_)";
-    }
+    const at::Tensor &a = before[i].second, &b = after[i].second;
+    if (a.has_storage() && b.has_storage() && !a.is_alias_of(b)) return after[i].first;
   }
   return {};
 }
@@ -116,14 +111,15 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   recorder.record([&] { output = step.run(lent, recording); });
   recorder.pause();
   inputs.find_in(recorder.program().table, lent);
-  const WeakStorages unused = inputs.unused(lent);
-  lent = {};  // who refers to them now has kept them
-  keeps_batch_ = any_alive(unused);
+  keeps_batch_ = inputs.let_go(lent);
   const std::string replaced = replaced_tensor(state_before, step.mutable_state());
-  if (!replaced.empty()) recorder.fail(replaced);
+  if (!replaced.empty()) {
+    recorder.fail(
+        {"'" + replaced + "' is replaced by another tensor within the step", "change it in place (copy_, lerp_)"});
+  }
   for (const auto& [name, tensor] : output.log) {
     if (!tensor.defined() || recorder.program().table.find_storage(tensor) >= 0) continue;
-    recorder.fail("'" + name + "' is a tensor that no op of it gives (from_blob); clone() it");
+    recorder.fail({"'" + name + "' is a tensor that no op of it gives (from_blob)", "clone() it"});
   }
   recorder.finish(results_of(output, step.parameters()));
   may_succeed_later_ = recording.replaces_gradients();
@@ -131,11 +127,11 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   if (recorder.failure().empty()) {
     auto program = std::make_shared<StepProgram>(recorder.program());
     program->mark_changing(options.changing, all_tensors_of(step));
-    const std::string reason = refused_read(*program);
-    if (!reason.empty()) recorder.fail(reason);
+    const std::optional<Obstacle> refused = refused_read(*program);
+    if (refused) recorder.fail(*refused);
     splits_ = observer.splits();
     version_ = observer.version();
-    if (reason.empty()) trust(program, step, output);
+    if (!refused) trust(program, step, output);
   }
   if (failure_.empty()) failure_ = recorder.failure();
   return output;
@@ -171,9 +167,7 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
     });
     CheckingObserver checking(observer, *check_);
     output = step.run(lent, checking);
-    const WeakStorages unused = inputs.unused(lent);
-    lent = {};
-    keeps_batch_ = keeps_batch_ || any_alive(unused);
+    keeps_batch_ = inputs.let_go(lent) || keeps_batch_;
     check_->bring_inputs_by([&inputs, &micro_batches] { inputs.fill(micro_batches); });
     const NamedTensors given = output.all(), captured = replayed_.output().all();
     for (std::size_t i = 0; i < given.size() && !captured.empty(); ++i) {
@@ -239,7 +233,8 @@ TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBat
                                                   StepObserver& observer, StepResult& output) {
   AddressWatch addresses;
   outside_.guard(addresses);
-  check_->pass_splits_by([&](std::size_t split) {
+  TraceCheck::Callbacks callbacks;
+  callbacks.pass_split = [&](std::size_t split) {
     fills_by_address_ = addresses.taken() || fills_by_address_;
     addresses.pause();
     const auto goes_on = c10::make_scope_exit([&] { addresses.resume(); });
@@ -250,19 +245,15 @@ TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBat
         replayed_.run_to_split(split, step, observer, [this](std::size_t segment) { run_checked_segment(segment); });
     check_->bring_kept(memory());
     return known;
-  });
-  check_->compare_reads_by([&](std::size_t read) {
+  };
+  callbacks.read_holds = [&](std::size_t read) {
     fills_by_address_ = addresses.taken() || fills_by_address_;
     addresses.pause();  // kernels take addresses
     const bool holds = reads_->holds(read, micro_batches);
     addresses.resume();
     return holds;
-  });
-  const auto forget = c10::make_scope_exit([this] {
-    check_->compare_reads_by(nullptr);
-    check_->pass_splits_by(nullptr);
-  });
-  const TraceCheck::Outcome outcome = check_->run(host_code(step, micro_batches, observer, output));
+  };
+  const TraceCheck::Outcome outcome = check_->run(host_code(step, micro_batches, observer, output), callbacks);
   fills_by_address_ = addresses.taken() || fills_by_address_;
   return outcome;
 }

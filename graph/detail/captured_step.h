@@ -7,7 +7,7 @@
 #include "core/detail/step_executor.h"
 #include "graph/detail/replayed_step.h"
 #include "graph/guards/read_guard.h"
-#include "graph/guards/run_by_op.h"
+#include "graph/guards/recorded_ops.h"
 #include "graph/guards/storage_watch.h"
 #include "graph/guards/trace_check.h"
 #include "graph/guards/written_memory.h"
@@ -49,9 +49,7 @@ class CapturedStep {
 
   // The replay alone, and what it takes and is made of.
   const ReplayedStep& replayed() const { return replayed_; }
-  bool has_untried_kernels() const { return replayed_.segments().has_untried_kernels(); }
-  void try_kernels() { replayed_.segments().try_kernels(); }
-  CpuProgram* cpu_program() { return replayed_.segments().cpu_program(); }
+  SegmentReplay& segments() { return replayed_.segments(); }
   int64_t bytes() const;
   // Runs one step on `micro_batches`, which has the layout of the captured one.
   StepResult replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);

@@ -9,18 +9,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/train_step.h"
-#include "graph/detail/read_variants.h"
 #include "graph/explain/step_explainer.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/host_free_ops.h"
 
 namespace duet {
 
-namespace {
-
 using State = SignatureEntry::State;
-
-}  // namespace
 
 StepExecutors::MakeGraph graph_executor_with(const GraphOptions& options) {
   return [options](StepCode& step, at::Device device) {
@@ -52,7 +47,7 @@ StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   SignatureEntry& entry = entry_for(micro_batches);
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.may_retry()) entry.drop();
-  if (entry.state == State::kCaptured && entry.step->has_untried_kernels()) try_kernels(entry, observer);
+  if (entry.state == State::kCaptured && entry.step->segments().has_untried_kernels()) try_kernels(entry, observer);
   if (entry.state != State::kCaptured) {
     const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
     const bool records = may_record && entry.eager_steps >= method_.eager_steps;
@@ -69,34 +64,23 @@ StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
 }
 
 SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
-  const ReadChoice choice = choose_by_reads(cache_, cache_.find(step_, micro_batches), micro_batches);
-  cache_.take(*choice.entry);
-  if (!choice.gives_up.empty()) {
-    fall_back(*choice.entry, choice.gives_up);
-    require<GraphError>(fallback_ != Fallback::kStrict,
-                        who(*choice.entry) + ": " + choice.gives_up + "; or set graph.fallback to auto");
-  }
+  const SignatureCache::Choice choice = cache_.choose(step_, micro_batches);
+  if (!choice.gives_up.empty()) fall_back_unless_strict(*choice.entry, choice.gives_up);
   return *choice.entry;
 }
 
 // A weight that moved would be trained at its old place. Whether one was let go of: perhaps a module has another now.
 bool GraphExecutor::check_addresses() {
   const auto [moved, references_lost] = storages_.look();
-  if (!moved.empty()) {
-    const std::string reason = "the memory or shape of '" + moved + "' is another one than when the step was captured";
-    cache_.drop_all();
-    storages_.clear();
-    if (fallback_ == Fallback::kStrict) {
-      throw GraphError("[GraphTrainer] " + reason + "; change weights in place (copy_), or set graph.fallback to auto");
-    }
-    if (told_.insert(reason).second) {
-      log_warning("[GraphTrainer] " + reason +
-                  "; captured steps are dropped and captured again. Change weights in place "
-                  "(copy_) to keep them");
-    }
-    return false;
-  }
-  return references_lost;
+  if (moved.empty()) return references_lost;
+  const std::string what = "[GraphTrainer] the memory or shape of '" + moved +
+                           "' is another one than when the step was captured, which drops captured steps; change "
+                           "weights in place (copy_) to keep them";
+  cache_.drop_all();
+  storages_.clear();
+  require<GraphError>(fallback_ != Fallback::kStrict, what + ", or set graph.fallback to auto");
+  if (told_.insert(what).second) log_warning(what);
+  return false;
 }
 
 StepResult GraphExecutor::run(const StepPlan& plan, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -111,7 +95,7 @@ StepResult GraphExecutor::execute(const StepPlan& plan, const MicroBatches& micr
       plan.recording != nullptr ? *static_cast<SignatureEntry*>(plan.recording) : entry_for(micro_batches);
   entry.last_use = ++steps_;
   steps_done_ = observer.steps_done();
-  const bool is_ready = entry.step && entry.step->replayed().segments().is_ready();
+  const bool is_ready = entry.step && entry.step->segments().is_ready();
   if (plan.path == StepPath::kReplay && is_ready) return replay(entry, micro_batches, observer);
   const auto refreshed = c10::make_scope_exit([this] { storages_.refresh_references(); });  // host code runs
   if (plan.path == StepPath::kEager) return run_eager(entry, micro_batches, observer);
@@ -123,24 +107,20 @@ StepResult GraphExecutor::execute(const StepPlan& plan, const MicroBatches& micr
 
 StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   ++entry.eager_steps;
-  count(entry.report.eager_steps, eager_steps_);
+  count_eager(entry);
   return step_.run(micro_batches, observer);
 }
 
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   if (const std::string odd = StaticInputs::first_unsupported_input(micro_batches); !odd.empty()) {
-    const std::string reason =
-        "the batch's '" + odd +
-        "' is sparse, quantized, nested, named, a lazy conjugate, of a subclass of Tensor or has "
-        "attributes of its own; give it as a plain dense tensor";
-    require<GraphError>(fallback_ != Fallback::kStrict,
-                        c10::str("[GraphTrainer] the ", to_string(step_.kind()), " cannot be captured: ", reason,
-                                 ", or set graph.fallback to auto"));
-    fall_back(entry, reason);
+    fall_back_unless_strict(
+        entry, "the batch's '" + odd +
+                   "' is sparse, quantized, nested, named, a lazy conjugate, of a subclass of Tensor or has "
+                   "attributes of its own; give it as a plain dense tensor");
     return run_eager(entry, micro_batches, observer);
   }
   entry.step = std::make_unique<CapturedStep>(micro_batches, method_.make_replay());
-  count(entry.report.eager_steps, eager_steps_);
+  count_eager(entry);
   StepResult output = entry.step->record(step_, micro_batches, observer,
                                          {.strict = fallback_ == Fallback::kStrict, .changing = entry.changing});
   if (cache_.add_written(entry.step->written(), micro_batches)) {
@@ -167,16 +147,14 @@ StepResult GraphExecutor::capture(SignatureEntry& entry, const MicroBatches& mic
   const Stopwatch time;
   const auto captured = entry.step->capture_and_replay(step_, micro_batches, observer);
   if (!captured) {
-    fall_back(entry, entry.step->failure());
-    require<GraphError>(fallback_ != Fallback::kStrict,
-                        who(entry) + ": " + entry.report.reason + "; or set graph.fallback to auto");
+    fall_back_unless_strict(entry, entry.step->failure());
     return run_eager(entry, micro_batches, observer);
   }
   cache_.evict(entry);  // they take memory
   if (captured->outcome == TraceCheck::Outcome::kSame) {
     note_same(entry, time.seconds(), captured->replay_seconds);
   } else {
-    count(entry.report.eager_steps, eager_steps_);
+    count_eager(entry);
     note_difference(entry);
   }
   return captured->output;
@@ -185,13 +163,13 @@ StepResult GraphExecutor::capture(SignatureEntry& entry, const MicroBatches& mic
 StepResult GraphExecutor::replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   entry.verify.replayed(steps_done_);
   note_unchecked(entry);
-  count(entry.report.replays, replays_);
+  count_replay(entry);
   const bool is_timed = entry.check.wants_seconds();
   const std::optional<Stopwatch> time = is_timed ? std::optional(Stopwatch()) : std::nullopt;
   StepResult output = entry.step->replay(step_, micro_batches, observer);
   if (time) entry.check.note_replay(time->seconds());
-  if (!entry.step->replayed().replaced_gradient().empty())
-    note_replaced_gradient(entry, entry.step->replayed().replaced_gradient());
+  const std::string& replaced = entry.step->replayed().replaced_gradient();
+  if (!replaced.empty()) note_replaced_gradient(entry, replaced);
   return output;
 }
 
@@ -199,53 +177,48 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
                                            StepObserver& observer) {
   const Stopwatch time;
   CapturedStep::Checked checked = entry.step->check_and_replay(step_, micro_batches, observer);
-  switch (checked.outcome) {
-    case TraceCheck::Outcome::kSame: note_same(entry, time.seconds(), checked.replay_seconds); break;
-    case TraceCheck::Outcome::kDiffers:
-      count(entry.report.eager_steps, eager_steps_);
-      note_other_host_code(entry);
-      break;
-    case TraceCheck::Outcome::kLeft:
-      count(entry.report.eager_steps, eager_steps_);
-      if (!entry.step->replayed().replaced_gradient().empty())
-        note_replaced_gradient(entry, entry.step->replayed().replaced_gradient());
-      else
-        note_other_host_code(entry);
-      break;
-    case TraceCheck::Outcome::kUnreadable: {
-      const int64_t unchecked = entry.check.unchecked();
-      const bool host_used_rng = entry.step->check().host_used_rng();
-      const bool runs_again = !entry.step->was_checked() || host_used_rng;
-      std::string reason = entry.step->check().difference();
-      reason += runs_again ? ". Its host code ran twice in this step, to find that out"
-                           : ", which it did not when it was captured";
-      if (host_used_rng && unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
-      fall_back(entry, std::move(reason));
-      if (!runs_again) throw_unfinished(entry, unchecked);
-      checked.output = run_again(entry, micro_batches, observer);
-      if (!host_used_rng) throw_if_unchecked(entry, unchecked);
-    }
+  if (checked.outcome == TraceCheck::Outcome::kSame) {
+    note_same(entry, time.seconds(), checked.replay_seconds);
+  } else if (checked.outcome == TraceCheck::Outcome::kUnreadable) {
+    checked.output = run_again(entry, micro_batches, observer);
+  } else {
+    count_eager(entry);
+    const std::string& replaced = entry.step->replayed().replaced_gradient();
+    replaced.empty() ? note_other_host_code(entry) : note_replaced_gradient(entry, replaced);
   }
   return checked.output;
 }
 
-// What the host code has kept of its first run has no memory.
+// Nobody knows what the host code does; no op of it has run. What it has kept of its first run has no memory.
 StepResult GraphExecutor::run_again(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
+  const int64_t unchecked = entry.check.unchecked();
+  const bool host_used_rng = entry.step->check().host_used_rng();
+  const bool may_run = !entry.step->was_checked() || host_used_rng;
+  std::string reason = entry.step->check().difference();
+  reason += may_run ? ". Its host code ran twice in this step, to find that out"
+                    : ", which it did not when it was captured. It has changed nothing, and cannot be run again since "
+                      "its host code has run";
+  if (unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
+  fall_back(entry, std::move(reason));
+  const std::string what = who(entry) + ": " + entry.report.reason;
+  constexpr const char* kWayOut = "; set graph.fallback to eager, and resume from a checkpoint";
+  if (!may_run) throw_doubt(what + kWayOut, unchecked, entry.check.unchecked_since());
+  StepResult output;
   try {
-    return run_eager(entry, micro_batches, observer);
+    output = run_eager(entry, micro_batches, observer);
   } catch (const std::exception& error) {
     if (!is_shadow_access(error)) throw;
-    throw GraphError(who(entry) + ": " + entry.report.reason +
-                     ". The second run failed, since it reads what it has kept of its first run (a hidden state, "
-                     "set_data()); " +
-                     (step_.kind() == CodeKind::kStep ? "train" : "evaluate") + " with graph.fallback eager");
+    throw GraphError(what + ". The second run reads what it has kept of its first run" + kWayOut);
   }
+  if (!host_used_rng) throw_if_unchecked(entry, unchecked);
+  return output;
 }
 
 void GraphExecutor::note_unchecked(SignatureEntry& entry) {
   entry.check.replayed(steps_done_);
   const int64_t in_a_row = entry.check.unchecked();
-  count(entry.report.unchecked, unchecked_.count);
+  ++entry.report.unchecked;
+  ++unchecked_.count;
   for (int64_t* most : {&entry.report.unchecked_in_a_row, &unchecked_.in_a_row}) *most = std::max(*most, in_a_row);
 }
 
@@ -265,9 +238,8 @@ void GraphExecutor::note_same(SignatureEntry& entry, double seconds, double repl
   entry.check.checked(seconds, replay_seconds);
   if (entry.step->needs_host_code()) entry.check.check_always();
   entry.differing_in_a_row = 0;
-  entry.untried = entry.parked.size();
   ++entry.report.checked;
-  count(entry.report.replays, replays_);
+  count_replay(entry);
 }
 
 // The step that differed ran op by op and is right. The recording still stands for others like it, unless there are
@@ -301,16 +273,6 @@ void GraphExecutor::throw_if_unchecked(const SignatureEntry& entry, int64_t unch
   if (unchecked > 0 || fallback_ == Fallback::kStrict) {
     throw_if_doubtful(entry, unchecked, entry.check.unchecked_since());
   }
-}
-
-// Its host code has run and no op of it: to run the code again would move counters and generators of its own once more.
-void GraphExecutor::throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const {
-  const bool trains = step_.kind() == CodeKind::kStep;
-  throw_doubt(c10::str(who(entry), ": ", entry.report.reason, ". It has changed nothing, and cannot be run again ",
-                       "since its host code has run; ", unchecked, trains ? " steps" : " batches",
-                       " before it were not checked. ", trains ? "Resume from a checkpoint" : "Evaluate again",
-                       " with graph.fallback eager"),
-              unchecked, entry.check.unchecked_since());
 }
 
 StepExplanation GraphExecutor::explain(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -354,26 +316,26 @@ bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver
 
 // The step itself was run eager and is right; those before it may not have been.
 void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful, int64_t since) const {
-  const std::string what = who(entry) + ": " + entry.report.reason;
-  if (!step_.communicator().is_single()) {
-    throw_doubt(
-        what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager",
-        doubtful, since);
-  }
-  if (doubtful > 0 || fallback_ == Fallback::kStrict) {
-    const bool trains = step_.kind() == CodeKind::kStep;
-    throw_doubt(c10::str(what, ". Up to ", doubtful, trains ? " steps" : " batches",
-                         " since the last check may have used an old value; ",
-                         trains ? "resume from a checkpoint before them" : "evaluate them again",
-                         ", with graph.check every or graph.fallback eager"),
-                doubtful, since);
-  }
+  const bool alone = step_.communicator().is_single(), trains = step_.kind() == CodeKind::kStep;
+  if (alone && doubtful == 0 && fallback_ != Fallback::kStrict) return;
+  throw_doubt(c10::str(who(entry), ": ", entry.report.reason, ". Up to ", doubtful, trains ? " steps" : " batches",
+                       " since the last check may have used an old value",
+                       alone ? "" : ", and the other ranks may have got a wrong gradient", "; ",
+                       trains ? "resume from a checkpoint before them" : "evaluate them again",
+                       ", with graph.check every or graph.fallback eager"),
+              doubtful, since);
 }
 
 // Only steps leave something behind.
 void GraphExecutor::throw_doubt(const std::string& what, int64_t doubtful, int64_t since) const {
   if (doubtful > 0 && step_.kind() == CodeKind::kStep) throw DoubtError(what, since);
   throw GraphError(what);
+}
+
+// Throws again when the step comes back.
+void GraphExecutor::fall_back_unless_strict(SignatureEntry& entry, const std::string& reason) {
+  require<GraphError>(fallback_ != Fallback::kStrict, who(entry) + ": " + reason + "; or set graph.fallback to auto");
+  fall_back(entry, reason);
 }
 
 std::string GraphExecutor::who(const SignatureEntry& entry) const {

@@ -60,16 +60,24 @@ class GraphExecutor : public StepExecutor {
   void note_difference(SignatureEntry& entry);
   void note_other_host_code(SignatureEntry& entry);
   void note_replaced_gradient(SignatureEntry& entry, const std::string& parameter);
+  void note_differing_replay(SignatureEntry& entry, const ParityResult& result);
   void note_unstable_kernels(SignatureEntry& entry, const ParityResult& result);
   void note_kernel_fault(SignatureEntry& entry, const ParityResult& result);
   void fall_back(SignatureEntry& entry, std::string reason);
-  [[noreturn]] void throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const;
+  void fall_back_unless_strict(SignatureEntry& entry, const std::string& reason);
   void throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const;
   void throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful, int64_t since) const;
   [[noreturn]] void throw_doubt(const std::string& what, int64_t doubtful, int64_t since) const;
   bool is_as_it_ran(const SignatureEntry& entry, const StepObserver& observer);
   std::string who(const SignatureEntry& entry) const;
-  static void count(int64_t& in_report, int64_t& in_all) { ++in_report, ++in_all; }
+  void count_eager(SignatureEntry& entry) {
+    ++entry.report.eager_steps;
+    ++eager_steps_;
+  }
+  void count_replay(SignatureEntry& entry) {
+    ++entry.report.replays;
+    ++replays_;
+  }
 
   StepCode& step_;
   CaptureMethod method_;  // its device outlives the steps in the cache

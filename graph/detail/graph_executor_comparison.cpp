@@ -29,11 +29,8 @@ std::string first_names(const std::vector<std::string>& names) {
 std::string reason_of(const ParityResult& result) {
   if (!result.replay_error.empty()) return "its replay failed (" + result.replay_error + "), its eager run did not";
   return "its replay differs from its eager run, first in '" + result.differing.front() +
-         "'. Usually the step depends on a host value that changes (a captured number, a replaced tensor): keep it in "
-         "a "
-         "tensor, or name it in Task::graph_key. If it does not, an op is replayed wrongly: set graph.fallback to "
-         "eager "
-         "and report it";
+         "'. Keep a host value that changes in a tensor, or name it in Task::graph_key; if there is none, an op is "
+         "replayed wrongly: set graph.fallback to eager and report it";
 }
 
 }  // namespace
@@ -42,7 +39,7 @@ std::string reason_of(const ParityResult& result) {
 void GraphExecutor::try_kernels(SignatureEntry& entry, const StepObserver& observer) {
   if (entry.report.replays < fuse_after_ || observer.postpones_checks()) return;
   try {
-    entry.step->try_kernels();
+    entry.step->segments().try_kernels();
     entry.verify.program_changed();
     cache_.evict(entry);
   } catch (const std::exception& error) {  // the program is of no use any more
@@ -58,51 +55,34 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   const Stopwatch time;
   ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
   entry.report.check_seconds += std::max(0.0, time.seconds() - entry.check.replay_seconds());
+  const bool replayed = result.replayed || (result.compared && result.differing.empty());
+  replayed ? count_replay(entry) : count_eager(entry);
   if (!result.replaced_gradient.empty()) {
-    count(entry.report.eager_steps, eager_steps_);
     note_replaced_gradient(entry, result.replaced_gradient);
     entry.verify.put_off();
-    return result.output;
-  }
-  if (!result.same_host_code) {
-    count(entry.report.eager_steps, eager_steps_);
+  } else if (!result.same_host_code) {
     note_other_host_code(entry);
-    return result.output;
-  }
-  if (result.replayed) {
-    count(entry.report.replays, replays_);
-    note_unchecked(entry);
+  } else if (!result.compared) {
+    result.replayed ? note_unchecked(entry) : entry.check.verified();
+    entry.verify.put_off();
   } else {
     entry.check.verified();
+    result.differing.empty() ? entry.verify.verified() : note_differing_replay(entry, result);
   }
-  if (!result.compared) {
-    if (!result.replayed) count(entry.report.eager_steps, eager_steps_);
-    entry.verify.put_off();
-    return result.output;
-  }
-  if (!result.unstable_op.empty()) {
-    note_unstable_kernels(entry, result);
-    return result.output;
-  }
-  if (result.differing.empty()) {
-    count(entry.report.replays, replays_);
-    entry.verify.verified();
-    return result.output;
-  }
-  if (!result.kernel.empty()) {
-    note_kernel_fault(entry, result);
-    return result.output;
-  }
-  fall_back(entry, reason_of(result));
-  count(entry.report.eager_steps, eager_steps_);
-  const int64_t doubtful = result.replay_error.empty() ? entry.verify.doubtful() : 0;  // no other replay has failed
-  throw_if_doubtful(entry, doubtful, entry.verify.doubtful_since());
   return result.output;
 }
 
-// The step ran eager. Its replay was as right: where it differs, eager may differ from eager.
+// The step ran eager.
+void GraphExecutor::note_differing_replay(SignatureEntry& entry, const ParityResult& result) {
+  if (!result.unstable_op.empty()) return note_unstable_kernels(entry, result);
+  if (!result.kernel.empty()) return note_kernel_fault(entry, result);
+  fall_back(entry, reason_of(result));
+  const int64_t doubtful = result.replay_error.empty() ? entry.verify.doubtful() : 0;  // no other replay has failed
+  throw_if_doubtful(entry, doubtful, entry.verify.doubtful_since());
+}
+
+// Its replay was as right: where it differs, eager may differ from eager.
 void GraphExecutor::note_unstable_kernels(SignatureEntry& entry, const ParityResult& result) {
-  count(entry.report.eager_steps, eager_steps_);
   entry.verify.verified();
   if (++entry.report.nondeterministic > 1) return;
   log_warning(c10::str(who(entry), " is not deterministic: run op by op from one state, ", result.unstable_op,
@@ -112,8 +92,8 @@ void GraphExecutor::note_unstable_kernels(SignatureEntry& entry, const ParityRes
                        "torch.use_deterministic_algorithms(True); without comparisons: graph.verify_interval 0"));
 }
 
-// The step ran eager and is right; LibTorch's kernels would have given the same. So only the last bits of steps before
-// are in doubt, and training goes on.
+// LibTorch's kernels would have given what the eager run gave: only the last bits of steps before are in doubt, and
+// training goes on.
 void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult& result) {
   switch_off(*result.pass);
   entry.report.reason = c10::str("duet's kernel, ", result.kernel, ", gives other bits than LibTorch's, first in '",
@@ -123,7 +103,6 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
                " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
                " steps since the last check may differ from eager ones in their last bits. Please report it; ",
                "graph: {fuse: off} does without such kernels");
-  count(entry.report.eager_steps, eager_steps_);
   entry.verify.restart();
   if (fallback_ == Fallback::kStrict) throw GraphError(what);
   log_warning(what);

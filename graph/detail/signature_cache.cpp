@@ -1,6 +1,5 @@
 #include "graph/detail/signature_cache.h"
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <sstream>
 #include <utility>
@@ -52,9 +51,9 @@ std::string describe(const MicroBatches& micro_batches) {
   return out.str();
 }
 
-// The least recently used entry for which `may_go` holds; null if there is none.
+// Of those for which `may_go` holds; null if there is none.
 template <class MayGo>
-SignatureEntry* oldest_of(const std::vector<SignatureEntry*>& entries, MayGo may_go) {
+SignatureEntry* least_recently_used(const std::vector<SignatureEntry*>& entries, MayGo may_go) {
   SignatureEntry* oldest = nullptr;
   for (SignatureEntry* entry : entries) {
     if (may_go(*entry) && (oldest == nullptr || entry->last_use < oldest->last_use)) oldest = entry;
@@ -62,33 +61,38 @@ SignatureEntry* oldest_of(const std::vector<SignatureEntry*>& entries, MayGo may
   return oldest;
 }
 
+// A key ends with the step's part.
+bool is_of(const SignatureEntry& entry, const StepCode& step) {
+  std::vector<int64_t> present;
+  step.append_key(present);
+  const std::vector<int64_t>& key = entry.signature.key;
+  return key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), key.rbegin());
+}
+
+constexpr int64_t kFreeRecordings = 4;   // before any has paid
+constexpr int64_t kWorthCapturing = 32;  // replays that pay for a recording
+
 }  // namespace
+
+SignatureEntry::SignatureEntry(const GraphOptions& options, const Signature& of)
+    : signature(of), verify(options.verify_interval), check(options.check, options.check_budget) {
+  report.signature = signature.inputs;
+  report.kind = to_string(signature.kind);
+}
+
+bool SignatureEntry::has_paid() const { return report.replays >= kWorthCapturing * recordings; }
 
 bool SignatureEntry::record_again(const std::optional<StepProgram::Place>& changed, bool too_often,
                                   int64_t eager_steps_before) {
-  constexpr int64_t kFree = 4;  // recordings before any has paid
-  constexpr std::size_t kMaxParked = 4, kMaxChanging = 64;
+  constexpr std::size_t kMaxChanging = 64;
   check.verified();
   differing_in_a_row = 0;
-  const bool learned = changed && std::ranges::find(changing, *changed) == changing.end();
-  if (learned && changing.size() < kMaxChanging) {
+  if (changed && changing.size() < kMaxChanging && std::ranges::find(changing, *changed) == changing.end()) {
     changing.push_back(*changed);
-    drop();
-  } else if (too_often) {
-    if (recordings >= kFree) return false;
-    drop();
-  } else if (untried > 0) {
-    --untried;
-    differing_in_a_row = 1;  // the next one that differs is not it
-    parked.push_back(std::exchange(step, std::move(parked.front())));
-    parked.erase(parked.begin());
-    return true;
-  } else {
-    if (recordings >= kFree && !has_paid()) return false;
-    parked.push_back(std::move(step));
-    if (parked.size() > kMaxParked) parked.erase(parked.begin());
-    state = State::kSeen;
+  } else if (recordings >= kFreeRecordings && (too_often || !has_paid())) {
+    return false;
   }
+  drop();
   eager_steps = eager_steps_before;
   return true;
 }
@@ -100,50 +104,43 @@ void SignatureEntry::retry_later() {
   differing_before_retry = report.differing;
 }
 
-int64_t SignatureEntry::bytes() const {
-  int64_t bytes = step ? step->bytes() : 0;
-  for (const auto& other : parked) bytes += other->bytes();
-  return bytes;
-}
-
 void SignatureEntry::drop() {
   check.verified();
   state = State::kSeen;
   step.reset();
-  parked.clear();
-  untried = 0;
   retry_at = std::numeric_limits<int64_t>::max();
   eager_steps = 0;
-  report.signature = inputs;
+  report.signature = signature.inputs;
 }
 
 void SignatureEntry::give_up(std::string reason, bool has_variants) {
   state = State::kEager;
   step.reset();
-  parked.clear();
   report.reason = std::move(reason);
-  report.signature = inputs + (has_variants ? ", reads other values" : "");
+  report.signature = signature.inputs + (has_variants ? ", reads other values" : "");
 }
 
 void SignatureEntry::name_reads() {
-  report.signature = inputs + (step->reads() != nullptr ? ", reads " + step->reads()->values() : "");
+  report.signature = signature.inputs + (reads_values() ? ", reads " + step->reads()->values() : "");
 }
 
-SignatureVariants& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
+SignatureCache::Choice SignatureCache::choose(const StepCode& step, const MicroBatches& micro_batches) {
+  Choice choice = choose_by_reads(find(step, micro_batches), micro_batches);
+  latest_ = choice.entry;
+  return choice;
+}
+
+SignatureCache::Variants& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
   append_settings(key_, on_gpu_);
   append_inputs_key(micro_batches, written_, key_);
   step.append_key(key_);
   if (found_ != nullptr && key_ == latest_key_) return *found_;
-  SignatureVariants& variants = entries_[key_];
+  Variants& variants = entries_[key_];
   if (variants.empty()) {
-    SignatureEntry& entry = *variants.emplace_back(std::make_unique<SignatureEntry>(options_));
-    entry.report.signature = entry.inputs = describe(micro_batches);
-    entry.report.kind = to_string(step.kind());
-    entry.plan_version = step.plan_version();
-    entry.key = key_;
-    forget_before(entry.plan_version);
-    order_.push_back(&entry);
+    const int64_t plan = step.plan_version();
+    drop_if([plan](const SignatureEntry& entry) { return entry.signature.plan_version < plan; });  // the report stays
+    add(variants, {key_, describe(micro_batches), step.kind(), plan});
     ++new_in_a_row_;
     warn_of_changing_keys();
     forget_oldest();
@@ -155,42 +152,76 @@ SignatureVariants& SignatureCache::find(const StepCode& step, const MicroBatches
   return variants;
 }
 
+SignatureEntry& SignatureCache::add(Variants& variants, const Signature& signature) {
+  variants.push_back(std::make_unique<SignatureEntry>(options_, signature));
+  order_.push_back(variants.back().get());
+  return *variants.back();
+}
+
+SignatureCache::Choice SignatureCache::choose_by_reads(Variants& variants, const MicroBatches& micro_batches) {
+  constexpr std::size_t kMaxVariants = 8, kMaxUnused = 4;  // the latter without one that was ever replayed
+  if (variants.size() == 1 && !variants.front()->reads_values()) return {variants.front().get()};
+  for (const auto& entry : variants) {
+    if (entry->state != State::kCaptured || (entry->reads_values() && !entry->step->reads()->holds(micro_batches)))
+      continue;
+    if (std::ranges::any_of(variants, [&](const auto& other) { return other->last_use > entry->last_use; }))
+      ++entry->returns;
+    return {entry.get()};
+  }
+  for (const State state : {State::kSeen, State::kEager}) {
+    const auto found = std::ranges::find_if(variants, [state](const auto& entry) { return entry->state == state; });
+    if (found != variants.end()) return {found->get()};
+  }
+  const bool any_replayed = std::ranges::any_of(variants, [](const auto& entry) { return entry->report.replays > 0; });
+  if (variants.size() < (any_replayed ? kMaxVariants : kMaxUnused)) {
+    return {&add(variants, Signature(variants.front()->signature))};
+  }
+  // Values that change seldom: the next ones may take the place of those that have paid for it.
+  SignatureEntry* oldest =
+      std::ranges::min_element(variants, {}, [](const auto& entry) { return entry->last_use; })->get();
+  if (!oldest->has_paid()) return give_up(variants);
+  oldest->drop();
+  return {oldest};
+}
+
+// What came back stays captured, one entry runs eager for all other values.
+SignatureCache::Choice SignatureCache::give_up(Variants& variants) {
+  const auto reading = std::ranges::find_if(variants, [](const auto& entry) { return entry->reads_values(); });
+  const std::string reason =
+      (*reading)->step->reads()->changed() +
+      " reads a value back to the host that changes from step to step; keep it a tensor (item(), bool(tensor) and "
+      "printing are what cause this), or name what it depends on in Task::graph_key";
+  const auto unused = std::ranges::find_if(variants, [](const auto& entry) { return entry->returns == 0; });
+  SignatureEntry& heir = unused == variants.end() ? add(variants, Signature(variants.front()->signature)) : **unused;
+  heir.drop();
+  merge_variants(variants, heir);
+  return {&heir, reason};
+}
+
+// Lets those go whose values never came back; `heir` takes over what was counted.
+void SignatureCache::merge_variants(Variants& variants, SignatureEntry& heir) {
+  using R = SignatureReport;
+  std::erase_if(variants, [&](const auto& variant) {
+    if (variant.get() == &heir || variant->returns > 0) return false;
+    R& sum = heir.report;
+    for (int64_t R::* count :
+         {&R::eager_steps, &R::replays, &R::checked, &R::unchecked, &R::differing, &R::nondeterministic}) {
+      sum.*count += variant->report.*count;
+    }
+    sum.unchecked_in_a_row = std::max(sum.unchecked_in_a_row, variant->report.unchecked_in_a_row);
+    sum.check_seconds += variant->report.check_seconds;
+    std::erase(order_, variant.get());
+    if (latest_ == variant.get()) latest_ = nullptr;
+    return true;
+  });
+}
+
 bool SignatureCache::add_written(const WrittenMemory::Ranges& ranges, const MicroBatches& micro_batches) {
   Key before, after;
   append_inputs_key(micro_batches, written_, before);
   written_.add(ranges);
   append_inputs_key(micro_batches, written_, after);
   return before != after;
-}
-
-SignatureEntry& SignatureCache::add_variant(SignatureVariants& variants) {
-  const SignatureEntry& other = *variants.front();
-  auto variant = std::make_unique<SignatureEntry>(options_);
-  variant->report.signature = variant->inputs = other.inputs;
-  variant->report.kind = other.report.kind;
-  variant->plan_version = other.plan_version;
-  variant->key = other.key;
-  order_.push_back(variant.get());
-  return *variants.emplace_back(std::move(variant));
-}
-
-void SignatureCache::merge_variants(SignatureVariants& variants, SignatureEntry& heir) {
-  SignatureReport& sum = heir.report;
-  std::erase_if(variants, [&](const auto& variant) {
-    if (variant.get() == &heir || variant->returns > 0) return false;
-    const SignatureReport& report = variant->report;
-    sum.eager_steps += report.eager_steps;
-    sum.replays += report.replays;
-    sum.checked += report.checked;
-    sum.unchecked += report.unchecked;
-    sum.unchecked_in_a_row = std::max(sum.unchecked_in_a_row, report.unchecked_in_a_row);
-    sum.check_seconds += report.check_seconds;
-    sum.differing += report.differing;
-    sum.nondeterministic += report.nondeterministic;
-    std::erase(order_, variant.get());
-    if (latest_ == variant.get()) latest_ = nullptr;
-    return true;
-  });
 }
 
 void SignatureCache::warn_of_changing_keys() const {
@@ -206,21 +237,14 @@ void SignatureCache::forget_oldest() {
   constexpr std::size_t kMaxEntries = 1024;
   if (order_.size() <= kMaxEntries) return;
   const SignatureEntry* newest = order_.back();
-  SignatureEntry* oldest = oldest_of(order_, [&](const SignatureEntry& entry) {
+  SignatureEntry* oldest = least_recently_used(order_, [&](const SignatureEntry& entry) {
     return entry.state == State::kSeen && &entry != newest && !has_variants(entry);
   });
   if (oldest == nullptr) return;
   std::erase(order_, oldest);
   if (latest_ == oldest) latest_ = nullptr;
-  entries_.erase(Key(oldest->key));
+  entries_.erase(Key(oldest->signature.key));
   found_ = nullptr;
-}
-
-// Their memory; what they were is still reported.
-void SignatureCache::forget_before(int64_t plan_version) {
-  for (SignatureEntry* entry : order_) {
-    if (entry->plan_version < plan_version && entry->state == State::kCaptured) entry->drop();
-  }
 }
 
 int64_t SignatureCache::bytes() const {
@@ -231,41 +255,24 @@ int64_t SignatureCache::bytes() const {
 
 void SignatureCache::evict(const SignatureEntry& newest) {
   while (bytes() > options_.cache_bytes) {
-    SignatureEntry* oldest =
-        oldest_of(order_, [&newest](const SignatureEntry& entry) { return entry.bytes() > 0 && &entry != &newest; });
+    SignatureEntry* oldest = least_recently_used(
+        order_, [&newest](const SignatureEntry& entry) { return entry.bytes() > 0 && &entry != &newest; });
     if (oldest == nullptr) return;
     oldest->drop();
-    if (!warned_of_budget_) {
-      log_warning(c10::str("[GraphTrainer] captured steps take more than graph.cache_bytes = ", options_.cache_bytes,
-                           "; the least recently used is dropped and captured again when it comes back"));
-    }
-    warned_of_budget_ = true;
+    if (std::exchange(warned_of_budget_, true)) continue;
+    log_warning(c10::str("[GraphTrainer] captured steps take more than graph.cache_bytes = ", options_.cache_bytes,
+                         "; the least recently used is dropped and captured again when it comes back"));
   }
-}
-
-void SignatureCache::drop_all() {
-  for (SignatureEntry* entry : order_) {
-    if (entry->state == State::kCaptured) entry->drop();
-  }
-}
-
-// A key ends with TrainStep's part.
-bool SignatureCache::is_of(const SignatureEntry& entry, const StepCode& step) {
-  Key present;
-  step.append_key(present);
-  return entry.key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), entry.key.rbegin());
 }
 
 bool SignatureCache::is_present(const SignatureEntry& entry, const StepCode& step) const {
   Key settings;
   append_settings(settings, on_gpu_);
-  return std::equal(settings.begin(), settings.end(), entry.key.begin()) && is_of(entry, step);
+  return std::equal(settings.begin(), settings.end(), entry.signature.key.begin()) && is_of(entry, step);
 }
 
 void SignatureCache::drop_outdated(const StepCode& step) {
-  for (SignatureEntry* entry : order_) {
-    if (entry->state == State::kCaptured && !is_of(*entry, step)) entry->drop();
-  }
+  drop_if([&step](const SignatureEntry& entry) { return !is_of(entry, step); });
 }
 
 void SignatureCache::must_check() {

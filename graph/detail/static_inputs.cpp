@@ -110,16 +110,13 @@ void StaticInputs::take_place_in(ValueTable& table) const {
   });
 }
 
-bool any_alive(const WeakStorages& storages) {
-  return std::ranges::any_of(storages, [](const auto& storage) { return storage.use_count() > 0; });
-}
-
-WeakStorages StaticInputs::unused(const MicroBatches& lent) const {
-  WeakStorages unused;
+bool StaticInputs::let_go(MicroBatches& lent) const {
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> unused;
   for_each_lent(lent, [&](int storage, const at::Tensor& tensor) {
     if (storage < 0 && tensor.has_storage()) unused.push_back(tensor.storage().getWeakStorageImpl());
   });
-  return unused;
+  lent = {};
+  return std::ranges::any_of(unused, [](const auto& storage) { return storage.use_count() > 0; });
 }
 
 void StaticInputs::for_each_lent(const MicroBatches& lent,

@@ -8,9 +8,6 @@
 
 namespace duet {
 
-using WeakStorages = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
-bool any_alive(const WeakStorages& storages);
-
 // Inputs of a captured step: tensors with fixed addresses, laid out and aligned as the micro-batches it was made from.
 class StaticInputs {
  public:
@@ -34,9 +31,8 @@ class StaticInputs {
   void take_place_in(ValueTable& table) const;
   // visit(storage of the recording, lent tensor) for each, in order; -1: it is not in use.
   void for_each_lent(const MicroBatches& lent, const std::function<void(int, const at::Tensor&)>& visit) const;
-  // The memory of the lent tensors that are not in use: what is alive when they have been let go of is kept by
-  // somebody.
-  WeakStorages unused(const MicroBatches& lent) const;
+  // Lets go of the lent tensors. Whether somebody keeps one that is not in use.
+  bool let_go(MicroBatches& lent) const;
   const MicroBatches& micro_batches() const { return micro_batches_; }
   int64_t bytes() const;
 

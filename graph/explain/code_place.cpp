@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string_view>
 #include <vector>
+#include <c10/util/StringUtil.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
@@ -14,39 +15,35 @@ namespace duet {
 
 namespace {
 
-bool begins_with_any(std::string_view text, const std::vector<const char*>& starts) {
-  return std::any_of(starts.begin(), starts.end(), [text](const char* start) { return text.rfind(start, 0) == 0; });
+template <std::size_t size>
+bool begins_with_any(std::string_view text, const std::array<std::string_view, size>& starts) {
+  return std::ranges::any_of(starts, [text](std::string_view start) { return text.starts_with(start); });
 }
 
-// Libraries whose functions are nobody's own code.
-bool is_foreign_library(const std::string& path) {
-  static const std::vector<const char*> names = {"libtorch", "libc10",  "libstdc++",  "libc.so",  "libc-",   "libm.",
-                                                 "libgcc",   "libgomp", "libpthread", "ld-linux", "libasan", "libubsan",
-                                                 "libtsan",  "libmkl",  "libc++",     "libcud",   "libnccl"};
-  return begins_with_any(std::filesystem::path(path).filename().string(), names);
-}
+// Whose functions are nobody's own code.
+constexpr std::array<std::string_view, 17> kForeignLibraries = {
+    "libtorch", "libc10",  "libstdc++", "libc.so", "libc-",  "libm.",  "libgcc", "libgomp", "libpthread",
+    "ld-linux", "libasan", "libubsan",  "libtsan", "libmkl", "libc++", "libcud", "libnccl"};
 
 // Instances of templates of these lie in the user's own program, and a sanitizer's functions.
-bool is_foreign_function(const std::string& name) {
-  static const std::vector<const char*> names = {"at::",
-                                                 "c10::",
-                                                 "torch::",
-                                                 "std::",
-                                                 "__gnu_cxx::",
-                                                 "___interceptor_",
-                                                 "duet::Op",
-                                                 "duet::ProgramWr",
-                                                 "duet::Explainer",
-                                                 "duet::place_in_user_code",
-                                                 "duet::detail",
-                                                 "duet::ModuleT",
-                                                 "duet::HookObserver"};
-  return begins_with_any(name, names);
-}
+constexpr std::array<std::string_view, 13> kForeignFunctions = {"at::",
+                                                                "c10::",
+                                                                "torch::",
+                                                                "std::",
+                                                                "__gnu_cxx::",
+                                                                "___interceptor_",
+                                                                "duet::Op",
+                                                                "duet::ProgramWr",
+                                                                "duet::Explainer",
+                                                                "duet::place_in_user_code",
+                                                                "duet::detail",
+                                                                "duet::ModuleT",
+                                                                "duet::HookObserver"};
 
 bool lies_in_users_library(void* address) {
   Dl_info info{};
-  return dladdr(address, &info) != 0 && info.dli_fname != nullptr && !is_foreign_library(info.dli_fname);
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  return !begins_with_any(std::filesystem::path(info.dli_fname).filename().string(), kForeignLibraries);
 }
 
 using torch::unwind::Frame;
@@ -61,31 +58,15 @@ std::vector<Frame> symbolized(const std::vector<void*>& addresses) {
   }
 }
 
-// Otherwise LibTorch gives the library in the place of a source.
-bool has_line(const Frame& frame, void* address) {
-  const auto library = torch::unwind::libraryFor(address);
-  return frame.lineno != 0 && frame.filename != "??" && library && frame.filename != library->first;
-}
-
-// Functions of LibTorch's headers that the compiler put into the user's own: the line would be theirs.
-bool is_foreign_source(const std::string& path) {
-  const auto lies_in = [&path](const char* folder) { return path.find(folder) != std::string::npos; };
-  return lies_in("/include/ATen/") || lies_in("/include/c10/") || lies_in("/include/torch/") ||
-         lies_in("/include/c++/");
-}
-
-// "net.cpp:31", or "near net.cpp:31": of the code just before, where the call itself is a header's. Empty if unknown.
-std::string line_of(void* call, const std::string& function) {
-  constexpr int kBytesBefore = 96;
-  std::vector<void*> addresses;
-  for (int i = 0; i < kBytesBefore; ++i) addresses.push_back(static_cast<char*>(call) - i);
-  const std::vector<Frame> found = symbolized(addresses);
-  for (std::size_t i = 0; i < found.size() && found[i].funcname == function && has_line(found[i], addresses[i]); ++i) {
-    if (is_foreign_source(found[i].filename)) continue;
-    const std::string file = std::filesystem::path(found[i].filename).filename().string();
-    return (i > 0 ? "near " : "") + file + ":" + std::to_string(found[i].lineno);
+// "net.cpp:31"; empty if unknown, or if the compiler put a function of a header into the user's own there.
+std::string line_of(const Frame& frame, void* call) {
+  const auto library = torch::unwind::libraryFor(call);  // which LibTorch gives where it knows no source
+  const std::string& path = frame.filename;
+  if (frame.lineno == 0 || path == "??" || !library || path == library->first) return {};
+  for (const char* folder : {"/include/ATen/", "/include/c10/", "/include/torch/", "/include/c++/"}) {
+    if (path.find(folder) != std::string::npos) return {};
   }
-  return {};
+  return std::filesystem::path(path).filename().string() + ":" + std::to_string(frame.lineno);
 }
 
 // The text without what stands in balanced brackets.
@@ -98,12 +79,6 @@ std::string without(const std::string& text, char open, char close) {
     if (letter == close && depth > 0) --depth;
   }
   return result;
-}
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
 }
 
 // A wrapper that a lambda was inlined into carries it among its template arguments: the text of that argument.
@@ -127,13 +102,13 @@ std::string lambda_among_arguments(const std::string& name) {
 
 std::string short_function_name(const std::string& demangled) {
   std::string name = demangled;
-  replace_all(name, "(anonymous namespace)::", "");
-  replace_all(name, "operator()", "operator{}");
-  replace_all(name, "#", "}#");  // "{lambda(int)#1}": the number goes
+  c10::ReplaceAll(name, "(anonymous namespace)::", "");
+  c10::ReplaceAll(name, "operator()", "operator{}");
+  c10::ReplaceAll(name, "#", "}#");  // "{lambda(int)#1}": the number goes
   name = lambda_among_arguments(name);
   name = without(without(name, '(', ')'), '<', '>');
-  replace_all(name, "::operator{}", "");
-  replace_all(name, "operator{}", "operator()");
+  c10::ReplaceAll(name, "::operator{}", "");
+  c10::ReplaceAll(name, "operator{}", "operator()");
   for (const char* suffix : {" const", " [clone"}) {
     if (const std::size_t at = name.find(suffix); at != std::string::npos) name.erase(at);
   }
@@ -155,8 +130,8 @@ std::string place_in_user_code() {
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const std::string function = short_function_name(frames[i].funcname);
     if (function.rfind("duet::TrainStep::", 0) == 0) return {};
-    if (function.empty() || function == "??" || is_foreign_function(function)) continue;
-    const std::string line = line_of(calls[i], frames[i].funcname);
+    if (function.empty() || function == "??" || begins_with_any(function, kForeignFunctions)) continue;
+    const std::string line = line_of(frames[i], calls[i]);
     return line.empty() ? function : line + " in " + function;
   }
   return {};

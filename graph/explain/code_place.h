@@ -5,9 +5,8 @@
 namespace duet {
 
 // The place in the user's code that the calling thread is in: its innermost function that is neither LibTorch's, the
-// standard library's nor the recorder's, as "net.cpp:31 in Net::forward", or "near net.cpp:31 in ..." where the
-// compiler put the call of a header there. Without debug information "Net::forward"; empty if the program's symbol
-// tables name none (stripped), or if the step's own code, such as backward(), called LibTorch.
+// standard library's nor the recorder's, as "net.cpp:31 in Net::forward", or without debug information "Net::forward".
+// Empty if the program's symbol tables name none (stripped), or if the step's own code, such as backward(), called.
 std::string place_in_user_code();
 
 // "duet::make::{lambda}" out of a demangled C++ name: without arguments and wrappers. For place_in_user_code().

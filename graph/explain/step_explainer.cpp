@@ -5,12 +5,16 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include "base/detail/bits.h"
 #include "base/detail/text.h"
+#include "base/error.h"
 #include "graph/detail/captured_step.h"
 #include "graph/explain/code_place.h"
-#include "graph/explain/number_probe.h"
 #include "graph/explain/step_sandbox.h"
 
 namespace duet {
@@ -44,6 +48,108 @@ class InStepAlone : public ForwardingObserver {
   std::string left_out_;
 };
 
+using Reach = StepExplanation::Reach;
+
+// Finds out what each hyper-parameter does to a captured step: another value of it must change what a replay leaves in
+// weights and state. A number that reached the recording as a host number does not.
+class NumberProbe {
+ public:
+  using RunStep = std::function<void()>;  // from the state that there is, begin() included
+
+  NumberProbe(TrainStep& step, StepSandbox& sandbox, RunStep replay, RunStep eager)
+      : step_(step), sandbox_(sandbox), replay_(std::move(replay)), eager_(std::move(eager)) {}
+
+  // Of every number of every group. Numbers that follow a schedule keep the value of the present step meanwhile.
+  std::vector<StepExplanation::Number> probe_all() {
+    constexpr std::chrono::seconds kTime{20};  // a user waits for the answer
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<StepExplanation::Number> found;
+    for (const Number& number : held_numbers()) {
+      const bool in_time = std::chrono::steady_clock::now() - start < kTime;
+      found.push_back({number.group, number.name, in_time ? reach_of(number) : Reach::kUntried});
+    }
+    return found;
+  }
+
+ private:
+  struct Number {
+    std::size_t group;
+    std::string name;
+    double value;
+  };
+  using Left = std::vector<std::string>;  // bits of all that steps have left
+
+  // All numbers, set to the values that the present step uses: a schedule would write over what is set for one step
+  // only. The learning rates come first: time may not do for all.
+  std::vector<Number> held_numbers() {
+    sandbox_.restore();
+    eager_();
+    std::vector<Number> numbers;
+    for (std::size_t group = 0; group < step_.group_count(); ++group) {
+      for (const std::string& name : step_.names()) {
+        if (step_.has(group, name)) numbers.push_back({group, name, step_.get(group, name)});
+      }
+    }
+    sandbox_.restore();
+    for (const Number& number : numbers) step_.set(number.group, number.name, number.value);
+    std::ranges::stable_partition(numbers, [](const Number& number) { return number.name == "lr"; });
+    return numbers;
+  }
+
+  Reach reach_of(const Number& number) {
+    std::vector<int64_t> key, other_key;
+    step_.append_key(key);
+    const std::optional<double> other = another_value(number);
+    step_.append_key(other_key);
+    step_.set(number.group, number.name, number.value);
+    if (!other) return Reach::kUntried;
+    if (key != other_key) return Reach::kCapturesAnew;
+    if (changes(replay_, replayed_, number, *other)) return Reach::kChanges;
+    return changes(eager_, run_, number, *other) ? Reach::kFrozen : Reach::kNothingAtAll;
+  }
+
+  // A value far away, to which the number is set: what a small change does may be lost in rounding. None if no other
+  // value is allowed.
+  std::optional<double> another_value(const Number& number) {
+    const double value = number.value;
+    for (const double other : {value / 2 + 0.25, value / 2 + 0.125, value / 2, value * 2, value + 1, value - 1}) {
+      if (other == value) continue;
+      try {
+        step_.set(number.group, number.name, other);
+        return other;
+      } catch (const ConfigError&) {  // out of the number's range
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool changes(const RunStep& run, Left& as_it_is, const Number& number, double other) {
+    if (as_it_is.empty()) as_it_is = left_by(run);
+    step_.set(number.group, number.name, other);
+    const bool same = left_by(run) == as_it_is;
+    step_.set(number.group, number.name, number.value);
+    return !same;
+  }
+
+  // Bits of everything that two steps change, but for the numbers themselves: momentum does nothing in the first.
+  Left left_by(const RunStep& run) {
+    sandbox_.restore();
+    for (int i = 0; i < 2; ++i) run();
+    Left left;
+    for (const auto& item : step_.parameters()) left.push_back(bits_hash(item.second.detach()));
+    for (const auto& [name, tensor] : step_.mutable_state()) {
+      if (name != "optimizer.numbers") left.push_back(bits_hash(tensor));
+    }
+    sandbox_.restore();
+    return left;
+  }
+
+  TrainStep& step_;
+  StepSandbox& sandbox_;
+  RunStep replay_, eager_;
+  Left replayed_, run_;  // with the numbers as they are; filled when they are needed
+};
+
 class Explainer {
  public:
   Explainer(TrainStep& step, const CaptureMethod& method, const MicroBatches& micro_batches, StepObserver& observer)
@@ -63,8 +169,8 @@ class Explainer {
     explanation.captured = true;
     explanation.keeps_tensors = captured_->needs_host_code();
     explanation.reads = captured_->reads() != nullptr ? static_cast<int64_t>(captured_->reads()->size()) : 0;
-    captured_->try_kernels();
-    explanation.ops = captured_->replayed().segments().ops();
+    captured_->segments().try_kernels();
+    explanation.ops = captured_->segments().ops();
     explanation.bytes = captured_->bytes();
     explanation.replay_us = best_of(5, [this] { replay(); });
     NumberProbe probe(step_, sandbox_, [this] { replay(); }, [this] { run_eager(); });
@@ -103,7 +209,7 @@ class Explainer {
       explanation.reason = captured_->failure();
       return false;
     }
-    for (int64_t i = 0; i < kCaptures && !captured_->replayed().segments().is_ready(); ++i) {
+    for (int64_t i = 0; i < kCaptures && !captured_->segments().is_ready(); ++i) {
       const auto captured = captured_->capture_and_replay(step_, begin_step(), hooks_);
       sandbox_.restore();
       if (!captured) {
@@ -112,7 +218,7 @@ class Explainer {
       }
       if (captured->outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->check().difference();
     }
-    return captured_->replayed().segments().is_ready();
+    return captured_->segments().is_ready();
   }
 
   bool check_host_code(StepExplanation& explanation) {

@@ -12,16 +12,14 @@ namespace duet {
 
 namespace {
 
-// Every tensor that belongs to the trainer, as it is named now: a step may put another one in the place of a buffer.
-StateDict live_tensors(TrainStep& step) {
+// Everything that belongs to the trainer, as it is named now: a step may put another tensor in the place of a buffer.
+StateDict live_state(TrainStep& step) {
   StateDict live;
-  for (const auto& [name, tensor] : step.task().named_parameters()) live.set("model." + name, tensor.detach());
-  for (const auto& [name, tensor] : step.task().named_buffers()) live.set("model." + name, tensor.detach());
+  const Task& task = step.task();
+  for (const NamedTensors& tensors : {task.named_parameters(), task.named_buffers()}) {
+    for (const auto& [name, tensor] : tensors) live.set("model." + name, tensor.detach());
+  }
   for (const auto& [name, tensor] : step.mutable_state()) live.set("state." + name, tensor.detach());
-  return live;
-}
-
-StateDict with_optimizer(StateDict live, const TrainStep& step) {
   live.put("optimizer", step.state_dict());
   return live;
 }
@@ -33,27 +31,24 @@ StateDict cloned(const StateDict& state) {
   return copy;
 }
 
-NamedTensors known_tensors(TrainStep& step) {
-  const StateDict live = live_tensors(step);
-  return {live.tensors().begin(), live.tensors().end()};
-}
-
 }  // namespace
 
-ForeignState::ForeignState(const NamedTensors& known) {
-  for (const auto& item : known) {
+StepSandbox::StepSandbox(TrainStep& step) : step_(step), gradients_(step.parameters()) {
+  const StateDict live = live_state(step);
+  saved_ = cloned(live);
+  for (const auto& item : live.tensors()) {
     if (item.second.has_storage()) known_.insert(item.second.storage().unsafeGetStorageImpl());
   }
 }
 
-void ForeignState::watch(const std::function<void()>& step) {
+void StepSandbox::watch(const std::function<void()>& code) {
   made_.clear();
   before_.clear();
   const OpTap tap(static_cast<OpListener&>(*this));
-  step();
+  code();
 }
 
-void ForeignState::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+void StepSandbox::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const std::vector<std::size_t> hidden = hidden_writes(op);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -69,7 +64,7 @@ void ForeignState::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet be
   });
 }
 
-void ForeignState::look_at(const at::Tensor& tensor, bool written) {
+void StepSandbox::look_at(const at::Tensor& tensor, bool written) {
   if (!tensor.has_storage()) return;
   const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
   if (made_.contains(memory)) return;
@@ -77,32 +72,22 @@ void ForeignState::look_at(const at::Tensor& tensor, bool written) {
   if (!written || !known_.insert(memory).second) return;
   const at::NoGradGuard no_grad;
   const at::Tensor bytes = bytes_of(tensor.storage());
-  saved_.emplace_back(bytes, bytes.clone());
+  others_.emplace_back(bytes, bytes.clone());
 }
-
-void ForeignState::restore() {
-  for (const auto& [bytes, copy] : saved_) duet::restore(copy, bytes);
-  random_.restore();
-}
-
-StepSandbox::StepSandbox(TrainStep& step)
-    : step_(step),
-      saved_(cloned(with_optimizer(live_tensors(step), step))),
-      gradients_(step.parameters()),
-      foreign_(known_tensors(step)) {}
 
 // By name: the step may have put another tensor in the place of a buffer, and parameters may have got step counts of
 // their own meanwhile.
 void StepSandbox::restore() {
   step_.zero_grad();
-  const StateDict live = with_optimizer(live_tensors(step_), step_);
+  const StateDict live = live_state(step_);
   for (const auto& [name, tensor] : live.tensors()) {
     if (!saved_.has(name)) continue;
     const at::Tensor& before = saved_.tensor(name);
     const bool fits = before.sizes() == tensor.sizes() && before.scalar_type() == tensor.scalar_type();
     if (fits) duet::restore(before, tensor);
   }
-  foreign_.restore();
+  for (const auto& [bytes, copy] : others_) duet::restore(copy, bytes);
+  random_.restore();
 }
 
 // Which numbers were set, and what the optimizer's host side has noted of a first step. The load takes back the mark of

@@ -93,4 +93,61 @@ class CheckSchedule {
   std::minstd_rand random_;
 };
 
+// When a replay is compared with an eager run: after 1, 2, 4, ... replays and then every `interval` ones on average (0:
+// never), and at once where something was noticed.
+class VerifySchedule {
+ public:
+  explicit VerifySchedule(int64_t interval) : interval_(interval) { restart(); }
+
+  // The step was captured just now.
+  void restart() {
+    unverified_ = 0;
+    growing_ = 1;
+    next_ = interval_ > 0 ? 2 : kNever;  // the first one shows what host code asks for (TraceCheck)
+  }
+  // The next replay is another program: it is compared. Those before it stay in doubt.
+  void program_changed() {
+    if (interval_ > 0) next_ = 0;
+  }
+  // Something was noticed that may make the next replay wrong. Those before it were fine.
+  void must_verify() { must_verify_ = true; }
+
+  // Whether the next replay is to be compared.
+  bool due() const { return must_verify_ || unverified_ + 1 >= next_; }
+  // Whether it is even where comparisons that can wait are put off.
+  bool cannot_wait() const { return must_verify_; }
+  // Replays that counted since the last comparison and may have been wrong already.
+  int64_t doubtful() const { return must_verify_ ? 0 : unverified_; }
+  int64_t doubtful_since() const { return unverified_since_; }
+
+  // As CheckSchedule::replayed().
+  void replayed(int64_t steps_done) {
+    unverified_since_ = unverified_++ == 0 ? steps_done : std::min(unverified_since_, steps_done);
+  }
+  // A comparison could not be made.
+  void put_off() { next_ = interval_ > 0 ? unverified_ + next() : kNever; }
+  void verified() {
+    next_ = interval_ > 0 ? next() : kNever;
+    unverified_ = 0;
+    must_verify_ = false;
+  }
+
+ private:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  // At no fixed period: host code may have one.
+  int64_t next() {
+    growing_ = std::min(2 * growing_, interval_);
+    return growing_ < interval_ ? growing_ : std::uniform_int_distribution<int64_t>(1, 2 * interval_ - 1)(random_);
+  }
+
+  std::minstd_rand random_{std::random_device{}()};
+  int64_t interval_;
+  int64_t growing_ = 1;
+  int64_t unverified_ = 0;  // replays since the last comparison
+  int64_t unverified_since_ = 0;
+  int64_t next_ = kNever;  // replays until the next one
+  bool must_verify_ = false;
+};
+
 }  // namespace duet

@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "distributed/communicator.h"
-#include "graph/guards/first_split.h"
 #include "graph/guards/state_copies.h"
+#include "graph/guards/storage_watch.h"
 #include "graph/replay/cpu_program.h"
 
 namespace duet {
@@ -28,6 +28,37 @@ Communicator* ranks_of(const StepCode& step) {
   const bool exchanges = !step.communicator().is_single() && step.parameters().front().second.is_cpu();
   return exchanges ? &step.communicator() : nullptr;
 }
+
+// Calls `at_first` before the first hooks between the kernels of a step. The hooks themselves, host code that must not
+// run twice in one step, are called or not; in-step code belongs to both runs.
+class FirstSplit : public ForwardingObserver {
+ public:
+  enum class Hooks { kCalled, kLeftOut };
+  FirstSplit(StepObserver& inner, Hooks hooks, std::function<void(const StepView&)> at_first)
+      : ForwardingObserver(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
+
+  // The first parameter whose gradient hooks have replaced or removed: a replay would end op by op.
+  const std::string& replaced_gradient() const { return replaced_gradient_; }
+
+ private:
+  void at_split(SplitPoint, const StepView& view, const std::function<void()>& hooks) override {
+    if (at_first_) std::exchange(at_first_, nullptr)(view);
+    if (hooks_ == Hooks::kLeftOut) return;
+    NamedTensors before;
+    for (const auto& [name, parameter] : view.parameters) before.emplace_back(name, parameter.grad());
+    StorageWatch places;
+    places.write(before);
+    hooks();
+    for (std::size_t i = 0; i < before.size() && replaced_gradient_.empty(); ++i) {
+      if (!view.parameters[i].second.grad().is_same(before[i].second)) replaced_gradient_ = before[i].first;
+    }
+    if (replaced_gradient_.empty()) replaced_gradient_ = places.moved();
+  }
+
+  Hooks hooks_;
+  std::function<void(const StepView&)> at_first_;
+  std::string replaced_gradient_;
+};
 
 // One step, several times from one snapshot; only the first run exchanges tensors with the other ranks.
 class Comparison {
@@ -140,7 +171,8 @@ class Comparison {
 
   // With other ranks the sums would have to be those of the first run at each time.
   bool may_blame_kernels() const {
-    return ranks_ == nullptr && captured_.cpu_program() != nullptr && captured_.cpu_program()->kernel_count() > 0;
+    return ranks_ == nullptr && captured_.segments().cpu_program() != nullptr &&
+           captured_.segments().cpu_program()->kernel_count() > 0;
   }
 
   // Whether it is so here, or on a rank that compares this step as well.
@@ -211,7 +243,7 @@ class Comparison {
   // The first kernel with which a replay differs from the eager run, whose results stay in place.
   void bisect_kernels(StepObserver& observer, ParityResult& result) {
     put_back_after([&] {
-      CpuProgram& program = *captured_.cpu_program();
+      CpuProgram& program = *captured_.segments().cpu_program();
       const int64_t all = program.kernel_count();
       // What does not come again may have had another cause.
       if (agrees_with(0, observer) && !agrees_with(all, observer)) {
@@ -235,7 +267,7 @@ class Comparison {
   // Whether a replay with the first `kernels` of duet's own gives what the eager run gave.
   bool agrees_with(int64_t kernels, StepObserver& observer) {
     restore(before_, live_);
-    captured_.cpu_program()->use_kernels(kernels);
+    captured_.segments().cpu_program()->use_kernels(kernels);
     try {
       return differences_of_replay(observer).empty();
     } catch (const std::exception&) {

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_rules.h"
-#include "graph/guards/recorded_op.h"
+#include "graph/guards/recorded_ops.h"
 #include "graph/record/host_reads.h"
 #include "graph/replay/cpu_program.h"
 

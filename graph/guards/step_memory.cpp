@@ -4,8 +4,8 @@
 #include <c10/core/InferenceMode.h>
 #include "base/detail/bits.h"
 #include "graph/guards/shadow_storage.h"
-#include "graph/record/kept_tensors.h"
 #include "graph/record/obstacle.h"
+#include "graph/record/step_results.h"
 
 namespace duet {
 

@@ -6,10 +6,8 @@
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
 #include "base/detail/step_stopped.h"
-#include "graph/guards/catch_up.h"
-#include "graph/guards/recorded_op.h"
+#include "graph/guards/recorded_ops.h"
 #include "graph/guards/shadow_storage.h"
-#include "graph/record/kept_tensors.h"
 
 namespace duet {
 
@@ -25,6 +23,10 @@ constexpr const char* kHostDraws =
     "draws from a random generator of LibTorch's, or sets its state (checkpointing that restores it?); draw with "
     "tensor ops only";
 
+bool may_multiply(const c10::OperatorHandle& op) {
+  return !op.hasTag(at::Tag::pointwise) && !op.hasTag(at::Tag::reduction);
+}
+
 }  // namespace
 
 TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
@@ -38,7 +40,7 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
     std::vector<int> written;
     for_each_written(op, [&](int value) { written.push_back(table.values()[value].storage); });
     ops_.push_back({std::move(returned), std::move(written), !is_read && is_of_single_numbers(op, table),
-                    called(op).hasTag(at::Tag::inplace_view), settings_asked_by(called(op))});
+                    called(op).hasTag(at::Tag::inplace_view), may_multiply(called(op))});
   }
 }
 
@@ -55,7 +57,8 @@ void TraceCheck::start() {
   cursor_ = splits_passed_ = 0;
 }
 
-TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
+TraceCheck::Outcome TraceCheck::run(const HostCode& host_code, const Callbacks& callbacks) {
+  callbacks_ = &callbacks;
   start();
   const auto released = c10::make_scope_exit([this] { memory_.release(); });
   const auto undrawn = c10::make_scope_exit([this] { generators_.undo_skips(); });
@@ -98,7 +101,7 @@ bool TraceCheck::still_same(const HostCode& host_code) {
   const auto goes_on = c10::make_scope_exit([this] { stops_ = false; });
   const auto undrawn = c10::make_scope_exit([this] { generators_.restore(); });
   try {
-    return run(host_code) == Outcome::kSame && difference_.empty();  // the code may have swallowed StepStopped
+    return run(host_code, {}) == Outcome::kSame && difference_.empty();  // the code may have swallowed StepStopped
   } catch (...) {  // TorchScript makes an exception of its own out of StepStopped
     if (difference_.empty()) throw;
     return false;
@@ -108,7 +111,7 @@ bool TraceCheck::still_same(const HostCode& host_code) {
 bool TraceCheck::follow(const HostCode& host_code) {
   kernels_ = Kernels::kRun;
   const auto back = c10::make_scope_exit([this] { kernels_ = Kernels::kSkipped; });
-  return run(host_code) == Outcome::kSame;
+  return run(host_code, {}) == Outcome::kSame;
 }
 
 bool TraceCheck::follow_capture(const HostCode& host_code, RunOp run_op) {
@@ -143,7 +146,7 @@ void TraceCheck::pass_split(std::size_t split, const NamedTensors& parameters) {
   passed_ = paused_ = true;
   const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
   state_ = State::kByOp;  // for what hooks throw
-  const bool known = pass_split_(split);
+  const bool known = callbacks_->pass_split(split);
   state_ = State::kComparing;
   generators_.start();
   left_ = !known;
@@ -159,19 +162,17 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   if (state_ == State::kByOp || !matches(op, below, *stack)) return run_op_ ? run_op_(op, *stack, run) : run();
   const std::size_t index = cursor_++;
   const Op& recorded = recording_->ops[index];
-  if (kernels_ == Kernels::kRun) {
-    run_op_ ? run_op_(op, *stack, run) : run();
-    if (recorded.random) generators_.note();
-    if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
-    adopt(index, *stack);
-  } else if (recorded.on_host || ops_[index].changes_view || may_run(index, *stack)) {
-    run_now(op, below, stack);
-    if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
-    adopt(index, *stack);
-  } else {
+  const bool skipped = kernels_ == Kernels::kSkipped;
+  if (skipped && !recorded.on_host && !ops_[index].changes_view && !may_run(index, *stack)) {
     if (recorded.random) generators_.skip_op();
-    answer(index, stack);
+    return answer(index, stack);
   }
+  unreadable_ = skipped;  // what it throws is no error of the user's
+  run_op_ ? run_op_(op, *stack, run) : run();
+  unreadable_ = false;
+  if (recorded.random && !skipped) generators_.note();
+  if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
+  adopt(index, *stack);
 }
 
 // Arithmetic on single numbers that are there costs less to do than to leave out, and host code may read them: a traced
@@ -185,10 +186,53 @@ bool TraceCheck::may_run(std::size_t index, const torch::jit::Stack& stack) cons
   return true;
 }
 
-void TraceCheck::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
-  unreadable_ = true;  // what it throws is no error of the user's
-  op.redispatchBoxed(below, stack);
-  unreadable_ = false;
+void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
+  const Op& recorded = recording_->ops[index];
+  const std::size_t first = stack->size() - given(recorded).size();
+  torch::jit::Stack results;
+  results.reserve(recorded.results.size());
+  for (std::size_t r = 0; r < recorded.results.size(); ++r) {
+    const Slot& slot = recorded.results[r];
+    const int argument = ops_[index].returned[r];
+    const bool is_argument = slot.kind != Slot::Kind::kConstant && argument >= 0;
+    results.push_back(is_argument ? (*stack)[first + argument] : slot_value(slot, [&](int value) {
+      return value < 0 ? at::Tensor() : memory_.hand_out(value, index);
+    }));
+  }
+  for (const int storage : ops_[index].written) memory_.mark_stale(storage);
+  if (recorded.recorded_as) resize_outputs(recorded, *stack);
+  stack->resize(first);
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
+// Outputs that were given empty have their size afterwards.
+void TraceCheck::resize_outputs(const Op& recorded, const torch::jit::Stack& stack) {
+  const std::size_t first = stack.size() - recorded.arguments.size();
+  for (std::size_t i = 0; i < recorded.arguments.size(); ++i) {
+    const Slot& slot = recorded.arguments[i];
+    if (slot.kind != Slot::Kind::kValue || slot.values[0] < 0) continue;
+    const ValueTable::Value& value = recording_->table.values()[slot.values[0]];
+    const at::Tensor& tensor = stack[first + i].toTensor();
+    if (is_same_place(value, tensor)) continue;
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(value.sizes, value.strides, value.offset);
+  }
+}
+
+// An op that has really run: what it made is from now on what the recording calls by these values.
+void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
+  const Op& recorded = recording_->ops[index];
+  const std::size_t first = stack.size() - recorded.results.size();
+  for (std::size_t r = 0; r < recorded.results.size(); ++r) {
+    const Slot& slot = recorded.results[r];
+    for (std::size_t i = 0; i < slot.values.size(); ++i) {
+      const int value = slot.values[i];
+      if (value < 0 || !recording_->table.made_by(index, value)) continue;
+      const c10::IValue& result = stack[first + r];
+      const at::Tensor made = result.isTensor() ? result.toTensor() : result.toListRef()[i].toTensor();
+      if (!made.defined() || !made.has_storage()) continue;
+      memory_.see(recording_->table.values()[value].storage, made.storage().unsafeGetStorageImpl());
+    }
+  }
 }
 
 bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack) {
@@ -206,11 +250,11 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   const std::vector<Slot>& slots = given(recorded);
   const std::size_t first = stack.size() - slots.size();
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    std::string what;
-    if (same_argument(slots[i], i, stack[first + i], what)) continue;
+    const std::string what = other_argument(slots[i], i, stack[first + i]);
+    if (what.empty()) continue;
     return differs("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
   }
-  const std::string setting = changed_setting(recorded.settings, recording_->settings, ops_[cursor_].settings_asked);
+  const std::string setting = changed_setting(recorded.settings, recording_->settings, ops_[cursor_].may_multiply);
   if (!setting.empty()) return differs(setting + " for " + full_name(op));
   return same_constants(recorded) && same_read(op);
 }
@@ -219,49 +263,41 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet belo
 bool TraceCheck::same_read(const c10::OperatorHandle& op) {
   const auto& reads = recording_->reads;
   const auto read = std::find(reads.begin(), reads.end(), cursor_);
-  if (read == reads.end() || !read_holds_ || read_holds_(read - reads.begin())) return true;
-  differ("the value that " + full_name(op) + " reads is another one than the recorded one");
-  return false;
+  if (read == reads.end() || !callbacks_->read_holds || callbacks_->read_holds(read - reads.begin())) return true;
+  return differs("the value that " + full_name(op) + " reads is another one than the recorded one");
 }
 
-bool TraceCheck::same_argument(const Slot& slot, std::size_t index, const c10::IValue& argument, std::string& what) {
+// What the argument is in the place of the recorded one; empty: the same.
+std::string TraceCheck::other_argument(const Slot& slot, std::size_t index, const c10::IValue& argument) {
   if (slot.kind == Slot::Kind::kConstant) {
-    if (same_number(slot.constant, argument)) return true;
-    what = argument.isTensor() ? "a tensor" : text_of_number(argument);
-    what += ", where " + text_of_number(slot.constant) + " was recorded";
-    return false;
+    if (same_number(slot.constant, argument)) return {};
+    const std::string now = argument.isTensor() ? "a tensor" : text_of_number(argument);
+    return now + ", where " + text_of_number(slot.constant) + " was recorded";
   }
   if (slot.kind == Slot::Kind::kValue) {
-    if (argument.isTensor() && argument.toTensor().defined()) {
-      return same_tensor(slot.values[0], argument.toTensor(), {cursor_, index, 0}, what);
-    }
-    what = "no tensor, where one was recorded";
-    return false;
+    if (!argument.isTensor() || !argument.toTensor().defined()) return "no tensor, where one was recorded";
+    return other_tensor(slot.values[0], argument.toTensor(), {cursor_, index, 0});
   }
-  if (!argument.isList() || argument.toListRef().size() != slot.values.size()) {
-    what = "another number of tensors than the recorded one";
-    return false;
-  }
+  constexpr const char* kOtherList = "a list of other tensors than the recorded ones";
+  if (!argument.isList() || argument.toListRef().size() != slot.values.size()) return kOtherList;
   const auto items = argument.toListRef();
   for (std::size_t i = 0; i < slot.values.size(); ++i) {
     const bool defined = items[i].isTensor() && items[i].toTensor().defined();
-    if (defined != (slot.values[i] >= 0)) {
-      what = "a list with other tensors than the recorded ones";
-      return false;
-    }
-    if (defined && !same_tensor(slot.values[i], items[i].toTensor(), {cursor_, index, i}, what)) return false;
+    if (defined != (slot.values[i] >= 0)) return kOtherList;
+    if (!defined) continue;
+    if (std::string what = other_tensor(slot.values[i], items[i].toTensor(), {cursor_, index, i}); !what.empty())
+      return what;
   }
-  return true;
+  return {};
 }
 
-bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what) {
+std::string TraceCheck::other_tensor(int value, const at::Tensor& tensor, StepProgram::Place place) {
   const ValueTable::Value& recorded = recording_->table.values()[value];
-  if (memory_.is_same(recorded, tensor)) return true;
+  if (memory_.is_same(recorded, tensor)) return {};
   const bool of_its_kind = tensor.has_storage() && is_same_place(recorded, tensor);
   if (of_its_kind && memory_.is_from_outside(recorded.storage)) changed_tensor_ = place;
-  what = c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
+  return c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
                   at::IntArrayRef(recorded.sizes), ")");
-  return false;
 }
 
 bool TraceCheck::same_constants(const Op& recorded) {
@@ -269,20 +305,18 @@ bool TraceCheck::same_constants(const Op& recorded) {
     // A capture cannot look into the device's memory, and holds what fills it there.
     const bool captured = run_op_ && !recording_->table.storages()[storage].device.is_cpu();
     if (captured || memory_.holds_the_same(storage)) continue;
-    differ("the numbers in a tensor that the host makes for " + full_name(recorded.handle) +
-           " are others than the recorded ones");
-    return false;
+    return differs("the numbers in a tensor that the host makes for " + full_name(recorded.handle) +
+                   " are others than the recorded ones");
   }
   return true;
 }
 
 void TraceCheck::end(const std::vector<at::Tensor>& results) {
-  if (host_draws()) return differ_by_draws();
-  if (cursor_ < recording_->ops.size()) {
+  if (host_draws()) {
+    differ_by_draws();
+  } else if (cursor_ < recording_->ops.size()) {
     differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
-    return;
-  }
-  if (!memory_.are_results(results)) {
+  } else if (!memory_.are_results(results)) {
     differ("it gives other tensors than the recorded ones");
   } else if (memory_.local_outlives_step()) {
     differ("it reads another tensor from outside the step than the recorded one");

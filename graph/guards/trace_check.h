@@ -35,7 +35,15 @@ class TraceCheck : private OpListener {
   // A step over the recording's inputs; gives its results, gradients among them, each of which is held at one place
   // besides (ResultReferences).
   using HostCode = std::function<std::vector<at::Tensor>()>;
-  Outcome run(const HostCode& host_code);
+  // What the caller of run() does in the middle of it.
+  struct Callbacks {
+    // Passes a split point: what was recorded up to there runs, then the hooks. False if they have put other gradients
+    // in place. From there on nothing can run from the start of the step: at a difference it is kLeft.
+    std::function<bool(std::size_t split)> pass_split{};
+    // Says whether the n-th value that host code reads (StepProgram::reads) is the recorded one; null: it is.
+    std::function<bool(std::size_t read)> read_holds{};
+  };
+  Outcome run(const HostCode& host_code, const Callbacks& callbacks);
   // The same between steps: at a difference it stops, and nothing runs.
   bool still_same(const HostCode& host_code);
   // Compares a step that runs op by op anyway.
@@ -49,13 +57,8 @@ class TraceCheck : private OpListener {
   void lend(int storage, const at::Tensor& tensor) { memory_.see(storage, tensor.storage().unsafeGetStorageImpl()); }
   // By the host code, after its step: how the inputs get their values where it has let go of what was lent.
   void bring_inputs_by(std::function<void()> bring) { bring_inputs_ = std::move(bring); }
-  // Says whether the n-th value that host code reads (StepProgram::reads) is the recorded one; null: it is.
-  void compare_reads_by(std::function<bool(std::size_t)> holds) { read_holds_ = std::move(holds); }
   // By the host code at a split point, instead of its hooks: they are called in a step that runs op by op.
   void split(SplitPoint point, const NamedTensors& parameters, const std::function<void()>& hooks);
-  // How run() passes a split point: what was recorded up to there runs, then the hooks. False if they have put other
-  // gradients in place. From there on nothing can run from the start of the step: at a difference it is kLeft.
-  void pass_splits_by(std::function<bool(std::size_t split)> pass) { pass_split_ = std::move(pass); }
 
   // By the host code, after its step: a result has another name than the recorded one.
   void rename(const std::string& result);
@@ -84,21 +87,19 @@ class TraceCheck : private OpListener {
   struct KnownOp {
     std::vector<int> returned;  // by result: the argument that it is; -1: none
     std::vector<int> written;   // storages
-    bool of_single_numbers, changes_view;
-    AskedSettings settings_asked;
+    bool of_single_numbers, changes_view, may_multiply;
   };
   // Autograd hands on nothing but std::exception.
   struct HostDrew : std::exception {};  // through host code: what it drew is not what it gets where random ops run
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
-  void run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
   void start();
   void end(const std::vector<at::Tensor>& results);
 
   bool matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack);
-  bool same_argument(const StepProgram::Slot& slot, std::size_t argument, const c10::IValue& value, std::string& what);
-  bool same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what);
+  std::string other_argument(const StepProgram::Slot& slot, std::size_t index, const c10::IValue& argument);
+  std::string other_tensor(int value, const at::Tensor& tensor, StepProgram::Place place);
   bool same_constants(const StepProgram::Op& recorded);
   bool same_read(const c10::OperatorHandle& op);
   void differ(std::string what);
@@ -119,11 +120,10 @@ class TraceCheck : private OpListener {
   std::vector<KnownOp> ops_;
   StepMemory memory_;
   GeneratorWatch generators_;
-  std::function<bool(std::size_t)> read_holds_;
-  std::function<bool(std::size_t)> pass_split_;
   RunOp run_op_;  // null: no device captures
 
   // Of the current run.
+  const Callbacks* callbacks_ = nullptr;
   std::function<void()> bring_inputs_;
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;

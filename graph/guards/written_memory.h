@@ -18,21 +18,16 @@ class WrittenMemory {
   void add(const Ranges& ranges) {
     std::erase_if(parts_, [](const Part& part) { return part.memory.expired(); });
     for (const auto& [memory, range] : ranges) {
-      const auto place = std::ranges::lower_bound(parts_, range, {}, &Part::range);
-      if (place != parts_.end() && place->range == range) continue;
-      parts_.insert(place, {range, memory.getWeakStorageImpl(), next_number_++, 0});
+      if (std::ranges::find(parts_, range, &Part::range) != parts_.end()) continue;
+      parts_.push_back({range, memory.getWeakStorageImpl(), next_number_++});
     }
-    std::uintptr_t reach = 0;
-    for (Part& part : parts_) part.reach = reach = std::max(reach, part.range.end);
   }
 
   // Appends the numbers of the parts that the tensor shares.
   void append_shared(const at::Tensor& tensor, std::vector<int64_t>& key) const {
-    if (parts_.empty()) return;
     const MemoryRange range = MemoryRange::of(tensor);
-    auto part = std::ranges::lower_bound(parts_, range.end, {}, [](const Part& p) { return p.range.begin; });
-    while (part != parts_.begin() && (--part)->reach > range.begin) {
-      if (part->range.overlaps(range) && !part->memory.expired()) key.push_back(part->number);
+    for (const Part& part : parts_) {
+      if (part.range.overlaps(range) && !part.memory.expired()) key.push_back(part.number);
     }
   }
 
@@ -41,9 +36,8 @@ class WrittenMemory {
     MemoryRange range;
     c10::weak_intrusive_ptr<c10::StorageImpl> memory;
     int64_t number;
-    std::uintptr_t reach;  // the last end of this part and those before it
   };
-  std::vector<Part> parts_;  // by their begin
+  std::vector<Part> parts_;
   int64_t next_number_ = 0;
 };
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <immintrin.h>
-#include "graph/kernels/ordered_scalars.h"
+#include "graph/kernels/ordered.h"
 
 // The vector operations of avx512_simd.h for AVX2 and FMA.
 
@@ -43,34 +43,17 @@ inline Floats broadcast(float value) { return _mm256_set1_ps(value); }
 inline Floats select(Mask mask, Floats yes, Floats no) { return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask)); }
 inline Ints select(Mask mask, Ints yes, Ints no) { return _mm256_blendv_epi8(no, yes, mask); }
 
-inline Floats add(Floats first, Floats second) {
-  Floats sum;
-  asm("%{vex3%} vaddps %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
-  return sum;
-}
-inline Floats multiply(Floats first, Floats second) {
-  Floats product;
-  asm("%{vex3%} vmulps %2, %1, %0" : "=x"(product) : "x"(first), "x"(second));
-  return product;
-}
+DUET_ORDERED(Floats, add, "%{vex3%} vaddps", "x")
+DUET_ORDERED(Floats, subtract, "%{vex3%} vsubps", "x")
+DUET_ORDERED(Floats, multiply, "%{vex3%} vmulps", "x")
+DUET_ORDERED(__m256d, add_doubles, "%{vex3%} vaddpd", "x")
+DUET_ORDERED_FUSED(Floats, multiply_add, "vfmadd132ps", "x")
+DUET_ORDERED_FUSED(Floats, subtract_product, "vfnmadd132ps", "x")
 inline Floats divide(Floats value, Floats by) { return _mm256_div_ps(value, by); }
 inline Floats square_root(Floats value) { return _mm256_sqrt_ps(value); }
-inline Floats subtract(Floats from, Floats value) {
-  Floats difference;
-  asm("%{vex3%} vsubps %2, %1, %0" : "=x"(difference) : "x"(from), "x"(value));
-  return difference;
-}
-inline Floats multiply_add(Floats a, Floats b, Floats c) {
-  asm("vfmadd132ps %2, %1, %0" : "+x"(a) : "x"(c), "x"(b));
-  return a;
-}
 [[gnu::always_inline]] inline Floats add_product(Floats first, Floats second, Floats sum) {
   asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(first), "x"(second));
   return sum;
-}
-inline Floats subtract_product(Floats a, Floats b, Floats c) {
-  asm("vfnmadd132ps %2, %1, %0" : "+x"(a) : "x"(c), "x"(b));
-  return a;
 }
 
 inline Mask less(Floats value, Floats than) { return _mm256_castps_si256(_mm256_cmp_ps(value, than, _CMP_LT_OQ)); }
@@ -124,11 +107,6 @@ struct Sums {
   __m256d low = _mm256_setzero_pd();
   __m256d high = _mm256_setzero_pd();
 };
-inline __m256d add_doubles(__m256d first, __m256d second) {
-  __m256d sum;
-  asm("%{vex3%} vaddpd %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
-  return sum;
-}
 inline void add_to(Sums& sums, Floats values) {
   sums.low = add_doubles(sums.low, _mm256_cvtps_pd(_mm256_castps256_ps128(values)));
   sums.high = add_doubles(sums.high, _mm256_cvtps_pd(_mm256_extractf128_ps(values, 1)));
@@ -168,9 +146,9 @@ float fold_lanes(Floats v, Combine combine) {
   return _mm256_cvtss_f32(v);
 }
 
-// SLEEF's functions that ATen's vectors call: LibTorch carries and exports them.
 constexpr const char* kVectorExp = "Sleef_expf8_u10";
 constexpr const char* kVectorLog = "Sleef_logf8_u10";
+constexpr const char* kVectorTanh = "Sleef_tanhf8_u10";
 
 // The sum of all lanes in the order of ATen's vectors, and of two NaN the one that is ATen's.
 inline float sum_of_lanes(Floats v) {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <immintrin.h>
-#include "graph/kernels/ordered_scalars.h"
+#include "graph/kernels/ordered.h"
 
 // The vector operations of the kernels, for AVX-512. avx2_simd.h has the same but for those of max_pool_tiles.h.
 
@@ -31,39 +31,18 @@ inline Floats broadcast(float value) { return _mm512_set1_ps(value); }
 inline Floats select(Mask mask, Floats yes, Floats no) { return _mm512_mask_blend_ps(mask, no, yes); }
 inline Ints select(Mask mask, Ints yes, Ints no) { return _mm512_mask_blend_epi32(mask, no, yes); }
 
-// Of two NaN the first one is the result, of a multiply-add's three the first one too: `+` would leave that to the
-// compiler. Inlined before GCC looks at sums around it: around assembly that it inlines later it keeps them in memory.
-[[gnu::always_inline]] inline Floats add(Floats first, Floats second) {
-  Floats sum;
-  asm("vaddps %2, %1, %0" : "=v"(sum) : "v"(first), "v"(second));
-  return sum;
-}
-inline Floats multiply(Floats first, Floats second) {
-  Floats product;
-  asm("vmulps %2, %1, %0" : "=v"(product) : "v"(first), "v"(second));
-  return product;
-}
-inline Floats subtract(Floats from, Floats value) {
-  Floats difference;
-  asm("vsubps %2, %1, %0" : "=v"(difference) : "v"(from), "v"(value));
-  return difference;
-}
+DUET_ORDERED(Floats, add, "vaddps", "v")
+DUET_ORDERED(Floats, subtract, "vsubps", "v")
+DUET_ORDERED(Floats, multiply, "vmulps", "v")
+DUET_ORDERED(__m512d, add_doubles, "vaddpd", "v")
+DUET_ORDERED_FUSED(Floats, multiply_add, "vfmadd132ps", "v")
+DUET_ORDERED_FUSED(Floats, subtract_product, "vfnmadd132ps", "v")
 inline Floats divide(Floats value, Floats by) { return _mm512_div_ps(value, by); }
 inline Floats square_root(Floats value) { return _mm512_sqrt_ps(value); }
-// a * b + c
-inline Floats multiply_add(Floats a, Floats b, Floats c) {
-  asm("vfmadd132ps %2, %1, %0" : "+v"(a) : "v"(c), "v"(b));
-  return a;
-}
 // sum + first * second: of several NaN that of the first factor, then the second's.
 [[gnu::always_inline]] inline Floats add_product(Floats first, Floats second, Floats sum) {
   asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(first), "v"(second));
   return sum;
-}
-// c - a * b
-inline Floats subtract_product(Floats a, Floats b, Floats c) {
-  asm("vfnmadd132ps %2, %1, %0" : "+v"(a) : "v"(c), "v"(b));
-  return a;
 }
 
 inline Mask less(Floats value, Floats than) { return _mm512_cmp_ps_mask(value, than, _CMP_LT_OQ); }
@@ -104,6 +83,7 @@ float fold_lanes(Floats v, Combine combine) {
 // SLEEF's functions that ATen's vectors call: LibTorch carries and exports them.
 constexpr const char* kVectorExp = "Sleef_expf16_u10";
 constexpr const char* kVectorLog = "Sleef_logf16_u10";
+constexpr const char* kVectorTanh = "Sleef_tanhf16_u10";
 
 inline Mask greater_or_nan(Floats value, Floats than) {
   return _mm512_cmp_ps_mask(value, than, _CMP_GT_OQ) | _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
@@ -176,11 +156,6 @@ struct Sums {
   __m512d low = _mm512_setzero_pd();
   __m512d high = _mm512_setzero_pd();
 };
-inline __m512d add_doubles(__m512d first, __m512d second) {
-  __m512d sum;
-  asm("vaddpd %2, %1, %0" : "=v"(sum) : "v"(first), "v"(second));
-  return sum;
-}
 inline void add_to(Sums& sums, Floats values) {
   const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(values), 1));
   sums.low = add_doubles(sums.low, _mm512_cvtps_pd(_mm512_castps512_ps256(values)));

@@ -52,7 +52,7 @@ void sum_channels(const BatchNormForward& work, const IndexRange& channels, Term
   store(sums, sum);
 }
 
-struct Moments {  // as ATen hands them on: rounded to float
+struct LaneMoments {  // as ATen hands them on: rounded to float
   float mean[kLanes], squares[kLanes];
 };
 
@@ -61,10 +61,10 @@ struct ChannelMoments {
   int64_t count;
 };
 
-inline Moments moments_of(const BatchNormForward& work, const IndexRange& channels) {
+inline LaneMoments moments_of(const BatchNormForward& work, const IndexRange& channels) {
   const ImageBatch& batch = work.batch;
   const auto count = static_cast<double>(batch.images * batch.pixels);
-  Moments moments;
+  LaneMoments moments;
   double sums[kLanes];
   sum_channels(work, channels, JustLoad{}, sums);
   for (int i = 0; i < kLanes; ++i) moments.mean[i] = static_cast<float>(sums[i] / count);
@@ -118,7 +118,7 @@ void normalize(const BatchNormForward& work, int64_t channel) {
 void batch_norm_forward(const BatchNormForward& work, const IndexRange& channels) {
   for (int64_t begin = channels.begin; begin < channels.end; begin += kLanes) {
     const IndexRange some{begin, begin + kLanes < channels.end ? begin + kLanes : channels.end};
-    const Moments moments = moments_of(work, some);
+    const LaneMoments moments = moments_of(work, some);
     for (int64_t c = some.begin; c < some.end; ++c) {
       const int64_t lane = c - begin;
       keep(work.statistics, c, {moments.mean[lane], moments.squares[lane], work.batch.images * work.batch.pixels});

@@ -1,4 +1,3 @@
-#include "graph/kernels/bitexact_adamw.h"
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -7,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 #include "optim/detail/device_hyper_parameters.h"
@@ -117,7 +117,8 @@ bool adamw_is_bitexact(const PointwiseKernels& kernels) {
   return true;
 }
 
-// With several threads ATen cuts each parameter, and how the last elements of a part are rounded is not tried.
+// The step of AdamW over all parameters. With several threads ATen cuts each parameter, and how the last elements of a
+// part are rounded is not tried.
 void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   const KernelSettings settings = kernel_settings();
   if (settings.threads > 1 || settings.flushes_denormals) return;
@@ -125,8 +126,8 @@ void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kern
     AdamwCall call;
     if (!find_call(calls[i], call)) continue;
     static Trials<int, bool> trials;
-    if (trials.of(0, kernels, [] { return adamw_is_bitexact(fast_pointwise_kernels()); }))
-      kernels.of_call[i] = {[call = std::move(call)] { call.run(fast_pointwise_kernels()); }, "bit-exact AdamW"};
+    if (trials.of(0, kernels, [] { return adamw_is_bitexact(cpu_kernels().pointwise); }))
+      kernels.of_call[i] = {[call = std::move(call)] { call.run(cpu_kernels().pointwise); }, "bit-exact AdamW"};
   }
 }
 

@@ -3,7 +3,8 @@
 #include <cmath>
 #include <functional>
 #include <initializer_list>
-#include "graph/kernels/bitexact_rows.h"
+#include "graph/kernels/call_kernels.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
 
 // Attention over short sequences. Its products take BLAS longer than their arithmetic does, and half of what ATen
@@ -43,12 +44,11 @@ struct AttentionCall {
   bool have_rows(std::initializer_list<at::Tensor> tensors) const {
     const at::IntArrayRef sizes = call.floats(query).sizes();
     return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
-      return tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.sizes() == sizes && tensor.stride(3) == 1;
+      return is_float(tensor) && tensor.sizes() == sizes && tensor.stride(3) == 1;
     });
   }
   bool is_row_of_each(const at::Tensor& tensor) const {
-    return tensor.defined() && tensor.scalar_type() == at::kFloat &&
-           tensor.sizes() == call.floats(query).sizes().slice(0, 3);
+    return is_float(tensor) && tensor.sizes() == call.floats(query).sizes().slice(0, 3);
   }
 };
 
@@ -67,7 +67,7 @@ CallKernel make_attention(const OpCall& call) {
   const at::Tensor q = call.floats(0), k = call.floats(1), v = call.floats(2);
   const at::Tensor out = call.result(0), log_sum = call.result(1);
   const Attention like = attention.shape();
-  const auto kernel = softmax_kernels().attention;
+  const auto kernel = cpu_kernels().softmax.attention;
   const bool fits = kernel != nullptr && like.heads > 0 && attention.have_rows({q, k, v, out}) &&
                     attention.is_row_of_each(log_sum) && share_no_memory({out, log_sum}, {q, k, v});
   if (!fits) return {};
@@ -85,7 +85,7 @@ CallKernel make_attention_backward(const OpCall& call) {
   const at::Tensor out = call.floats(4), log_sum = call.floats(5);
   const at::Tensor grad_q = call.result(0), grad_k = call.result(1), grad_v = call.result(2);
   const Attention like = attention.shape();
-  const auto kernel = softmax_kernels().attention_backward;
+  const auto kernel = cpu_kernels().softmax.attention_backward;
   const bool fits =
       kernel != nullptr && like.heads > 0 && attention.have_rows({grad_out, q, k, v, out, grad_q, grad_k, grad_v}) &&
       attention.is_row_of_each(log_sum) && share_no_memory({grad_q, grad_k, grad_v}, {grad_out, q, k, v, out, log_sum});
@@ -105,13 +105,13 @@ CallKernel make_attention_backward(const OpCall& call) {
 
 }  // namespace
 
-const std::vector<CallKernelMaker>& attention_kernels() {
+void find_bitexact_attention(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   static const std::vector<CallKernelMaker> makers = {
       {"aten::_scaled_dot_product_flash_attention_for_cpu", "", "bit-exact attention", make_attention},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", "", "bit-exact attention",
        make_attention_backward},
   };
-  return makers;
+  if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }
 
 }  // namespace duet

@@ -1,155 +1,53 @@
-#include "graph/kernels/bitexact_batch_norm.h"
-#include <algorithm>
-#include <array>
 #include <vector>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/native_batch_norm.h>
-#include <ATen/ops/native_batch_norm_backward.h>
-#include "base/detail/bits.h"
-#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/call_kernels.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
-#include "graph/kernels/trial_data.h"
+
+// Batch norm with the statistics of the batch, and its backward. The order of its sums is known; which products ATen's
+// compiler fused into sums, and which of two NaN a sum gives, is tried.
 
 namespace duet {
-
-// Without AVX2 ATen rounds in another way. Forward, the length of the vectors is not seen in the result.
-BatchNormKernels fast_batch_norm_kernels() {
-  if (!aten_uses("AVX2") && !aten_uses("AVX512")) return {};
-  BatchNormKernels kernels = image_kernels_avx2().batch_norm;
-  const BatchNormKernels wide = image_kernels_avx512().batch_norm;
-  if (kernels.backward != nullptr && wide.forward != nullptr) kernels.forward = wide.forward;
-  return kernels;
-}
 
 namespace {
 
 ImageBatch batch_of(const at::Tensor& x) { return {x.size(0), x.size(1), x.numel() / x.size(0) / x.size(1)}; }
 
-}  // namespace
-
-void run_batch_norm_forward(const BatchNormKernels& kernels, const BatchNormTensors& t) {
-  BatchNormForward work;
-  work.batch = batch_of(t.x);
-  work.x = floats_of(t.x), work.y = writable_floats_of(t.y);
-  work.weight = floats_of(t.weight), work.bias = floats_of(t.bias);
-  work.statistics = {writable_floats_of(t.mean),
-                     writable_floats_of(t.inverse_std),
-                     writable_floats_of(t.running_mean),
-                     writable_floats_of(t.running_variance),
-                     t.momentum,
-                     t.epsilon};
-  for_each_part(work.batch.channels, t.x.numel(),
-                [&](int64_t begin, int64_t end) { kernels.forward(work, {begin, end}); });
-}
-
-void run_batch_norm_backward(const BatchNormKernels& kernels, const BatchNormGradTensors& t) {
-  BatchNormBackward work;
-  work.batch = batch_of(t.x);
-  work.grad = floats_of(t.grad), work.x = floats_of(t.x), work.weight = floats_of(t.weight);
-  work.mean = floats_of(t.mean), work.inverse_std = floats_of(t.inverse_std);
-  work.grad_x = writable_floats_of(t.grad_x);
-  work.grad_weight = writable_floats_of(t.grad_weight), work.grad_bias = writable_floats_of(t.grad_bias);
-  for_each_part(work.batch.channels, t.x.numel(),
-                [&](int64_t begin, int64_t end) { kernels.backward(work, {begin, end}); });
-}
-
-namespace {
-
-bool norms_alike(const BatchNormKernels& kernels, at::IntArrayRef sizes, TrialNumbers numbers) {
-  constexpr double kMomentum = 0.1;
-  constexpr double kEpsilon = 1e-5;
-  const auto channels = sizes.slice(1, 1);
-  const at::Tensor x = trial_tensor(sizes, numbers, 1), grad = trial_tensor(sizes, numbers, 2);
-  const at::Tensor weight = trial_tensor(channels, numbers, 3), bias = trial_tensor(channels, numbers, 4);
-  const at::Tensor running_mean = trial_tensor(channels, numbers, 5),
-                   running_variance = trial_tensor(channels, numbers, 6);
-  const BatchNormTensors ours{x,
-                              weight,
-                              bias,
-                              running_mean.clone(),
-                              running_variance.clone(),
-                              at::empty_like(x),
-                              at::empty_like(weight),
-                              at::empty_like(weight),
-                              kMomentum,
-                              kEpsilon};
-  run_batch_norm_forward(kernels, ours);
-  const auto [y, mean, deviation] = at::native_batch_norm(x, weight, bias, running_mean, running_variance,
-                                                          /*training=*/true, kMomentum, kEpsilon);
-  if (!same_bits(y, ours.y) || !same_bits(mean, ours.mean) || !same_bits(deviation, ours.inverse_std)) return false;
-  if (!same_bits(running_mean, ours.running_mean) || !same_bits(running_variance, ours.running_variance)) return false;
-
-  const BatchNormGradTensors grads{
-      grad, x, weight, mean, deviation, at::empty_like(x), at::empty_like(weight), at::empty_like(weight)};
-  run_batch_norm_backward(kernels, grads);
-  const auto [grad_x, grad_weight, grad_bias] = at::native_batch_norm_backward(
-      grad, x, weight, running_mean, running_variance, mean, deviation, /*train=*/true, kEpsilon, {true, true, true});
-  return same_bits(grad_x, grads.grad_x) && same_bits(grad_weight, grads.grad_weight) &&
-         same_bits(grad_bias, grads.grad_bias);
-}
-
-}  // namespace
-
-bool batch_norm_is_bitexact(const BatchNormKernels& kernels) {
-  if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
-  const TrialGuard guard;
-  for (const TrialNumbers numbers :
-       {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
-    for (const std::array<int64_t, 4>& sizes :
-         {std::array<int64_t, 4>{1, 3, 4, 4}, {5, 19, 5, 7}, {6, 2, 8, 16}, {9, 1, 11, 13}}) {
-      if (!norms_alike(kernels, sizes, numbers)) return false;
-    }
-  }
-  return true;
-}
-
-namespace {
-
-bool is_vector(const at::Tensor& tensor, int64_t channels) {
-  return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() &&
-         tensor.numel() == channels;
-}
-
-// An optional vector: the tensor, or an undefined one if the call lacks it. Anything else does not fit.
-at::Tensor vector_of(const OpCall& call, std::size_t argument, int64_t channels, bool& fits) {
-  if (call.lacks(argument)) return {};
-  const at::Tensor tensor = call.floats(argument);
-  fits = fits && is_vector(tensor, channels);
-  return tensor;
-}
-
 bool are_normed(const at::Tensor& x) { return are_images(x) && x.dim() >= 3 && batch_of(x).pixels >= kFewestPixels; }
 
-bool is_true(const c10::IValue& value) { return value.isBool() && value.toBool(); }
+bool are_like(const at::Tensor& images, const at::Tensor& x) {
+  return are_images(images) && images.sizes() == x.sizes();
+}
 
-bool is_norm_backward(const OpCall& call) { return call.is("aten::native_batch_norm_backward", ""); }
-
-bool is_norm(const OpCall& call) {
-  return call.is("aten::native_batch_norm", "") || call.is("aten::native_batch_norm", "out");
+bool is_vector_if_given(const OpCall& call, std::size_t argument, int64_t channels) {
+  return call.lacks(argument) || is_contiguous_float(call.floats(argument), channels);
 }
 
 // native_batch_norm(x, weight, bias, running_mean, running_variance, training, momentum, epsilon)
 //   -> (y, mean, inverse_std)
-BatchNormTensors forward_tensors(const OpCall& call) {
-  const at::Tensor x = call.floats(0);
-  if (!is_norm(call) || !are_normed(x) || !is_true(call.arguments[5])) return {};
+CallKernel make_batch_norm(const OpCall& call) {
+  const auto kernel = cpu_kernels().batch_norm.forward;
+  const at::Tensor x = call.floats(0), weight = call.floats(1), bias = call.floats(2);
+  const at::Tensor running_mean = call.floats(3), running_variance = call.floats(4);
+  const at::Tensor y = call.result(0), mean = call.result(1), inverse_std = call.result(2);
+  if (kernel == nullptr || !are_normed(x) || !call.arguments[5].toBool()) return {};
   const int64_t channels = x.size(1);
-  bool fits = true;
-  const auto vector = [&](std::size_t i) { return vector_of(call, i, channels, fits); };
-  BatchNormTensors t{x,
-                     vector(1),
-                     vector(2),
-                     vector(3),
-                     vector(4),
-                     call.result(0),
-                     call.result(1),
-                     call.result(2),
-                     call.arguments[6].toDouble(),
-                     call.arguments[7].toDouble()};
-  fits = fits && are_images(t.y) && t.y.sizes() == x.sizes() && is_vector(t.mean, channels) &&
-         is_vector(t.inverse_std, channels) && t.epsilon >= 0 &&
-         share_no_memory({t.y, t.mean, t.inverse_std}, {x, t.weight, t.bias, t.running_mean, t.running_variance});
-  return fits ? t : BatchNormTensors();
+  bool fits = are_like(y, x) && is_contiguous_float(mean, channels) && is_contiguous_float(inverse_std, channels) &&
+              share_no_memory({y, mean, inverse_std}, {x, weight, bias, running_mean, running_variance});
+  for (const std::size_t vector : {1, 2, 3, 4}) fits = fits && is_vector_if_given(call, vector, channels);
+  if (!fits) return {};
+  const double momentum = call.arguments[6].toDouble(), epsilon = call.arguments[7].toDouble();
+  return [=] {
+    const ChannelStatistics statistics{writable_floats_of(mean),
+                                       writable_floats_of(inverse_std),
+                                       writable_floats_of(running_mean),
+                                       writable_floats_of(running_variance),
+                                       momentum,
+                                       epsilon};
+    const BatchNormForward work{batch_of(x),       floats_of(x),    writable_floats_of(y),
+                                floats_of(weight), floats_of(bias), statistics};
+    for_each_part(channels, x.numel(), [&](int64_t begin, int64_t end) { kernel(work, {begin, end}); });
+    return true;
+  };
 }
 
 // A gradient that is asked for must be there, and no other.
@@ -157,46 +55,48 @@ bool fits_mask(const at::Tensor& grad, bool wanted, bool is_fit) { return wanted
 
 // native_batch_norm_backward(grad, x, weight, running_mean, running_variance, mean, inverse_std, train, epsilon,
 //   mask) -> (grad_x, grad_weight, grad_bias)
-BatchNormGradTensors backward_tensors(const OpCall& call) {
-  const at::Tensor grad = call.floats(0), x = call.floats(1);
-  const bool is_backward = is_norm_backward(call) && are_normed(x) && are_images(grad) && grad.sizes() == x.sizes() &&
-                           is_true(call.arguments[7]);
-  if (!is_backward || !call.arguments[9].isBoolList()) return {};
+CallKernel make_batch_norm_backward(const OpCall& call) {
+  const auto kernel = cpu_kernels().batch_norm.backward;
+  const at::Tensor grad = call.floats(0), x = call.floats(1), weight = call.floats(2);
+  const at::Tensor mean = call.floats(5), inverse_std = call.floats(6);
+  const at::Tensor grad_x = call.result(0), grad_weight = call.result(1), grad_bias = call.result(2);
+  if (kernel == nullptr || !are_normed(x) || !are_like(grad, x) || !call.arguments[7].toBool()) return {};
   const int64_t channels = x.size(1);
-  bool fits = true;
-  const BatchNormGradTensors t{grad,
-                               x,
-                               vector_of(call, 2, channels, fits),
-                               call.floats(5),
-                               call.floats(6),
-                               call.result(0),
-                               call.result(1),
-                               call.result(2)};
   const auto mask = call.arguments[9].toBoolList();
-  fits = fits && is_vector(t.mean, channels) && is_vector(t.inverse_std, channels) &&
-         fits_mask(t.grad_x, mask[0], are_images(t.grad_x) && t.grad_x.sizes() == x.sizes()) &&
-         fits_mask(t.grad_weight, mask[1], is_vector(t.grad_weight, channels)) &&
-         fits_mask(t.grad_bias, mask[2], is_vector(t.grad_bias, channels)) &&
-         share_no_memory({t.grad_x, t.grad_weight, t.grad_bias}, {grad, x, t.weight, t.mean, t.inverse_std});
-  return fits ? t : BatchNormGradTensors();
+  const bool fits = is_vector_if_given(call, 2, channels) && is_contiguous_float(mean, channels) &&
+                    is_contiguous_float(inverse_std, channels) && fits_mask(grad_x, mask[0], are_like(grad_x, x)) &&
+                    fits_mask(grad_weight, mask[1], is_contiguous_float(grad_weight, channels)) &&
+                    fits_mask(grad_bias, mask[2], is_contiguous_float(grad_bias, channels)) &&
+                    share_no_memory({grad_x, grad_weight, grad_bias}, {grad, x, weight, mean, inverse_std});
+  if (!fits) return {};
+  return [=] {
+    const BatchNormBackward work{batch_of(x),
+                                 floats_of(grad),
+                                 floats_of(x),
+                                 floats_of(weight),
+                                 floats_of(mean),
+                                 floats_of(inverse_std),
+                                 writable_floats_of(grad_x),
+                                 writable_floats_of(grad_weight),
+                                 writable_floats_of(grad_bias)};
+    for_each_part(channels, x.numel(), [&](int64_t begin, int64_t end) { kernel(work, {begin, end}); });
+    return true;
+  };
+}
+
+constexpr CallKernelMaker norm_maker(const char* op, const char* overload, CallKernel (*make)(const OpCall& call)) {
+  return {op, overload, "bit-exact batch norm", make, -1, /*tries_some=*/true};
 }
 
 }  // namespace
 
-void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& result) {
-  const auto is_either = [](const OpCall& call) { return is_norm(call) || is_norm_backward(call); };
-  if (std::none_of(calls.begin(), calls.end(), is_either)) return;  // nor is a trial needed
-  const BatchNormKernels kernels = fast_batch_norm_kernels();
-  static Trials<int, bool> trials;
-  if (!threads_round_alike() || !trials.of(0, result, [&] { return batch_norm_is_bitexact(kernels); })) return;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (const BatchNormTensors t = forward_tensors(calls[i]); t.x.defined()) {
-      result.of_call[i] = {[t, kernels] { run_batch_norm_forward(kernels, t); }, "bit-exact batch norm"};
-    }
-    if (const BatchNormGradTensors t = backward_tensors(calls[i]); t.x.defined()) {
-      result.of_call[i] = {[t, kernels] { run_batch_norm_backward(kernels, t); }, "bit-exact batch norm"};
-    }
-  }
+void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  static const std::vector<CallKernelMaker> makers = {
+      norm_maker("aten::native_batch_norm", "", make_batch_norm),
+      norm_maker("aten::native_batch_norm", "out", make_batch_norm),
+      norm_maker("aten::native_batch_norm_backward", "", make_batch_norm_backward),
+  };
+  if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }
 
 }  // namespace duet

@@ -1,4 +1,3 @@
-#include "graph/kernels/bitexact_bernoulli.h"
 #include <cmath>
 #include <mutex>
 #include <vector>
@@ -8,6 +7,7 @@
 #include <ATen/ops/empty_like.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
@@ -15,6 +15,16 @@
 
 namespace duet {
 
+namespace {
+
+// y = bernoulli(p) / divisor, as dropout has it.
+struct BernoulliCall {
+  at::Tensor y;
+  double p = 0;
+  float divisor = 1;
+};
+
+// Leaves the generator as ATen would.
 void run_bernoulli(const PointwiseKernels& kernels, const BernoulliCall& call, at::CPUGeneratorImpl& generator) {
   constexpr double kBits = 9007199254740992.0;  // 2^53
   const std::lock_guard lock(generator.mutex_);
@@ -29,8 +39,6 @@ void run_bernoulli(const PointwiseKernels& kernels, const BernoulliCall& call, a
   engine.set_data(data);
   generator.set_engine(engine);
 }
-
-namespace {
 
 // From the generator's state after some words.
 bool draws_alike(const PointwiseKernels& kernels, int64_t count, double p, int words) {
@@ -74,8 +82,9 @@ bool divides(const OpCall& call, const at::Tensor& y) {
 
 }  // namespace
 
+// bernoulli_(p), with a division that follows.
 void find_bitexact_bernoullis(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  const PointwiseKernels fast = fast_pointwise_kernels();
+  const PointwiseKernels& fast = cpu_kernels().pointwise;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!is_bernoulli(calls[i])) continue;
     static Trials<int, bool> trials;
@@ -84,8 +93,8 @@ void find_bitexact_bernoullis(const std::vector<OpCall>& calls, BitexactKernels&
     const bool followed =
         i + 1 < calls.size() && calls[i + 1].segment == calls[i].segment && divides(calls[i + 1], call.y);
     if (followed) call.divisor = static_cast<float>(calls[i + 1].arguments[1].toDouble());
-    const auto run = [=] {
-      run_bernoulli(fast, call, *at::detail::getDefaultCPUGenerator().get<at::CPUGeneratorImpl>());
+    const auto run = [call] {
+      run_bernoulli(cpu_kernels().pointwise, call, *at::detail::getDefaultCPUGenerator().get<at::CPUGeneratorImpl>());
     };
     const auto first = static_cast<std::ptrdiff_t>(i);
     kernels.of_call[i] = {run, followed ? "bit-exact bernoulli, divides" : "bit-exact bernoulli", first};

@@ -7,6 +7,7 @@
 #include <ATen/ops/gelu_backward.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 #include "graph/replay/arena.h"
@@ -63,7 +64,7 @@ bool gives_the_bits(const GeluKernels& kernels, const at::Tensor& x, const at::T
 
 }  // namespace
 
-bool gelu_kernels_are_bitexact(const GeluKernels& kernels) {
+bool gelu_is_bitexact(const GeluKernels& kernels) {
   if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
   const TrialGuard guard;
   std::vector<int64_t> counts = {16384, 16385, 32768, 32769, 70001};
@@ -110,12 +111,13 @@ std::size_t backward_of(const std::vector<OpCall>& calls, std::size_t forward) {
 
 }  // namespace
 
+// gelu(tanh) and its backward: the tanh of the first is kept for the second.
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   static Trials<int, bool> trials;
-  const GeluKernels fast = fast_gelu_kernels();
+  const GeluKernels& fast = cpu_kernels().gelu;
   for (std::size_t i = 0; fast.forward != nullptr && i < calls.size(); ++i) {
     const std::size_t last = is_forward(calls[i]) ? backward_of(calls, i) : 0;
-    const auto trial = [&] { return gelu_kernels_are_bitexact(fast); };
+    const auto trial = [&] { return gelu_is_bitexact(fast); };
     if (last == 0 || !trials.of(at::get_num_threads(), kernels, trial)) continue;
     const at::Tensor x = calls[i].floats(0), y = calls[i].floats(2);
     const at::Tensor grad = calls[last].floats(0), grad_x = calls[last].floats(3);

@@ -1,10 +1,16 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 #include <ATen/Parallel.h>
+#include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
+#include "graph/kernels/trial_data.h"
 
 namespace duet {
 
@@ -84,6 +90,80 @@ GemmTensors gemm_of(const OpCall& call) {
 
 namespace {
 
+// Its upper left part: what shows a wrong order of summation at little cost, once ATen's result is there.
+GemmTensors corner_of(const GemmTensors& t) {
+  const int64_t rows = std::min<int64_t>(t.out.size(0), 12);
+  const int64_t columns = std::min(t.out.size(1), kPanelColumns);
+  const auto of_row = [&](const at::Tensor& bias) { return bias.defined() ? bias.narrow(-1, 0, columns) : bias; };
+  return {t.a.narrow(0, 0, rows), t.b.narrow(1, 0, columns), t.out.narrow(0, 0, rows).narrow(1, 0, columns),
+          of_row(t.before), of_row(t.after)};
+}
+
+// How BLAS libraries cut k: not at all, into blocks of a fixed size, or into two about equal ones.
+std::vector<int64_t> possible_k_blocks(int64_t k) {
+  constexpr int64_t kUnroll = 4;
+  std::vector<int64_t> blocks = {k};
+  for (const int64_t block : {(k / 2) / kUnroll * kUnroll, int64_t{192}, int64_t{128}, int64_t{256}, int64_t{320},
+                              int64_t{336}, int64_t{384}, int64_t{512}}) {
+    if (block > 0 && block < k) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+// The shortest of some runs, in seconds: many of a short one, one of a long one.
+template <class Work>
+double time_of(Work work) {
+  constexpr double kEnough = 5e-4;
+  constexpr double kLong = 5e-2;
+  constexpr int kFewest = 2;  // the first one finds cold caches
+  constexpr int kMost = 50;
+  double best = 1e9;
+  double total = 0;
+  for (int run = 0; run < kMost && (total < kEnough || (run < kFewest && total < kLong)); ++run) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best = std::min(best, seconds);
+    total += seconds;
+  }
+  return best;
+}
+
+// Which order a gemm has is guessed where the guess is cheap to refute, on plain numbers, and proved where a kernel
+// with that order is faster.
+GemmOrder find_order(const GemmTensors& tensors, GemmKernel kernel) {
+  const TrialGuard guard;
+  const GemmTensors theirs = trial_copies(tensors);
+  GemmTensors ours = theirs;
+  ours.out = trial_tensor(tensors.out, TrialNumbers::kPlain, 0);
+  compute_as_aten(theirs);
+  const double aten_time = time_of([&] { compute_as_aten(theirs); });
+  const GemmTensors corner = corner_of(ours);
+  for (const int64_t k_block : possible_k_blocks(tensors.a.size(1))) {
+    GemmRunner(kernel, corner, {.k_block = k_block}).run(corner);
+    if (!same_bits(corner_of(theirs).out, corner.out)) continue;
+    const GemmOrder order = likely_order(tensors, k_block);
+    const GemmRunner runner(kernel, ours, order);
+    runner.run(ours);
+    if (!same_bits(theirs.out, ours.out) || time_of([&] { runner.run(ours); }) >= aten_time) continue;
+    if (order_is_proved(tensors, kernel, order)) return order;
+  }
+  return {};
+}
+
+}  // namespace
+
+GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel, BitexactKernels& kernels) {
+  static Trials<std::pair<std::string, GemmKernel>, GemmOrder> trials;
+  // Each thread has a mode of its own: which of them computes an element would decide about its denormals.
+  const KernelSettings settings = kernel_settings();
+  if (settings.flushes_denormals && settings.threads > 1) return {};
+  const std::string key = trial_key({tensors.a, tensors.b, tensors.out, tensors.before, tensors.after});
+  return trials.of({key, kernel}, kernels, [&] { return find_order(tensors, kernel); });
+}
+
+namespace {
+
 // The row that the call adds to all of `out`, if it does nothing else: add_(view of out, bias, alpha = 1).
 at::Tensor bias_added_to(const at::Tensor& out, const OpCall& call) {
   if (!call.is("aten::add_", "Tensor") || !call.is_one(2)) return {};
@@ -98,8 +178,10 @@ at::Tensor bias_added_to(const at::Tensor& out, const OpCall& call) {
 
 }  // namespace
 
+// mm and addmm (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's BLAS
+// and is faster.
 void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  const GemmKernel kernel = fast_gemm_kernel();
+  const GemmKernel kernel = cpu_kernels().gemm;
   for (std::size_t i = 0; kernel != nullptr && i < calls.size(); ++i) {
     GemmTensors tensors = gemm_of(calls[i]);
     if (!tensors.a.defined() || !tensors.b.defined() || !tensors.out.defined() || !can_address(tensors)) continue;

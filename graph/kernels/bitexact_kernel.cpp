@@ -1,15 +1,16 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include <algorithm>
 #include <atomic>
-#include <limits>
-#include <mutex>
-#include <set>
 #include <string>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <dlfcn.h>
 #include "base/detail/op_rules.h"
+#include "base/detail/text.h"
+#include "base/log.h"
+#include "graph/kernels/cpu_kernels.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/record/stack_tensors.h"
 #include "graph/record/thread_settings.h"
 
@@ -25,15 +26,28 @@ int blas_threads() {
 
 }  // namespace
 
+void warn_of_failed_trial(const c10::Error& error) {
+  log_warning("[GraphTrainer] a kernel cannot be tried, ATen's stays (" + first_line(error) + ")");
+}
+
 KernelSettings kernel_settings() {
   const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
   return {at::get_num_threads(), blas_threads(), at::in_parallel_region(), static_cast<int>(precision),
           flushes_denormals()};
 }
 
-bool aten_uses(const char* capability) {
-  static const std::string found = at::get_cpu_capability();
-  return found == capability;
+const CpuKernels& cpu_kernels() {
+  static const CpuKernels kernels = [] {
+    const std::string atens = at::get_cpu_capability();
+    if (atens == "AVX2") return avx2_kernels();
+    if (atens != "AVX512") return kNoKernels;
+    CpuKernels wide = avx512_kernels();
+    const CpuKernels narrow = avx2_kernels();
+    wide.batch_norm.backward = narrow.batch_norm.backward;
+    wide.rows = narrow.rows;
+    return wide;
+  }();
+  return kernels;
 }
 
 namespace {
@@ -73,9 +87,7 @@ void run_tasks(int64_t count, c10::function_ref<void(int64_t)> task) {
 at::Tensor OpCall::floats(std::size_t argument) const {
   if (argument >= arguments.size() || !arguments[argument].isTensor()) return {};
   const at::Tensor& tensor = arguments[argument].toTensor();
-  const bool fits = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
-                    tensor.scalar_type() == at::kFloat && !tensor.is_neg();
-  return fits ? tensor : at::Tensor();
+  return is_float(tensor) ? tensor : at::Tensor();
 }
 
 bool OpCall::is_one(std::size_t argument) const {
@@ -86,6 +98,14 @@ bool OpCall::is_one(std::size_t argument) const {
 bool OpCall::lacks(std::size_t argument) const {
   if (argument >= arguments.size()) return true;
   return arguments[argument].isNone() || (arguments[argument].isTensor() && !arguments[argument].toTensor().defined());
+}
+
+void OpCall::run_as_aten() const {
+  std::vector<c10::IValue> stack = arguments;
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined() && !results[i].is_same(stack[i].toTensor())) results[i].copy_(stack[i].toTensor());
+  }
 }
 
 bool OpCall::writes(const at::Tensor& tensor) const {
@@ -105,47 +125,39 @@ bool OpCall::writes(const at::Tensor& tensor) const {
 
 namespace {
 
-struct SwitchedOff {
-  std::mutex mutex;
-  std::set<const KernelPass*> passes;
-  std::atomic<int64_t> count{0};
-};
-
-SwitchedOff& switched_off() {
-  static SwitchedOff all;
-  return all;
-}
+std::atomic<int64_t> switched_off = 0;
 
 }  // namespace
 
-void switch_off(const KernelPass& pass) {
-  const std::lock_guard lock(switched_off().mutex);
-  switched_off().passes.insert(&pass);
-  switched_off().count = static_cast<int64_t>(switched_off().passes.size());
-}
+void switch_off(const KernelPass& pass) { switched_off += pass.is_off.exchange(true) ? 0 : 1; }
 
-bool is_switched_off(const KernelPass& pass) {
-  const std::lock_guard lock(switched_off().mutex);
-  return switched_off().passes.count(&pass) > 0;
-}
+int64_t passes_switched_off() { return switched_off; }
 
-int64_t passes_switched_off() { return switched_off().count; }
-
+// The direct ones take what no other has taken.
 const KernelPasses& bitexact_passes() {
-  static const KernelPass gemms{"gemm", find_bitexact_gemms}, gelus{"gelu", find_bitexact_gelus},
-      max_pools{"max_pool2d", find_bitexact_max_pools}, batch_norms{"batch norm", find_bitexact_batch_norms},
-      rows{"row", find_bitexact_rows}, direct_calls{"direct call", find_direct_calls},  // what no other has taken
-      adamw{"AdamW", find_bitexact_adamw}, bernoullis{"bernoulli", find_bitexact_bernoullis},
-      pointwise{"direct arithmetic", find_direct_pointwise}, direct_rows{"direct rows", find_direct_rows};
-  static const KernelPasses all = {&gemms,        &gelus, &max_pools,  &batch_norms, &rows,
-                                   &direct_calls, &adamw, &bernoullis, &pointwise,   &direct_rows};
+  static const KernelPass passes[] = {{"gemm", find_bitexact_gemms},
+                                      {"gelu", find_bitexact_gelus},
+                                      {"max_pool2d", find_bitexact_max_pools},
+                                      {"batch norm", find_bitexact_batch_norms},
+                                      {"row", find_bitexact_rows},
+                                      {"attention", find_bitexact_attention},
+                                      {"AdamW", find_bitexact_adamw},
+                                      {"bernoulli", find_bitexact_bernoullis},
+                                      {"direct call", find_direct_calls},
+                                      {"direct arithmetic", find_direct_pointwise},
+                                      {"direct rows", find_direct_rows}};
+  static const KernelPasses all = [] {
+    KernelPasses found;
+    for (const KernelPass& pass : passes) found.push_back(&pass);
+    return found;
+  }();
   return all;
 }
 
 BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes, bool may_try) {
   BitexactKernels kernels{.of_call = std::vector<BitexactKernel>(calls.size()), .may_try = may_try};
   for (const KernelPass* pass : passes) {
-    if (is_switched_off(*pass)) continue;
+    if (pass->is_off) continue;
     pass->find(calls, kernels);
     for (BitexactKernel& kernel : kernels.of_call) {
       if (kernel.run && kernel.pass == nullptr) kernel.pass = pass;

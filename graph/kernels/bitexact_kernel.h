@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,8 +10,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 #include <c10/util/FunctionRef.h>
-#include "graph/kernels/fast_kernels.h"
 
 namespace duet {
 
@@ -24,14 +25,6 @@ struct KernelSettings {
   bool operator==(const KernelSettings&) const = default;
 };
 KernelSettings kernel_settings();
-
-// Of kernels that are compiled for both instruction sets those in ATen's, whose vectors' width can decide how it
-// rounds. ATEN_CPU_CAPABILITY=avx2 imitates a CPU without AVX-512.
-bool aten_uses(const char* capability);
-template <class Kernels>
-Kernels atens_choice(Kernels avx512, Kernels avx2) {
-  return aten_uses("AVX512") ? avx512 : aten_uses("AVX2") ? avx2 : Kernels{};
-}
 
 // Runs task(0) ... task(count - 1) and returns when all are done: on the threads that LibTorch computes with
 // (OpenMP's), or one after the other if this LibTorch has none. A task must not throw.
@@ -49,8 +42,8 @@ struct BitexactKernel {
 // tensors may differ from run to run.
 struct OpCall {
   c10::OperatorHandle op;
-  const std::vector<c10::IValue>& arguments;
-  std::size_t segment;                // host code runs between two segments
+  std::vector<c10::IValue> arguments;
+  std::size_t segment = 0;            // host code runs between two segments
   std::vector<at::Tensor> results{};  // undefined: one that the op does not give
 
   bool is(const char* name, const char* overload) const {
@@ -64,6 +57,8 @@ struct OpCall {
   at::Tensor result(std::size_t index) const { return index < results.size() ? results[index] : at::Tensor(); }
   // Whether it may change elements of `tensor`'s storage.
   bool writes(const at::Tensor& tensor) const;
+  // As ATen computes it, into `results` where it gives some.
+  void run_as_aten() const;
 };
 
 struct BitexactKernels {
@@ -79,6 +74,9 @@ struct BitexactKernels {
   bool untried = false;  // some were left out because of that
 };
 
+// Such as one for which there is too little memory: ATen's kernel stays.
+void warn_of_failed_trial(const c10::Error& error);
+
 // What trials have found, each of which is made once in a process.
 template <class Key, class Found>
 class Trials {
@@ -92,7 +90,11 @@ class Trials {
       kernels.untried = kernels.untried || !kernels.may_try;
       if (!kernels.may_try) return Found();
       known = known_.emplace(key, Found()).first;  // what cannot be tried is not tried again
-      known->second = trial();
+      try {
+        known->second = trial();
+      } catch (const c10::Error& error) {
+        warn_of_failed_trial(error);
+      }
     }
     return known->second;
   }
@@ -103,12 +105,14 @@ class Trials {
 };
 
 // Finds the calls that kernels of one kind may take over, and gives them to `kernels`.
+using FindKernels = void(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 struct KernelPass {
   const char* name;
-  void (*find)(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+  FindKernels* find;
+  mutable std::atomic<bool> is_off = false;  // see switch_off
 };
 using KernelPasses = std::vector<const KernelPass*>;
-// Every pass below.
+// All of those below.
 const KernelPasses& bitexact_passes();
 
 // Leaves out passes that were switched off. `may_try`: BitexactKernels::may_try.
@@ -116,42 +120,11 @@ BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const Ke
 
 // For the rest of the process: a kernel of the pass gave other bits than ATen's.
 void switch_off(const KernelPass& pass);
-bool is_switched_off(const KernelPass& pass);
 int64_t passes_switched_off();  // how many
 
-// mm and addmm (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's BLAS
-// and is faster: both are tried once per shape.
-void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// Whether `kernels` give the bits of this LibTorch's gelu(tanh) and its backward, with the present number of threads:
-// on plain, huge, tiny and special numbers, in all lengths up to some vectors and in some that several threads share.
-bool gelu_kernels_are_bitexact(const GeluKernels& kernels);
-
-// gelu(tanh) and its backward: the tanh of the first is kept for the second.
-void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// max_pool2d and its backward, which takes the indices that the first gave.
-void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// Small mm and addmm that nobody above has taken: ATen's arithmetic without what ATen does before it.
-void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// The step of AdamW over all parameters.
-void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// bernoulli_(p), with a division that follows, as in dropout.
-void find_bitexact_bernoullis(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// Embeddings, their backward and cat: small ones, the same.
-void find_direct_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// Sums, products, quotients, relu and its backward, fills: the same.
-void find_direct_pointwise(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// Sums of columns, layer norm, softmax and its loss in small tensors, and their backwards.
-void find_bitexact_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// Batch norm with the statistics of the batch, and its backward.
-void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+// Each says where it stands what it takes.
+FindKernels find_bitexact_gemms, find_bitexact_gelus, find_bitexact_max_pools, find_bitexact_batch_norms;
+FindKernels find_bitexact_rows, find_bitexact_attention, find_bitexact_adamw;
+FindKernels find_bitexact_bernoullis, find_direct_calls, find_direct_pointwise, find_direct_rows;
 
 }  // namespace duet

@@ -1,4 +1,3 @@
-#include "graph/kernels/bitexact_max_pool.h"
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -9,15 +8,18 @@
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 namespace duet {
 
-MaxPoolKernels fast_max_pool_kernels() {
-  const MaxPoolKernels widest = image_kernels_avx512().max_pool;
-  return widest.forward != nullptr ? widest : image_kernels_avx2().max_pool;
-}
+namespace {
+
+// x -> (y, indices), or backward: (y, indices) -> x, where x and y hold gradients.
+struct MaxPoolTensors {
+  at::Tensor x, y, indices;
+};
 
 void run_max_pool_forward(const MaxPoolKernels& kernels, const MaxPool& pool, const MaxPoolTensors& t) {
   const MaxPoolForward work{pool, floats_of(t.x), writable_floats_of(t.y),
@@ -32,8 +34,6 @@ void run_max_pool_backward(const MaxPoolKernels& kernels, const MaxPool& pool, c
   for_each_part(t.x.numel() / (pool.height * pool.width), t.x.numel(),
                 [&](int64_t begin, int64_t end) { kernels.backward(work, {begin, end}); });
 }
-
-namespace {
 
 bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t stride, TrialNumbers numbers) {
   constexpr int64_t kPlanes = 3, kHeight = 11, kWidth = 43;
@@ -55,6 +55,7 @@ bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t stride, 
 
 }  // namespace
 
+// Nothing is rounded but the sums of windows that overlap.
 bool max_pool_is_bitexact(const MaxPoolKernels& kernels) {
   if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
   const TrialGuard guard;
@@ -78,22 +79,10 @@ Pair pair_of(const c10::IValue& value, const Pair& otherwise) {
   return numbers.empty() ? otherwise : Pair{numbers.front(), numbers.back()};
 }
 
-bool can_pool(const MaxPool& pool) {
-  const auto axis = [](int64_t size, int64_t out, int64_t window, int64_t stride, int64_t padding) {
-    return window > 0 && stride > 0 && padding >= 0 && 2 * padding <= window && out > 0 &&
-           (out - 1) * stride < size + padding;
-  };
-  return pool.height * pool.width < std::numeric_limits<int32_t>::max() / 2 &&
-         axis(pool.height, pool.out_height, pool.window_height, pool.stride_height, pool.padding_height) &&
-         axis(pool.width, pool.out_width, pool.window_width, pool.stride_width, pool.padding_width);
-}
-
+// Plane by plane, and no larger than indices of 32 bits reach.
 bool fit(const MaxPoolTensors& t) {
-  if (!are_images(t.x) || !are_images(t.y) || t.x.dim() < 3 || t.x.dim() != t.y.dim()) return false;
-  const bool indices = t.indices.defined() && t.indices.is_cpu() && t.indices.scalar_type() == at::kLong &&
-                       t.indices.is_contiguous() && t.indices.sizes() == t.y.sizes();
-  const auto planes = t.x.dim() - 2;
-  return indices && t.x.sizes().slice(0, planes) == t.y.sizes().slice(0, planes) &&
+  return are_images(t.x) && are_images(t.y) && t.x.dim() >= 3 && t.indices.defined() && t.indices.is_contiguous() &&
+         t.indices.sizes() == t.y.sizes() && t.x.size(-2) * t.x.size(-1) < std::numeric_limits<int32_t>::max() / 2 &&
          share_no_memory({t.x, t.y, t.indices}, {});
 }
 
@@ -107,7 +96,7 @@ std::optional<MaxPool> pool_of(const OpCall& call, std::size_t first, const MaxP
   const Pair stride = numbers(1, window);
   const MaxPool pool{t.x.size(-2), t.x.size(-1), t.y.size(-2), t.y.size(-1), window[0],
                      window[1],    stride[0],    stride[1],    padding[0],   padding[1]};
-  return numbers(3, {1, 1}) == Pair{1, 1} && can_pool(pool) ? std::optional(pool) : std::nullopt;
+  return numbers(3, {1, 1}) == Pair{1, 1} ? std::optional(pool) : std::nullopt;
 }
 
 // max_pool2d_with_indices(x, window, stride, padding, dilation, ceil_mode) -> (y, indices)
@@ -121,12 +110,8 @@ bool is_pool_backward(const OpCall& call) {
          call.is("aten::max_pool2d_with_indices_backward", "grad_input");
 }
 
-struct Found {
-  const MaxPoolKernels& kernels;
-  BitexactKernels& result;
-};
-
-void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const MaxPool& pool, const Found& found) {
+void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const MaxPool& pool,
+                    BitexactKernels& kernels) {
   const at::Tensor indices = calls[forward].result(1);
   for (std::size_t i = forward + 1; i < calls.size() && calls[i].segment == calls[forward].segment; ++i) {
     if (calls[i].writes(indices)) return;
@@ -135,27 +120,27 @@ void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const
     const MaxPoolTensors tensors{calls[i].result(0), calls[i].floats(0), indices};
     const std::optional<MaxPool> own = pool_of(calls[i], 2, tensors);
     if (own != pool) continue;
-    found.result.of_call[i] = {
-        [pool, tensors, kernels = found.kernels] { run_max_pool_backward(kernels, pool, tensors); },
-        "bit-exact max_pool2d, takes the indices"};
+    kernels.of_call[i] = {[pool, tensors] { run_max_pool_backward(cpu_kernels().max_pool, pool, tensors); },
+                          "bit-exact max_pool2d, takes the indices"};
   }
 }
 
 }  // namespace
 
-void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& result) {
+// max_pool2d and its backward, which takes the indices that the first gave.
+void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   if (std::none_of(calls.begin(), calls.end(), is_pool)) return;  // nor is a trial needed
-  const MaxPoolKernels kernels = fast_max_pool_kernels();
   static Trials<int, bool> trials;
-  if (!threads_round_alike() || !trials.of(0, result, [&] { return max_pool_is_bitexact(kernels); })) return;
+  const auto trial = [] { return max_pool_is_bitexact(cpu_kernels().max_pool); };
+  if (!threads_round_alike() || !trials.of(0, kernels, trial)) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!is_pool(calls[i])) continue;
     const MaxPoolTensors tensors{calls[i].floats(0), calls[i].result(0), calls[i].result(1)};
     const std::optional<MaxPool> pool = pool_of(calls[i], 1, tensors);
     if (!pool) continue;
-    result.of_call[i] = {[pool = *pool, tensors, kernels] { run_max_pool_forward(kernels, pool, tensors); },
-                         "bit-exact max_pool2d"};
-    take_backwards(calls, i, *pool, {kernels, result});
+    kernels.of_call[i] = {[pool = *pool, tensors] { run_max_pool_forward(cpu_kernels().max_pool, pool, tensors); },
+                          "bit-exact max_pool2d"};
+    take_backwards(calls, i, *pool, kernels);
   }
 }
 

@@ -1,40 +1,187 @@
 #include "graph/kernels/call_kernels.h"
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <ATen/ops/any.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isnan.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/bits.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 namespace duet {
 
 namespace {
 
-void describe(std::ostream& out, const at::Tensor& tensor, std::vector<at::Tensor>& seen) {
-  if (!tensor.defined()) return void(out << "none;");
-  const auto same = std::ranges::find_if(seen, [&](const at::Tensor& other) { return other.is_same(tensor); });
-  out << same - seen.begin() << tensor.scalar_type() << tensor.sizes() << tensor.strides()
-      << floats_past_alignment(tensor) << ";";
-  seen.push_back(tensor);
+std::vector<at::Tensor> tensors_of(const OpCall& call) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& argument : call.arguments) {
+    if (argument.isTensor() && argument.toTensor().defined()) tensors.push_back(argument.toTensor());
+  }
+  for (const at::Tensor& result : call.results) {
+    if (result.defined()) tensors.push_back(result);
+  }
+  return tensors;
 }
+
+// How many rows of the tensors with the most dimensions are tried: so many that as many elements as in all of them are
+// left for the end of a loop over vectors, where ATen may compute otherwise.
+class FirstRows {
+ public:
+  explicit FirstRows(const std::vector<at::Tensor>& tensors) {
+    constexpr int64_t kEnough = 1 << 13;  // elements
+    constexpr int64_t kVectors = 64;      // elements of as many as a loop does at once
+    for (const at::Tensor& tensor : tensors) dims_ = std::max(dims_, tensor.dim());
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.dim() != dims_ || dims_ == 0 || tensor.numel() <= kEnough) continue;
+      const int64_t row = tensor.numel() / tensor.size(0);
+      const int64_t period = kVectors / std::gcd(row, kVectors);
+      const int64_t fewest = std::min(tensor.size(0), std::max<int64_t>(2, kEnough / row));
+      rows_ = std::min(rows_, tensor.size(0) - (tensor.size(0) - fewest) / period * period);
+    }
+  }
+  at::Tensor of(const at::Tensor& tensor) const {
+    const bool cut = tensor.dim() == dims_ && dims_ > 0 && tensor.size(0) > rows_;
+    return cut ? tensor.narrow(0, 0, rows_) : tensor;
+  }
+
+ private:
+  int64_t dims_ = 0;
+  int64_t rows_ = std::numeric_limits<int64_t>::max();
+};
+
+at::Tensor trial_indices(const at::Tensor& like, int64_t count) {
+  const at::Tensor indices = at::empty(like.sizes(), like.options());
+  auto* values = static_cast<int64_t*>(indices.mutable_data_ptr());
+  for (int64_t i = 0; i < indices.numel(); ++i) values[i] = i * 7 % count;
+  return indices;
+}
+
+bool is_wrapped_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
+
+// Not: other types than floats and classes, and results in the memory of others.
+bool can_copy(const CallKernelMaker& maker, const OpCall& call) {
+  const std::vector<at::Tensor> tensors = tensors_of(call);
+  return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
+    const at::ScalarType type = tensor.scalar_type();
+    const bool known = type == at::kFloat || (type == at::kLong && maker.classes >= 0) || is_wrapped_number(tensor);
+    return known && std::ranges::none_of(call.results, [&](const at::Tensor& result) {
+             return result.defined() && !result.is_same(tensor) && result.is_alias_of(tensor);
+           });
+  });
+}
+
+struct Filling {
+  TrialNumbers numbers;
+  uint64_t seed;
+  std::size_t others = 2;  // 0, 1: the even or the odd tensors are denormal, 2: none
+
+  TrialNumbers of(std::size_t tensor) const { return tensor % 2 == others ? TrialNumbers::kDenormal : numbers; }
+};
+
+// The call in memory of its own, filled: twice the same for the same filling.
+class TrialCall {
+ public:
+  TrialCall(const CallKernelMaker& maker, const OpCall& like, const Filling& filling) : call_{like.op, {}} {
+    const int64_t classes = maker.classes < 0 ? 1 : like.arguments[maker.classes].toTensor().size(-1);
+    const std::vector<at::Tensor> originals = tensors_of(like);
+    const FirstRows rows(originals);
+    for (const at::Tensor& original : originals) {
+      if (copy_of(original).defined()) continue;
+      const bool is_float = original.scalar_type() == at::kFloat;
+      const at::Tensor part = maker.tries_some ? rows.of(original) : original;
+      copies_.emplace_back(original,
+                           is_float ? trial_tensor(part, filling.of(copies_.size()), filling.seed + copies_.size() + 1)
+                           : is_wrapped_number(original) ? original
+                                                         : trial_indices(original, classes));
+    }
+    for (const c10::IValue& argument : like.arguments) {
+      const bool copied = argument.isTensor() && argument.toTensor().defined();
+      call_.arguments.push_back(copied ? c10::IValue(copy_of(argument.toTensor())) : argument);
+    }
+    for (const at::Tensor& result : like.results) {
+      call_.results.push_back(result.defined() ? copy_of(result) : at::Tensor());
+    }
+  }
+
+  const OpCall& call() const { return call_; }
+
+  bool same_bits_as(const TrialCall& other) const {
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      if (!same_bits(copies_[i].second, other.copies_[i].second)) return false;
+    }
+    return true;
+  }
+  bool has_nan() const {
+    return std::ranges::any_of(
+        call_.results, [](const at::Tensor& result) { return result.defined() && result.isnan().any().item<bool>(); });
+  }
+
+ private:
+  at::Tensor copy_of(const at::Tensor& original) const {
+    for (const auto& [known, copy] : copies_) {
+      if (known.is_same(original)) return copy;
+    }
+    return {};
+  }
+
+  OpCall call_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // by original
+};
+
+bool gives_atens_bits(const CallKernelMaker& maker, const OpCall& like, const Filling& filling) {
+  const TrialCall ours(maker, like, filling), theirs(maker, like, filling);
+  const CallKernel kernel = maker.make(ours.call());
+  if (!kernel) return false;
+  const bool computed = kernel();
+  theirs.call().run_as_aten();
+  return computed ? ours.same_bits_as(theirs) : theirs.has_nan();
+}
+
+// Another rounding shows in few elements: small tensors are tried many times.
+int64_t trials_of(const std::vector<at::Tensor>& tensors) {
+  constexpr int64_t kFewest = 2, kMost = 16, kElements = int64_t{1} << 14;
+  int64_t largest = 1;
+  for (const at::Tensor& tensor : tensors) largest = std::max(largest, tensor.numel());
+  return std::clamp(kElements / largest, kFewest, kMost);
+}
+
+}  // namespace
+
+bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
+  const TrialGuard guard;
+  constexpr uint64_t kSeedsApart = 100;
+  const std::vector<at::Tensor> tensors = tensors_of(like);
+  if (!can_copy(maker, like)) return false;
+  for (const TrialNumbers numbers : kTrialNumbersWithNan) {
+    if (!gives_atens_bits(maker, like, {numbers, 0})) return false;
+  }
+  // Where a power of two multiplies shows in denormal numbers alone.
+  for (const std::size_t others : {0, 1}) {
+    if (!gives_atens_bits(maker, like, {TrialNumbers::kPlain, 0, others})) return false;
+  }
+  for (int64_t i = trials_of(tensors); i > 0; --i) {
+    if (!gives_atens_bits(maker, like, {TrialNumbers::kPlain, kSeedsApart * static_cast<uint64_t>(i)})) return false;
+  }
+  return true;
+}
+
+namespace {
 
 // All that the order of ATen's arithmetic may depend on.
 std::string kind_of(const OpCall& call) {
   std::ostringstream out;
-  std::vector<at::Tensor> seen;
-  const KernelSettings now = kernel_settings();
-  out << call.op.operator_name()
-      << c10::str(";", now.threads, ";", now.blas_threads, ";", now.in_parallel, ";", now.precision, ";",
-                  now.flushes_denormals, ";");
+  std::vector<at::Tensor> tensors;
+  out << call.op.operator_name() << ";";
   for (const c10::IValue& argument : call.arguments) {
-    if (argument.isTensor()) {
-      describe(out, argument.toTensor(), seen);
-    } else {
-      out << argument << ";";
-    }
+    argument.isTensor() ? tensors.push_back(argument.toTensor()) : void(out << argument << ";");
   }
-  for (const at::Tensor& result : call.results) describe(out, result, seen);
-  return std::move(out).str();
+  tensors.insert(tensors.end(), call.results.begin(), call.results.end());
+  return out.str() + trial_key(tensors);
 }
 
 bool is_known_bitexact(const CallKernelMaker& maker, const OpCall& call, BitexactKernels& kernels) {
@@ -53,9 +200,8 @@ void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::ve
       if (kernels.of_call[i].run || !call.is(maker.op, maker.overload)) continue;
       CallKernel kernel = maker.make(call);
       if (!kernel || !is_known_bitexact(maker, call, kernels)) continue;
-      const AtenCall atens{call.op, call.arguments, call.results};
-      kernels.of_call[i] = {[kernel = std::move(kernel), atens] {
-                              if (!kernel()) atens.run();
+      kernels.of_call[i] = {[kernel = std::move(kernel), call] {
+                              if (!kernel()) call.run_as_aten();
                             },
                             maker.name};
     }

@@ -1,13 +1,32 @@
 #pragma once
 
+#include <functional>
 #include <vector>
-#include "graph/kernels/call_trial.h"
+#include "graph/kernels/bitexact_kernel.h"
+
+// Kernels that take one call each, and how they are tried.
 
 namespace duet {
+
+// Computes the call's results; false: one is NaN, and ATen is to choose its bits.
+using CallKernel = std::function<bool()>;
+
+struct CallKernelMaker {
+  const char* op;
+  const char* overload;
+  const char* name;                        // for CpuProgram::text
+  CallKernel (*make)(const OpCall& call);  // empty: the call does not fit
+  int classes = -1;                        // the argument whose columns are what the call's integers count
+  bool tries_some = false;                 // the first rows of large tensors tell for all
+};
 
 // Gives each call that has no kernel yet the one of the table that fits it and is bit-exact; this is tried once per
 // kind of call.
 void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::vector<OpCall>& calls,
                        BitexactKernels& kernels);
+
+// Whether the kernel gives ATen's bits on numbers of all kinds, in tensors like the call's. NaN that it leaves to ATen
+// do not count.
+bool is_bitexact(const CallKernelMaker& maker, const OpCall& like);
 
 }  // namespace duet

@@ -1,14 +1,11 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <utility>
+#include <vector>
 #include <dlfcn.h>
-#include "base/detail/bits.h"
 #include "graph/kernels/bitexact_gemm.h"
-#include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/gemm_proof.h"
+#include "graph/kernels/call_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
-#include "graph/kernels/trial_data.h"
 
 // Where tensors are small, most of the time of an op goes by before its arithmetic begins: checks, views, allocation.
 // Here that part is left out.
@@ -73,34 +70,23 @@ std::optional<SmallGemm> small_gemm_of(const GemmTensors& t) {
   return SmallGemm{*a, *b, static_cast<int>(t.a.size(0)), static_cast<int>(t.b.size(1)), static_cast<int>(t.a.size(1))};
 }
 
-// The call is ATen's own; whether this LibTorch makes it is seen.
-bool is_atens_call(const SmallGemm& gemm, const GemmTensors& like) {
-  const TrialGuard guard;
-  for (const TrialNumbers numbers : kAllTrialNumbers) {
-    const GemmTensors ours = trial_copies(like, numbers);
-    GemmTensors theirs = ours;
-    theirs.out = trial_tensor(like.out, numbers, 5);
-    compute_as_aten(theirs);
-    gemm.run(ours);
-    if (!same_bits(theirs.out, ours.out)) return false;
-  }
-  return true;
+CallKernel make_small_gemm(const OpCall& call) {
+  const GemmTensors tensors = gemm_of(call);
+  const std::optional<SmallGemm> gemm = small_gemm_of(tensors);
+  if (!gemm || blas_sgemm() == nullptr) return {};
+  return [gemm = *gemm, tensors] {
+    gemm.run(tensors);
+    return true;
+  };
 }
 
 }  // namespace
 
+// Small mm and addmm: the call is ATen's own; whether this LibTorch makes it is tried.
 void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  static Trials<std::vector<int64_t>, bool> trials;
-  if (kernel_settings().flushes_denormals) return;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (kernels.of_call[i].run) continue;
-    if (const GemmTensors t = gemm_of(calls[i]); blas_sgemm() != nullptr) {
-      const std::optional<SmallGemm> gemm = small_gemm_of(t);
-      const auto trial = [&] { return is_atens_call(*gemm, t); };
-      if (gemm && trials.of(trial_key(t), kernels, trial))
-        kernels.of_call[i] = {[gemm = *gemm, t] { gemm.run(t); }, "BLAS at once"};
-    }
-  }
+  static const std::vector<CallKernelMaker> makers = {{"aten::mm", "out", "BLAS at once", make_small_gemm},
+                                                      {"aten::addmm", "out", "BLAS at once", make_small_gemm}};
+  if (!kernel_settings().flushes_denormals) find_call_kernels(makers, calls, kernels);
 }
 
 }  // namespace duet

@@ -1,18 +1,12 @@
 #include <algorithm>
 #include <ATen/Parallel.h>
-#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/call_kernels.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
-#include "graph/kernels/pointwise_kernels.h"
 
 // Arithmetic on each element by itself without what ATen does before it: checks, broadcasting, allocation.
 
 namespace duet {
-
-PointwiseKernels fast_pointwise_kernels() {
-  static const PointwiseKernels found = atens_choice(pointwise_kernels_avx512(), pointwise_kernels_avx2());
-  return found;
-}
 
 namespace {
 
@@ -124,7 +118,7 @@ class PointwiseCall {
 
 CallKernel make_pointwise(const OpCall& call) {
   for (const PointwiseOp& op : kPointwiseOps) {
-    const PointwiseKernel kernel = fast_pointwise_kernels().*op.kernel;
+    const PointwiseKernel kernel = cpu_kernels().pointwise.*op.kernel;
     PointwiseCall pointwise;
     if (!call.is(op.name, op.overload) || kernel == nullptr || !pointwise.find(op, call)) continue;
     return [=] {

@@ -1,6 +1,6 @@
-#include "graph/kernels/direct_rows.h"
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <vector>
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
@@ -9,6 +9,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include "base/detail/bits.h"
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
@@ -91,8 +93,7 @@ bool is_small(const at::Tensor& tensor) {
 
 at::Tensor tensor_of(const OpCall& call, std::size_t argument) { return call.arguments[argument].toTensor(); }
 
-}  // namespace
-
+// What does the work of an embedding, its backward or a cat of tensors without gaps; empty if the call is none.
 std::function<void()> make_rows_kernel(const OpCall& call, PointwiseKernel add) {
   if (call.is("aten::embedding", "")) {
     const Rows work{call.floats(0), tensor_of(call, 1), call.result(0)};
@@ -111,6 +112,9 @@ std::function<void()> make_rows_kernel(const OpCall& call, PointwiseKernel add) 
   return {};
 }
 
+}  // namespace
+
+// Nothing is rounded but sums of two.
 bool rows_are_bitexact(PointwiseKernel add) {
   if (add == nullptr) return false;
   const TrialGuard guard;
@@ -135,7 +139,7 @@ bool rows_are_bitexact(PointwiseKernel add) {
 
 void find_direct_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   if (kernel_settings().flushes_denormals) return;
-  const PointwiseKernel add = fast_pointwise_kernels().add;
+  const PointwiseKernel add = cpu_kernels().pointwise.add;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     std::function<void()> run = make_rows_kernel(calls[i], add);
     if (!run) continue;

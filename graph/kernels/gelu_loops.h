@@ -1,8 +1,7 @@
 #pragma once
 
-#include <dlfcn.h>
 #include <math.h>
-#include "graph/kernels/fast_kernels.h"
+#include "graph/kernels/vector_functions.h"
 
 // GELU, over the vectors of avx2_simd.h or avx512_simd.h: the formulas, with a fused multiply-add exactly where ATen's
 // kernels for these instructions have one (compiled with -ffp-contract=off, so that the compiler adds none). ATen
@@ -15,11 +14,7 @@ namespace {
 constexpr float kBeta = 0.7978845608028654F;  // sqrt(2 / pi)
 constexpr float kKappa = 0.044715F;
 
-// The tanh that LibTorch's own vectors call: SLEEF, which it carries and exports.
-using VectorTanh = Floats (*)(Floats);
-VectorTanh vector_tanh = nullptr;
-
-void forward_pair(const float* x, float* tanh, float* y) {
+void gelu_pair(const float* x, float* tanh, float* y) {
   for (int64_t i = 0; i < 2 * kLanes; i += kLanes) {
     const Floats v = load(x + i);
     const Floats cube = multiply(multiply(v, v), v);
@@ -30,9 +25,9 @@ void forward_pair(const float* x, float* tanh, float* y) {
   }
 }
 
-void forward(const float* x, float* tanh, float* y, int64_t count) {
+void gelu_forward(const float* x, float* tanh, float* y, int64_t count) {
   int64_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) forward_pair(x + i, tanh + i, y + i);
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) gelu_pair(x + i, tanh + i, y + i);
   for (; i < count; ++i) {
     const float cube = x[i] * x[i] * x[i];
     tanh[i] = tanhf(kBeta * multiply_add(cube, kKappa, x[i]));
@@ -40,7 +35,7 @@ void forward(const float* x, float* tanh, float* y, int64_t count) {
   }
 }
 
-void backward_pair(const float* grad, const float* x, const float* tanh, float* grad_x) {
+void gelu_backward_pair(const float* grad, const float* x, const float* tanh, float* grad_x) {
   const Floats one = broadcast(1.0F);
   const Floats half = broadcast(0.5F);
   for (int64_t i = 0; i < 2 * kLanes; i += kLanes) {
@@ -55,22 +50,15 @@ void backward_pair(const float* grad, const float* x, const float* tanh, float* 
   }
 }
 
-void backward(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) {
+void gelu_backward(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) {
   int64_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) backward_pair(grad + i, x + i, tanh + i, grad_x + i);
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) gelu_backward_pair(grad + i, x + i, tanh + i, grad_x + i);
   for (; i < count; ++i) {
     const float inner_derivative = kBeta * __builtin_fmaf(x[i] * x[i], 3.0F * kKappa, 1.0F);
     const float tanh_derivative = __builtin_fmaf(-tanh[i], tanh[i], 1.0F);
     const float right = multiply(multiply(0.5F * x[i], tanh_derivative), inner_derivative);
     grad_x[i] = multiply(multiply_add(1.0F + tanh[i], 0.5F, right), grad[i]);
   }
-}
-
-GeluKernels gelu_kernels(const char* tanh_function) {
-  // Once: two threads may ask.
-  static const auto found = reinterpret_cast<VectorTanh>(dlsym(RTLD_DEFAULT, tanh_function));
-  static const bool kept = (vector_tanh = found) != nullptr;
-  return kept ? GeluKernels{forward, backward} : GeluKernels{};
 }
 
 }  // namespace

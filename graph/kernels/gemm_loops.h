@@ -1,6 +1,6 @@
 #pragma once
 
-#include "graph/kernels/fast_kernels.h"
+#include "graph/kernels/gemm_kernel.h"
 
 // Products, over the vectors of avx2_simd.h or avx512_simd.h.
 //

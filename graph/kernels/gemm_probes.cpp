@@ -2,38 +2,30 @@
 #include <algorithm>
 #include <cmath>
 
-// Why the probes are a proof.
-//
-// An element of a product is a binary tree over its k terms (and the bias): which sums are added to which is up to the
-// library, but does not depend on the numbers. FPRev (Xie, Gao, Wang, Xue: "FPRev: Revealing the Order of
-// Floating-Point Summation", USENIX ATC 2025) reveals an unknown tree with masks of huge numbers M and -M among ones:
-// what lies below the first node that holds both is absorbed, and the result counts the rest. Here the tree is a guess
-// that is to be confirmed, so that probes can test many nodes at a time: their numbers are chosen so that the guessed
-// tree gives the greatest result, and each other tree a smaller one. For a tree of blocks (GemmOrder):
+// Why the probes are a proof. An element of a product is a binary tree over its k terms (and the bias), which does not
+// depend on the numbers. FPRev (Xie, Gao, Wang, Xue, USENIX ATC 2025) reveals an unknown tree with huge numbers M and
+// -M among ones: what lies below the first node that holds both is absorbed. Here the tree is a guess that is to be
+// confirmed: the numbers are chosen so that it gives the greatest result, and each other tree a smaller one. For a tree
+// of blocks (GemmOrder):
 //
 // 1. Each block is a subtree (clade_line): M first and -M last in the block, ones between them, weights of 1024
-// outside.
-//    The result is the sum of all weights outside if and only if the lowest node with both M and -M holds the block's
-//    terms, all of them, and no other.
+//    outside. The result is the sum of all weights outside if and only if the lowest node with both M and -M holds the
+//    block's terms, all of them, and no other.
 // 2. The sums of blocks form a chain (shape_line): the first one, or the bias, is 2^24, all others are 1 + 2^-10, a
-// little
-//    more than half of what that can tell apart. One of them added to the chain rounds up to 2. Several that are added
-//    to each other first, c of them, give at most c + 1 and less than 2 c. So the result is the greatest if and only if
-//    each is added alone.
+//    little more than half of what that can tell apart. One of them added to the chain rounds up to 2. Several that are
+//    added to each other first, c of them, give at most c + 1 and less than 2 c.
 // 3. Each block is a chain, of fused multiply-adds (block_lines): the same with terms of 1 + 2^-13 + 2^-28 behind a
-// start
-//    in [2^11, 2^12). These end just above the middle of two numbers and are rounded up. A product that is rounded
-//    before it is added lies in the middle, which rounds to even: down at one of two starts of different parity. One
-//    block in two is tested, the next one holds minus its sum, so that the last bits of all stay visible.
-// 4. The chains run from first to last (order_line): the sum comes down from 2^(23 + 2 G) in jumps by 2^2. Between
-//    two jumps a term of a little more than half of what the sum can tell apart is added and rounded up to all of it.
-//    Earlier, where the sum is larger, the term would be lost; later it would add half. Jumps are exact in
-//    any order, and no other set of them leads to the same binade (3 * 2^(21 + 2 i) for a missing jump i is more than
-//    all that is below). So each term lies between its two jumps. Windows of 2 G terms, which overlap by one, cover
-//    all.
+//    start in [2^11, 2^12). These end just above the middle of two numbers and are rounded up. A product that is
+//    rounded before it is added lies in the middle, which rounds to even: down at one of two starts of different
+//    parity. One block in two is tested, the next one holds minus its sum, so that the last bits of all stay visible.
+// 4. The chains run from first to last (order_line): the sum comes down from 2^(23 + 2 G) in jumps by 2^2. Between two
+//    jumps a term of a little more than half of what the sum can tell apart is added and rounded up to all of it.
+//    Earlier, where the sum is larger, the term would be lost; later it would add half. Jumps are exact in any order,
+//    and no other set of them leads to the same binade (3 * 2^(21 + 2 i) for a missing jump i is more than all that is
+//    below). So each term lies between its two jumps. Windows of 2 G terms, which overlap by one, cover all.
 //
-// What a tree does not tell is asked for by lines of its own: how zeros of both signs and results below the normal
-// numbers come out. NaN and the like are compared on numbers (gemm_proof.cpp).
+// Zeros of both signs and results below the normal numbers have lines of their own; NaN and the like are compared on
+// numbers (gemm_proof.cpp).
 
 namespace duet {
 
@@ -41,15 +33,15 @@ namespace {
 
 constexpr float kOutside = 1024;  // weight of a term outside of a block: more than all ones inside
 
-struct Range {
+struct Terms {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
 
 float power(int exponent) { return std::ldexp(1.0F, exponent); }
 
-std::vector<Range> blocks_of(const SumShape& shape) {
-  std::vector<Range> blocks;
+std::vector<Terms> blocks_of(const SumShape& shape) {
+  std::vector<Terms> blocks;
   for (int64_t k = 0; k < shape.k; k += shape.k_block) blocks.push_back({k, std::min(shape.k, k + shape.k_block)});
   return blocks;
 }
@@ -59,7 +51,7 @@ using Line = std::vector<float>;
 class Builder {
  public:
   explicit Builder(const SumShape& shape) : shape_(shape), blocks_(blocks_of(shape)) {
-    for (const Range& block : blocks_) heads_.push_back(block.begin);
+    for (const Terms& block : blocks_) heads_.push_back(block.begin);
     if (!shape.has_before) heads_.erase(heads_.begin());
     // The greatest sums of all blocks must be exact together.
     constexpr int kFewLevels = 8, kManyLevels = 10;
@@ -109,20 +101,20 @@ class Builder {
   // Some CPUs take a hundred times as long for a result below the normal numbers: one in each block is enough.
   Line at_block_ends(float value) const {
     Line line = zeros();
-    for (const Range& block : blocks_) line[block.end - 1] = value;
+    for (const Terms& block : blocks_) line[block.end - 1] = value;
     return line;
   }
 
   std::vector<Line> clade_lines() const {
     std::vector<Line> lines;
     if (blocks_.size() == 1 && !shape_.has_before) return lines;
-    for (const Range& block : blocks_) {
+    for (const Terms& block : blocks_) {
       if (block.size() > 1) lines.push_back(clade_line(block));
     }
     return lines;
   }
 
-  Line clade_line(const Range& block) const {
+  Line clade_line(const Terms& block) const {
     Line line(shape_.k, kOutside);
     std::fill(line.begin() + block.begin, line.begin() + block.end, 1.0F);
     line[block.begin] = power(100);
@@ -149,7 +141,7 @@ class Builder {
 
   std::vector<Line> block_order_lines() const {
     std::vector<Line> lines(windows(static_cast<std::size_t>(blocks_.front().size() - 1)), zeros());
-    for (const Range& block : blocks_) {
+    for (const Terms& block : blocks_) {
       std::vector<int64_t> terms;
       for (int64_t k = block.begin + 1; k < block.end; ++k) terms.push_back(k);
       for (int64_t window = 0; window < windows(terms.size()); ++window) {
@@ -194,7 +186,7 @@ class Builder {
   Line block_line(float start, std::size_t first) const {
     Line line = zeros();
     for (std::size_t i = first; i < blocks_.size(); i += 2) {
-      const Range& block = blocks_[i];
+      const Terms& block = blocks_[i];
       std::fill(line.begin() + block.begin, line.begin() + block.end, kInexact);
       line[block.begin] = start;
       float sum = 0;
@@ -205,7 +197,7 @@ class Builder {
   }
 
   SumShape shape_;
-  std::vector<Range> blocks_;
+  std::vector<Terms> blocks_;
   std::vector<int64_t> heads_;  // first terms of the blocks that are added to the start
   int levels_;
 };
@@ -221,7 +213,7 @@ float expected_sum(const GemmProbes& probes, const std::vector<float>& line, con
                    const GemmOrder& order) {
   float sum = shape.has_before ? probes.before : 0.0F;
   bool is_start = !shape.has_before && !order.from_zero;
-  for (const Range& block : blocks_of(shape)) {
+  for (const Terms& block : blocks_of(shape)) {
     float part = 0;
     for (int64_t k = block.begin; k < block.end; ++k) part = std::fma(line[k], probes.other, part);
     sum = is_start ? part : sum + part;

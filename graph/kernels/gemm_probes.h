@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <vector>
-#include "graph/kernels/fast_kernels.h"
+#include "graph/kernels/gemm_kernel.h"
 
 namespace duet {
 

@@ -1,4 +1,3 @@
-#include "graph/kernels/gemm_proof.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -8,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include "base/detail/bits.h"
+#include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/gemm_probes.h"
 
 namespace duet {

@@ -3,8 +3,7 @@
 #include <cstdint>
 
 // Max pooling and batch norm of float images that lie plane by plane (NCHW): ATen's bits, less time. No BLAS takes
-// part, so the order of the arithmetic is that of ATen's sources, the same for every shape. No includes but the above,
-// as in fast_kernels.h.
+// part, so the order of the arithmetic is that of ATen's sources, the same for every shape.
 
 namespace duet {
 
@@ -92,12 +91,5 @@ struct BatchNormKernels {
   void (*forward)(const BatchNormForward& work, const IndexRange& channels) = nullptr;
   void (*backward)(const BatchNormBackward& work, const IndexRange& channels) = nullptr;
 };
-
-struct ImageKernels {
-  MaxPoolKernels max_pool;
-  BatchNormKernels batch_norm;
-};
-ImageKernels image_kernels_avx512();  // empty: not for this CPU
-ImageKernels image_kernels_avx2();
 
 }  // namespace duet

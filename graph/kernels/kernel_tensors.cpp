@@ -1,16 +1,20 @@
 #include "graph/kernels/kernel_tensors.h"
 #include <algorithm>
 #include <atomic>
+#include <sstream>
 #include <ATen/Parallel.h>
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/trial_data.h"
 #include "graph/record/thread_settings.h"
 
 namespace duet {
 
-bool is_contiguous_float(const at::Tensor& tensor) {
+bool is_float(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat &&
-         !tensor.is_neg() && tensor.is_contiguous();
+         !tensor.is_neg();
 }
+
+bool is_contiguous_float(const at::Tensor& tensor) { return is_float(tensor) && tensor.is_contiguous(); }
 
 bool is_contiguous_float(const at::Tensor& tensor, int64_t elements) {
   return is_contiguous_float(tensor) && tensor.numel() == elements;
@@ -19,6 +23,30 @@ bool is_contiguous_float(const at::Tensor& tensor, int64_t elements) {
 bool are_images(const at::Tensor& tensor) {
   return is_contiguous_float(tensor) && tensor.numel() > 0 &&
          tensor.suggest_memory_format() == at::MemoryFormat::Contiguous;
+}
+
+// Larger ones are worth ATen's threads; and beyond, what goes by before the arithmetic no longer counts.
+RowShape rows_of(const at::Tensor& x, int64_t width) {
+  constexpr int64_t kMostElements = int64_t{1} << 18, kWorthThreads = int64_t{1} << 15;
+  const bool fits = x.defined() && width > 0 && x.is_contiguous() && x.numel() > 0 &&
+                    x.numel() <= (at::get_num_threads() > 1 ? kWorthThreads : kMostElements) && x.numel() % width == 0;
+  return fits ? RowShape{x.numel() / width, width} : RowShape();
+}
+
+std::string trial_key(const std::vector<at::Tensor>& tensors) {
+  const KernelSettings now = kernel_settings();
+  std::ostringstream out;
+  out << now.threads << ";" << now.blas_threads << ";" << now.in_parallel << ";" << now.precision << ";"
+      << now.flushes_denormals;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    out << ";" << tensor.defined();
+    if (!tensor.defined()) continue;
+    const auto same = std::ranges::find_if(tensors, [&](const at::Tensor& other) { return other.is_same(tensor); });
+    out << same - tensors.begin() << tensor.scalar_type() << tensor.sizes() << tensor.strides()
+        << floats_past_alignment(tensor);
+  }
+  return std::move(out).str();
 }
 
 bool share_no_memory(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs) {

@@ -2,19 +2,29 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 #include <ATen/core/Tensor.h>
+#include "graph/kernels/row_kernels.h"
 
 // What the passes ask of tensors, and how work is cut for threads.
 
 namespace duet {
 
-// Floats on the CPU without gaps.
+// Dense floats on the CPU.
+bool is_float(const at::Tensor& tensor);
+// Without gaps.
 bool is_contiguous_float(const at::Tensor& tensor);
 bool is_contiguous_float(const at::Tensor& tensor, int64_t elements);  // so many
 
 // Floats plane by plane: what ATen takes for NCHW and no other order.
 bool are_images(const at::Tensor& tensor);
+
+// A small tensor as rows that are `width` wide; none if it cannot be, or is so large that ATen is as fast.
+RowShape rows_of(const at::Tensor& x, int64_t width);
+
+// What decides how ATen computes on such tensors: settings, and how each one lies in memory.
+std::string trial_key(const std::vector<at::Tensor>& tensors);
 
 // Whether none of `results` shares memory with another tensor of the two lists; undefined ones share none.
 bool share_no_memory(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs);

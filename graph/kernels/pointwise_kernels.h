@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Ops that compute each element by itself, on floats that lie side by side: for small tensors, of which ATen's
-// preparations take longer than the arithmetic. No includes but the above, as in fast_kernels.h.
+// preparations take longer than the arithmetic.
 
 namespace duet {
 
@@ -53,8 +53,11 @@ struct PointwiseKernels {
   void (*bernoulli)(Bernoulli& work) = nullptr;
   void (*adamw)(const AdamwStep& work) = nullptr;
 };
-PointwiseKernels pointwise_kernels_avx512();  // empty: not for this CPU
-PointwiseKernels pointwise_kernels_avx2();
-PointwiseKernels fast_pointwise_kernels();  // those of ATen's instruction set
+
+// gelu(x, approximate="tanh") and its gradient; the tanh that both need is computed once and handed over in `tanh`.
+struct GeluKernels {
+  void (*forward)(const float* x, float* tanh, float* y, int64_t count) = nullptr;
+  void (*backward)(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) = nullptr;
+};
 
 }  // namespace duet

@@ -4,7 +4,7 @@
 
 // Sums, norms and losses over the rows of a float matrix without gaps: ATen's order of arithmetic, less time before it
 // begins. Which of two NaN an operation hands on is the compiler's choice: a kernel that has written a NaN gives false,
-// and ATen's own is to run. No includes but the above, as in fast_kernels.h.
+// and ATen's own is to run.
 
 namespace duet {
 
@@ -101,7 +101,6 @@ struct RowKernels {
   bool (*layer_norm_forward)(const LayerNormForward& work) = nullptr;
   bool (*layer_norm_backward)(const LayerNormBackward& work) = nullptr;
 };
-RowKernels row_kernels_avx2();  // empty: not for this CPU
 
 struct SoftmaxKernels {
   bool (*forward)(const Softmax& work) = nullptr;
@@ -111,7 +110,5 @@ struct SoftmaxKernels {
   bool (*attention)(const AttentionForward& work, const RowRange& heads) = nullptr;
   bool (*attention_backward)(const AttentionBackward& work, const RowRange& heads) = nullptr;
 };
-SoftmaxKernels softmax_kernels_avx512();  // empty: not for this CPU and LibTorch
-SoftmaxKernels softmax_kernels_avx2();
 
 }  // namespace duet

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <dlfcn.h>
 #include "graph/kernels/row_kernels.h"
+#include "graph/kernels/vector_functions.h"
 
 // Softmax and its logarithm over rows, with the vector operations of *_simd.h, which is included before. How many lanes
 // a vector has decides the order of the sums, so these must be those that ATen has.
@@ -9,17 +9,6 @@
 namespace duet {
 
 namespace {
-
-using VectorFunction = Floats (*)(Floats);
-VectorFunction vector_exp = nullptr, vector_log = nullptr;
-
-bool has_vector_functions() {
-  // Once: two threads may ask.
-  static const auto exp = reinterpret_cast<VectorFunction>(dlsym(RTLD_DEFAULT, kVectorExp));
-  static const auto log = reinterpret_cast<VectorFunction>(dlsym(RTLD_DEFAULT, kVectorLog));
-  static const bool kept = (vector_exp = exp) != nullptr && (vector_log = log) != nullptr;
-  return kept;
-}
 
 constexpr auto add_values = [](Floats sum, Floats value) { return add(sum, value); };
 constexpr auto keep_greater = [](Floats greatest, Floats value) { return greater(greatest, value); };

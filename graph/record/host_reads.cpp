@@ -1,7 +1,6 @@
 #include "graph/record/host_reads.h"
 #include <algorithm>
 #include "base/detail/op_rules.h"
-#include "graph/record/obstacle.h"
 
 namespace duet {
 
@@ -14,19 +13,20 @@ constexpr std::size_t kMaxReads = 64;
 
 // What values depend on.
 struct Slice {
+  explicit Slice(const StepProgram& program) : ops(program.ops.size()), storages(program.table.storages().size()) {}
+
+  void add(const Slice& other) {
+    for (std::size_t i = 0; i < ops.size(); ++i) ops[i] = ops[i] || other.ops[i];
+    for (std::size_t i = 0; i < storages.size(); ++i) storages[i] = storages[i] || other.storages[i];
+  }
+
   std::vector<bool> ops, storages;
 };
-
-void add(std::vector<bool>& all, const std::vector<bool>& more) {
-  all.resize(std::max(all.size(), more.size()));
-  for (std::size_t i = 0; i < more.size(); ++i) all[i] = all[i] || more[i];
-}
 
 // Of what lies in slice.storages before the op `end`, in addition to what the slice has. Constants of the host are
 // kept, whatever made them.
 void extend(Slice& slice, const StepProgram& program, std::size_t end) {
   const ValueTable& table = program.table;
-  slice.ops.resize(program.ops.size());
   for (std::size_t i = end; i-- > 0;) {
     const Op& op = program.ops[i];
     if (op.on_host && !op.copies_constant) continue;
@@ -97,16 +97,13 @@ bool costs_little(const Slice& slice, const StepProgram& program, int64_t bytes_
 
 // What the reads recorded so far depend on.
 Slice slice_of_reads(const StepProgram& program) {
-  Slice slice;
-  slice.storages.resize(program.table.storages().size());
+  Slice slice(program);
   for (std::size_t read = program.reads.size(); read-- > 0;) {
-    Slice own;
-    own.storages.resize(slice.storages.size());
+    Slice own(program);
     for_each_value(program.ops[program.reads[read]].arguments,
                    [&](int value) { own.storages[program.table.values()[value].storage] = true; });
     extend(own, program, program.reads[read]);
-    add(slice.ops, own.ops);
-    add(slice.storages, own.storages);
+    slice.add(own);
   }
   return slice;
 }
@@ -116,8 +113,7 @@ Slice slice_of_reads(const StepProgram& program) {
 // Hooks at a split point may have changed whatever they like.
 bool can_be_read_before(const StepProgram& program, const std::vector<at::Tensor>& read, int64_t bytes_at_hand) {
   if (!program.splits.empty() || program.reads.size() == kMaxReads) return false;
-  Slice slice;
-  slice.storages.resize(program.table.storages().size());
+  Slice slice(program);
   for (const at::Tensor& tensor : read) {
     if (!is_plain(tensor) || !tensor.is_cpu()) return false;
     const int storage = program.table.find_storage(tensor);
@@ -128,7 +124,7 @@ bool can_be_read_before(const StepProgram& program, const std::vector<at::Tensor
     if (slice.ops[i] && !is_pure(program.ops[i], program.table)) return false;
   }
   if (reads_what_changed(slice, program)) return false;
-  add(slice.ops, slice_of_reads(program).ops);
+  slice.add(slice_of_reads(program));
   return costs_little(slice, program, bytes_at_hand);
 }
 
@@ -155,15 +151,15 @@ ReadSlices slices_of_reads(const StepProgram& recording) {
   return slices;
 }
 
-std::string refused_read(const StepProgram& recording) {
+std::optional<Obstacle> refused_read(const StepProgram& recording) {
   const Slice slice = slice_of_reads(recording);
   for (std::size_t s = 0; s < slice.storages.size(); ++s) {
     if (!slice.storages[s] || !recording.table.storages()[s].changes) continue;
     const Op& read = recording.ops[recording.reads.front()];
     const Obstacle obstacle = host_read_obstacle(full_name(read.handle));
-    return obstacle.what + ", " + place_after(read.place) + "; " + obstacle.way_out;
+    return Obstacle{obstacle.what + ", " + place_after(read.place), obstacle.way_out};
   }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace duet

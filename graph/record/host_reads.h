@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
+#include "graph/record/obstacle.h"
 #include "graph/record/step_program.h"
 
 // Values that the host code of a step reads back (item(), bool(tensor), at::equal()). One that depends on nothing that
@@ -24,7 +25,7 @@ struct ReadSlices {
 ReadSlices slices_of_reads(const StepProgram& recording);
 
 // Why the recording cannot be replayed after all: a value is computed from a tensor that is another one from step to
-// step, of which a guard would read the recorded one. Empty if it can.
-std::string refused_read(const StepProgram& recording);
+// step, of which a guard would read the recorded one. None if it can.
+std::optional<Obstacle> refused_read(const StepProgram& recording);
 
 }  // namespace duet

@@ -18,21 +18,6 @@ int64_t InputWatch::watch(const MicroBatches& lent, const MicroBatches& given) {
   return bytes;
 }
 
-namespace {
-
-// Whether as_strided on this stack stays within a storage of so many bytes that begins where its tensor does.
-bool stays_within(const torch::jit::Stack& arguments, std::size_t bytes) {
-  const at::Tensor& tensor = arguments[0].toTensor();
-  const bool has_offset = arguments.back().isInt();
-  if (has_offset || !arguments[1].isIntList()) return false;
-  int64_t last = tensor.storage_offset();
-  const auto sizes = arguments[1].toIntVector(), strides = arguments[2].toIntVector();
-  for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
-  return static_cast<std::size_t>(last + 1) * tensor.element_size() <= bytes;
-}
-
-}  // namespace
-
 std::string InputWatch::give_storage_back(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
   const std::string& name = op.schema().name();
   if (name != "aten::as_strided" && name != "aten::set_") return {};
@@ -47,8 +32,7 @@ std::string InputWatch::give_storage_back(const c10::OperatorHandle& op, torch::
     if (input == inputs_.end()) continue;
     const at::Tensor& given = input->second.given;
     const bool alike = given.storage_offset() == 0 && given.storage().nbytes() == storage->nbytes();
-    const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
-    if (alike || (name == "aten::as_strided" && stays_within(arguments, storage->nbytes()))) return {};
+    if (alike) return {};
     stack[i] = stack[i].isStorage() ? c10::IValue(given.storage()) : c10::IValue(given);
     return input->second.name;
   }

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "core/detail/user_place.h"
 #include "graph/record/host_reads.h"
-#include "graph/record/kept_tensors.h"
 #include "graph/record/stack_tensors.h"
+#include "graph/record/step_results.h"
 
 namespace duet {
 
@@ -33,30 +33,23 @@ ProgramWriter::ProgramWriter(const NamedTensors& parameters, bool strict) : stri
   note_random_state();
 }
 
-void ProgramWriter::fail(const std::string& reason) {
-  const std::size_t hint = reason.find("; ");
-  if (tells_all()) {
-    const std::string way_out = hint == std::string::npos ? "" : reason.substr(hint + 2);
-    listener_("", {reason.substr(0, hint), way_out}, "");
+void ProgramWriter::fail(const Obstacle& obstacle, const std::string& where) {
+  if (tells_all()) listener_(where.empty() ? "" : op_, obstacle, where);
+  const std::string line = where.empty() ? "" : user_place().value_or("");
+  if (failure_.empty()) {
+    failure_ = obstacle.what + (where.empty() ? "" : ", " + where) + (line.empty() ? "" : ", at " + line) + "; " +
+               obstacle.way_out;
   }
-  refuse(reason);
+  throw_if_refused();
 }
 
-void ProgramWriter::refuse(const std::string& reason) {
-  if (failure_.empty()) failure_ = reason;
-  throw_if_refused();
+void ProgramWriter::fail_here(const std::string& what, const std::string& way_out) {
+  fail({what, way_out}, place_after(last_parameter_));
 }
 
 void ProgramWriter::throw_if_refused() const {
   if (!strict_ || failure_.empty()) return;
   throw GraphError("[GraphTrainer] the step cannot be captured: " + failure_ + "; or set graph.fallback to auto");
-}
-
-void ProgramWriter::fail_here(const std::string& what, const std::string& way_out) {
-  const std::string where = place_after(last_parameter_);
-  if (tells_all()) listener_(op_, {what, way_out}, where);
-  const std::string line = user_place().value_or("");
-  refuse(what + ", " + where + (line.empty() ? "" : ", at " + line) + "; " + way_out);
 }
 
 // Tensors that the host makes out of numbers are constants of the step. Larger ones are not: a comparison of each would

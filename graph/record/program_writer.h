@@ -57,8 +57,8 @@ class ProgramWriter {
 
   // Why the step cannot be recorded: op, place, way out; empty if it can.
   const std::string& failure() const { return failure_; }
-  // Throws GraphError if strict.
-  void fail(const std::string& reason);
+  // `where`: in the model; empty: it is no op's. Throws GraphError if strict.
+  void fail(const Obstacle& obstacle, const std::string& where = {});
   void throw_if_refused() const;
 
   // After the last call. `results` and nothing else of what the step made are to be referred to from here on: whatever
@@ -75,7 +75,6 @@ class ProgramWriter {
   const InputWatch& inputs() const { return inputs_; }
 
  private:
-  void refuse(const std::string& reason);
   void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
   bool runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool is_host_made(const at::Tensor& tensor) const;

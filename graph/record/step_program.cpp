@@ -213,4 +213,18 @@ bool StepProgram::keeps_tensors() const {
                      [](const ValueTable::Storage& storage) { return storage.kept; });
 }
 
+int64_t heap_bytes_of(const StepProgram& program) {
+  constexpr int64_t kOp = sizeof(StepProgram::Op) + 320;     // with its instruction, and what the two hold
+  constexpr int64_t kSlot = sizeof(StepProgram::Slot) + 32;  // with its value and the instruction's argument
+  // In the table and as the key to it, and as two tensors: the program's, and what the check hands out.
+  constexpr int64_t kValue = 2 * (sizeof(ValueTable::Value) + sizeof(c10::TensorImpl)) + 160;
+  constexpr int64_t kStorage = sizeof(ValueTable::Storage) + 3 * sizeof(c10::StorageImpl) + 112;  // likewise
+  int64_t bytes = kStorage * std::ssize(program.table.storages());
+  for (const StepProgram::Op& op : program.ops) {
+    bytes += kOp + kSlot * (std::ssize(op.arguments) + std::ssize(op.results));
+  }
+  for (const ValueTable::Value& value : program.table.values()) bytes += kValue + 32 * std::ssize(value.sizes);
+  return bytes;
+}
+
 }  // namespace duet

@@ -222,4 +222,8 @@ void for_each_written(const StepProgram::Op& op, Visit visit) {
   }
 }
 
+// Of the heap, what a recording takes with its check and what replays it on a CPU, nearly. The memory that its values
+// lie in is not in it.
+int64_t heap_bytes_of(const StepProgram& program);
+
 }  // namespace duet

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <unordered_map>
 #include <utility>
 #include <vector>
+#include "base/detail/references.h"
 #include "core/train_context.h"
 
 namespace duet {
@@ -28,5 +30,44 @@ inline std::vector<at::Tensor> results_of(const StepResult& output, const NamedT
   }
   return results;
 }
+
+// Who refers to what a step gives: the trainer, to the results, or somebody else as well.
+class ResultReferences {
+ public:
+  // Each of `results` is held once by the trainer (as a result, or as a parameter's gradient) and once in this list.
+  explicit ResultReferences(const std::vector<at::Tensor>& results) {
+    for (const at::Tensor& result : results) {
+      if (!result.defined() || !result.has_storage()) continue;
+      Entry& entry = entries_[result.storage().unsafeGetStorageImpl()];
+      entry.expected[result.unsafeGetTensorImpl()] += 2;
+      entry.results.push_back(result);
+    }
+  }
+
+  // Whether nobody but the trainer refers to it, through whichever tensor; `ours`: further references to the storage.
+  bool only_results(const c10::StorageImpl* storage, std::size_t ours = 0) const {
+    const auto found = entries_.find(storage);
+    if (found == entries_.end()) return false;
+    const Entry& entry = found->second;
+    if (entry.results.front().storage().use_count() > entry.expected.size() + ours) return false;
+    for (const auto& [impl, references] : entry.expected) {
+      if (references_to(impl) > references + held_here(entry, impl)) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Entry {
+    std::vector<at::Tensor> results;
+    std::unordered_map<const c10::TensorImpl*, std::size_t> expected;
+  };
+  static std::size_t held_here(const Entry& entry, const c10::TensorImpl* impl) {
+    std::size_t held = 0;
+    for (const at::Tensor& result : entry.results) held += result.unsafeGetTensorImpl() == impl ? 1 : 0;
+    return held;
+  }
+
+  std::unordered_map<const c10::StorageImpl*, Entry> entries_;
+};
 
 }  // namespace duet

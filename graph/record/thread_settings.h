@@ -1,12 +1,10 @@
 #pragma once
 
 #include <array>
-#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
@@ -22,12 +20,8 @@ void append_settings(std::vector<int64_t>& key, bool on_gpu);
 using OpSettings = std::array<int64_t, 12>;
 OpSettings op_settings();
 
-// Those that the op's kernel may ask for. Views ask for none.
-using AskedSettings = std::bitset<std::tuple_size_v<OpSettings>>;
-AskedSettings settings_asked_by(const c10::OperatorHandle& op);
-
-// "default dtype": the first that is another one now; empty if none is.
-std::string changed_setting(const OpSettings& before, AskedSettings asked = AskedSettings().set());
+// "default dtype": the first that is another one now; empty if none is. `of_products`: those of products as well.
+std::string changed_setting(const OpSettings& before, bool of_products = true);
 
 // Has its ops run under `settings`, if there are any, whatever host code has set meanwhile.
 class OpSettingsGuard {
@@ -58,8 +52,7 @@ struct ThreadSettings {
 };
 
 // Which of the settings of an op, and of all ops of its step (none: on a device), are others now: "gradients are on".
-std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step,
-                            AskedSettings asked);
+std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step, bool of_products);
 
 // Puts the thread's settings back at its end. Casts are not cached while it lives: a cached one would go stale.
 class ThreadSettingsGuard {

@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <sstream>
-#include <utility>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
@@ -17,24 +16,11 @@ namespace {
 
 using Slot = StepProgram::Slot;
 
-template <class Item>
-void write_list(std::ostream& out, std::size_t count, Item item) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i > 0) out << ", ";
-    item(i);
-  }
-}
-
-void write_slot(std::ostream& out, const Slot& slot, const std::vector<std::string>& names) {
-  const auto name = [&](int value) { return value < 0 ? std::string("none") : names[value]; };
-  switch (slot.kind) {
-    case Slot::Kind::kConstant: out << slot.constant; break;
-    case Slot::Kind::kValue: out << name(slot.values.front()); break;
-    default:
-      out << "[";
-      write_list(out, slot.values.size(), [&](std::size_t i) { out << name(slot.values[i]); });
-      out << "]";
-  }
+std::string slot_text(const Slot& slot, const std::vector<std::string>& names) {
+  if (slot.kind == Slot::Kind::kConstant) return c10::str(slot.constant);
+  std::vector<std::string> values;
+  for (const int value : slot.values) values.push_back(value < 0 ? "none" : names[value]);
+  return slot.kind == Slot::Kind::kValue ? values.front() : "[" + c10::Join(", ", values) + "]";
 }
 
 std::vector<std::string> value_names(const ValueTable& table, const std::vector<at::Tensor>& tensors,
@@ -51,23 +37,11 @@ std::vector<std::string> value_names(const ValueTable& table, const std::vector<
   return result;
 }
 
-const char* kind_text(Instruction::Kind kind) {
-  switch (kind) {
-    case Instruction::Kind::kInPlace: return "inplace";
-    case Instruction::Kind::kOut: return "out";
-    case Instruction::Kind::kRebind: return "rebind";
-    case Instruction::Kind::kCopy: return "copy";
-  }
-  return "";
-}
+constexpr const char* kKinds[] = {"inplace", "out", "rebind", "copy"};  // by Instruction::Kind
 
 // "Float[8, 16]".
 std::string shape_text(const ValueTable::Value& value) {
-  std::ostringstream out;
-  out << c10::toString(value.dtype) << "[";
-  write_list(out, value.sizes.size(), [&](std::size_t i) { out << value.sizes[i]; });
-  out << "]";
-  return out.str();
+  return c10::str(c10::toString(value.dtype), at::IntArrayRef(value.sizes));
 }
 
 }  // namespace
@@ -196,7 +170,7 @@ void CpuProgram::move_tensors(const c10::StorageImpl* from, const c10::Storage& 
 void CpuProgram::drop_switched_off() {
   known_switched_off_ = passes_switched_off();
   for (Instruction& instruction : parts_.instructions) {
-    if (instruction.kernel.run && is_switched_off(*instruction.kernel.pass)) instruction.kernel = {};
+    if (instruction.kernel.run && instruction.kernel.pass->is_off) instruction.kernel = {};
   }
 }
 
@@ -215,14 +189,10 @@ const KernelPass* CpuProgram::kernel_pass(int64_t kernel) const {
 std::string CpuProgram::kernel_text(int64_t kernel) const {
   const Instruction* instruction = first_of_kernel(kernel);
   if (instruction == nullptr) return {};
-  std::ostringstream out;
-  out << instruction->kernel.name << " in " << instruction->op.operator_name() << "(";
-  const char* separator = "";
-  for_each_value(parts_.recording->ops[instruction->source].arguments, [&](int value) {
-    out << std::exchange(separator, ", ") << shape_text(parts_.recording->table.values()[value]);
-  });
-  out << ")";
-  return out.str();
+  std::vector<std::string> shapes;
+  for_each_value(parts_.recording->ops[instruction->source].arguments,
+                 [&](int value) { shapes.push_back(shape_text(parts_.recording->table.values()[value])); });
+  return c10::str(instruction->kernel.name, " in ", instruction->op.operator_name(), "(", c10::Join(", ", shapes), ")");
 }
 
 StepExplanation::Ops CpuProgram::ops() const {
@@ -247,14 +217,15 @@ std::string CpuProgram::text(const NamedTensors& names) const {
     }
     const Instruction& instruction = parts_.instructions[i];
     const StepProgram::Op& op = parts_.recording->ops[instruction.source];
-    write_list(out, op.results.size(), [&](std::size_t r) {
-      write_slot(out, op.results[r], value_text);
-      const bool is_tensor = op.results[r].kind == Slot::Kind::kValue && op.results[r].values.front() >= 0;
-      if (is_tensor) out << ": " << shape_text(table.values()[op.results[r].values.front()]);
-    });
-    out << (op.results.empty() ? "" : " = ") << instruction.op.operator_name() << "(";
-    write_list(out, op.arguments.size(), [&](std::size_t a) { write_slot(out, op.arguments[a], value_text); });
-    out << ")  # " << kind_text(instruction.kind);
+    std::vector<std::string> results, arguments;
+    for (const Slot& slot : op.results) {
+      results.push_back(slot_text(slot, value_text));
+      const bool is_tensor = slot.kind == Slot::Kind::kValue && slot.values.front() >= 0;
+      if (is_tensor) results.back() += ": " + shape_text(table.values()[slot.values.front()]);
+    }
+    for (const Slot& slot : op.arguments) arguments.push_back(slot_text(slot, value_text));
+    out << c10::Join(", ", results) << (results.empty() ? "" : " = ") << instruction.op.operator_name() << "("
+        << c10::Join(", ", arguments) << ")  # " << kKinds[static_cast<int>(instruction.kind)];
     if (instruction.kernel.run) out << ", " << instruction.kernel.name;
     out << "\n";
   }

@@ -52,7 +52,7 @@ class SegmentReplay {
 
   // Whether faster kernels are known that nobody has tried yet, which takes longer than many runs; try_kernels() does
   // so, between two runs. If it throws nothing can be replayed any more.
-  bool has_untried_kernels() const { return has_untried_kernels_; }
+  virtual bool has_untried_kernels() const { return false; }
   virtual void try_kernels() {}
 
   // The memory of a storage of the recording that outlives a run.
@@ -72,7 +72,6 @@ class SegmentReplay {
 
  protected:
   std::string failure_;
-  bool has_untried_kernels_ = false;
 };
 
 }  // namespace duet

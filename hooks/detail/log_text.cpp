@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <initializer_list>
 #include <iomanip>
+#include <map>
 #include <sstream>
 #include <c10/util/StringUtil.h>
 #include "core/task.h"
@@ -13,7 +14,7 @@ namespace duet {
 namespace {
 
 bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 // What JSON lines have of their own.
@@ -29,47 +30,35 @@ double number_of(const LogValues& values, const std::string& name) {
 
 struct Part {
   std::string name, type;
-  int64_t parameters = 0, trainable = 0, bytes = 0;
-
-  void add(const at::Tensor& parameter) {
-    parameters += parameter.numel();
-    if (parameter.requires_grad()) trainable += parameter.numel();
-    bytes += static_cast<int64_t>(parameter.nbytes());
-  }
+  int64_t parameters = 0, trainable = 0;
 };
 
-std::string type_of(const std::vector<ModuleInfo>& modules, const std::string& path) {
-  const auto found = std::find_if(modules.begin(), modules.end(), [&](const ModuleInfo& m) { return m.path == path; });
-  if (found == modules.end()) return {};
-  const std::string& type = found->type;
-  return type.size() > 4 && type.ends_with("Impl") ? type.substr(0, type.size() - 4) : type;
-}
-
-// Models often hang below one module: parts are those of the first level that has several.
+// Models often hang below one module: parts are those of the first level that has several. The length of what all
+// parameters' names begin with, up to a dot.
 std::size_t common_prefix(const NamedTensors& parameters) {
-  std::size_t length = 0;
-  while (!parameters.empty()) {
-    const std::string& first = parameters.front().first;
-    const std::size_t dot = first.find('.', length);
-    if (dot == std::string::npos) break;
-    const std::string prefix = first.substr(0, dot + 1);
-    if (!std::all_of(parameters.begin(), parameters.end(),
-                     [&](const auto& p) { return p.first.starts_with(prefix); })) {
-      break;
-    }
-    length = dot + 1;
+  std::string prefix = parameters.empty() ? "" : parameters.front().first;
+  for (const auto& [name, parameter] : parameters) {
+    const auto differs = std::ranges::mismatch(prefix, name).in1;
+    prefix.erase(differs, prefix.end());
   }
-  return length;
+  return prefix.rfind('.') + 1;
 }
 
-std::vector<Part> parts_of(const NamedTensors& parameters, const std::vector<ModuleInfo>& modules) {
+std::vector<Part> parts_of(const Task& task) {
+  std::map<std::string, std::string> types;
+  for (const ModuleInfo& module : task.modules()) {
+    const bool ends_in_impl = module.type.size() > 4 && module.type.ends_with("Impl");
+    types[module.path] = module.type.substr(0, module.type.size() - (ends_in_impl ? 4 : 0));
+  }
+  const NamedTensors parameters = task.named_parameters();
   const std::size_t prefix = common_prefix(parameters);
   std::vector<Part> parts;
   for (const auto& [name, parameter] : parameters) {
     const std::string path = name.substr(0, name.find('.', prefix));
-    const auto found = std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == path; });
-    Part& part = found != parts.end() ? *found : parts.emplace_back(Part{path, type_of(modules, path)});
-    part.add(parameter);
+    auto part = std::ranges::find(parts, path, &Part::name);
+    if (part == parts.end()) part = parts.insert(part, {path, types[path]});
+    part->parameters += parameter.numel();
+    if (parameter.requires_grad()) part->trainable += parameter.numel();
   }
   return parts;
 }
@@ -110,7 +99,7 @@ void put_value(LogValues& values, std::string name, LogValue value) {
 }
 
 const LogValue* find_value(const LogValues& values, const std::string& name) {
-  const auto found = std::find_if(values.begin(), values.end(), [&](const auto& entry) { return entry.first == name; });
+  const auto found = std::ranges::find(values, name, &LogValues::value_type::first);
   return found == values.end() ? nullptr : &found->second;
 }
 
@@ -144,9 +133,9 @@ std::string progress_line(const TrainContext& context, const std::string& loss, 
   std::string text;
   if (total > 0) {
     constexpr int64_t kCells = 20;
-    const int64_t done = std::clamp<int64_t>(context.progress.step * kCells / total, 0, kCells);
-    text = "[" + std::string(static_cast<std::size_t>(done), '=') +
-           std::string(static_cast<std::size_t>(kCells - done), ' ') + "] ";
+    std::string cells(kCells, ' ');
+    std::fill_n(cells.begin(), std::clamp<int64_t>(context.progress.step * kCells / total, 0, kCells), '=');
+    text = "[" + cells + "] ";
   }
   text +=
       of_total(context.progress.step, total) + "  epoch " + of_total(shown_epoch(context), context.progress.max_epochs);
@@ -156,27 +145,28 @@ std::string progress_line(const TrainContext& context, const std::string& loss, 
 }
 
 std::string model_summary(const Task& task) {
-  const NamedTensors parameters = task.named_parameters();
+  const std::vector<Part> parts = parts_of(task);
   Part all;
-  for (const auto& entry : parameters) all.add(entry.second);
+  int name_width = 0, type_width = 0, count_width = 0;
+  for (const Part& part : parts) {
+    all.parameters += part.parameters;
+    all.trainable += part.trainable;
+    name_width = std::max(name_width, static_cast<int>(part.name.size()));
+    type_width = std::max(type_width, static_cast<int>(part.type.size()));
+    count_width = std::max(count_width, static_cast<int>(std::to_string(part.parameters).size()));
+  }
+  double bytes = 0;
+  for (const auto& entry : task.named_parameters()) bytes += static_cast<double>(entry.second.nbytes());
   int64_t buffers = 0;
   for (const auto& entry : task.named_buffers()) buffers += entry.second.numel();
 
   std::ostringstream text;
-  text << "model: " << all.parameters << " parameters (" << formatted("%.1f", static_cast<double>(all.bytes) / 1048576)
-       << " MiB), " << all.trainable << " trainable";
+  text << "model: " << all.parameters << " parameters (" << formatted("%.1f", bytes / 1048576) << " MiB), "
+       << all.trainable << " trainable";
   if (buffers > 0) text << ", " << buffers << " values in buffers";
-  const std::vector<Part> parts = parts_of(parameters, task.modules());
-  std::size_t name_width = 0, type_width = 0, count_width = 0;
   for (const Part& part : parts) {
-    name_width = std::max(name_width, part.name.size());
-    type_width = std::max(type_width, part.type.size());
-    count_width = std::max(count_width, std::to_string(part.parameters).size());
-  }
-  const auto width = [](std::size_t columns) { return std::setw(static_cast<int>(columns)); };
-  for (const Part& part : parts) {
-    text << "\n  " << std::left << width(name_width) << part.name << "  " << width(type_width) << part.type << "  "
-         << std::right << width(count_width) << part.parameters;
+    text << "\n  " << std::left << std::setw(name_width) << part.name << "  " << std::setw(type_width) << part.type
+         << "  " << std::right << std::setw(count_width) << part.parameters;
     if (part.trainable == 0) text << "  frozen";
     if (part.trainable > 0 && part.trainable < part.parameters) text << "  " << part.trainable << " trainable";
   }

@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 #include "core/train_context.h"
 #include "hooks/logger_hook.h"
 
@@ -18,8 +16,6 @@ std::string of_total(int64_t value, int64_t total);  // "3/10"; "3" without a to
 
 // From 1. An epoch that has just ended, with the next one not begun, is still the one to name.
 int64_t shown_epoch(const TrainContext& context);
-
-using LogValues = std::vector<std::pair<std::string, LogValue>>;
 
 // Adds a value; a name that is taken gets "log." in front.
 void put_value(LogValues& values, std::string name, LogValue value);

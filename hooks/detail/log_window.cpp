@@ -1,10 +1,12 @@
 #include "hooks/detail/log_window.h"
 #include <algorithm>
+#include <cmath>
 #include <map>
-#include <ATen/core/grad_mode.h>
+#include <numeric>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
 #include "base/detail/pattern.h"
-#include "base/error.h"
+#include "base/detail/text.h"
 #include "base/log.h"
 
 namespace duet {
@@ -13,35 +15,39 @@ namespace {
 
 constexpr std::size_t kLongest = 1'000'000;
 
-std::size_t kept_for(int64_t window_size) {
-  return window_size > 0 ? std::min(static_cast<std::size_t>(window_size), kLongest) : kLongest;
+template <class Value>
+void keep_last(std::deque<Value>& values, std::size_t count) {
+  while (values.size() > count) values.pop_front();
 }
 
 }  // namespace
 
 LogWindow::Key LogWindow::make_key(const std::string& name, bool measured) const {
   const bool smoothed = measured || Pattern("[LoggerHook] mean_pattern", options_.mean_pattern).found_in(name);
-  std::vector<Statistic> statistics;
-  statistics.push_back({{name, smoothed ? "mean" : "current", smoothed ? options_.window_size : 1, name}, measured});
-  for (const LogStatistic& own : options_.custom_cfg) {
+  Key key{
+      name, measured, {{name, smoothed ? "mean" : "current", smoothed ? options_.window_size : 1, name}}, 1, measured};
+  for (LogStatistic own : options_.custom_cfg) {
     if (own.data_src != name) continue;
-    if (own.log_name.empty()) {
-      statistics.front() = {{name, own.method_name, own.window_size, name}};
-    } else {
-      statistics.push_back({own});
+    if (!own.log_name.empty()) {
+      key.statistics.push_back(own);
+      continue;
     }
+    own.log_name = name;
+    key.statistics.front() = own;
+    key.spans_line = false;
   }
-  std::size_t keep = 1;
-  for (const Statistic& statistic : statistics) {
-    if (statistic.method_name != "current") keep = std::max(keep, kept_for(statistic.window_size));
+  for (const LogStatistic& statistic : key.statistics) {
+    const auto window = static_cast<std::size_t>(statistic.window_size);
+    const std::size_t kept = statistic.window_size > 0 ? std::min(window, kLongest) : kLongest;
+    if (statistic.method_name != "current") key.keep = std::max(key.keep, kept);
   }
-  return {name, std::move(statistics), ValueHistory(measured ? kLongest : keep), keep, measured};
+  return key;
 }
 
 LogWindow::Key& LogWindow::key(const std::string& name, bool measured) {
   const auto is_it = [&](const Key& key) { return key.measured == measured && key.name == name; };
   if (cursor_ >= keys_.size() || !is_it(keys_[cursor_])) {
-    const auto found = std::find_if(keys_.begin(), keys_.end(), is_it);
+    const auto found = std::ranges::find_if(keys_, is_it);
     cursor_ = static_cast<std::size_t>(found - keys_.begin());
     if (found == keys_.end()) keys_.push_back(make_key(name, measured));
   }
@@ -52,69 +58,86 @@ LogWindow::Key& LogWindow::key(const std::string& name, bool measured) {
 }
 
 void LogWindow::add(const std::string& name, const at::Tensor& value) {
-  if (value.defined()) key(name, /*measured=*/false).values.add(value);
+  if (!value.defined()) return;
+  Key& of_name = key(name, /*measured=*/false);
+  of_name.unread.push_back(detached(value));
+  keep_last(of_name.unread, of_name.keep);
 }
 
-void LogWindow::add(const std::string& name, double value) { key(name, /*measured=*/true).values.add(value); }
+void LogWindow::add(const std::string& name, double value) {
+  Key& of_name = key(name, /*measured=*/true);
+  of_name.values.push_back(value);
+  keep_last(of_name.values, kLongest);
+}
 
 void LogWindow::start_epoch() {
   for (Key& key : keys_) key.in_epoch = 0;
 }
 
-std::size_t LogWindow::window_of(const Key& key, const Statistic& statistic) {
-  if (statistic.window_size == kGlobalWindow) return key.values.size();
-  const int64_t window = statistic.window_size == kEpochWindow ? key.in_epoch : statistic.window_size;
-  return static_cast<std::size_t>(statistic.since_read ? std::max(window, key.since_read) : window);
+void LogWindow::Key::take(const at::Tensor& numbers) {
+  const double* const first = numbers.const_data_ptr<double>();
+  values.insert(values.end(), first, first + numbers.numel());
+  unread.clear();
+}
+
+double LogWindow::Key::value_of(const LogStatistic& statistic) const {
+  if (values.empty()) return std::nan("");
+  const std::string& method = statistic.method_name;
+  int64_t window = statistic.window_size == kEpochWindow ? in_epoch : statistic.window_size;
+  if (spans_line && &statistic == &statistics.front()) window = std::max(window, since_read);
+  if (statistic.window_size == kGlobalWindow) window = std::ssize(values);
+  const auto first = values.end() - std::clamp<std::ptrdiff_t>(window, 1, std::ssize(values));
+  const std::vector<double> last(first, values.end());
+  if (method == "current") return last.back();
+  if (std::ranges::any_of(last, [](double value) { return std::isnan(value); })) return std::nan("");
+  if (method == "min") return std::ranges::min(last);
+  if (method == "max") return std::ranges::max(last);
+  if (method == "median") return median_of(last);
+  return std::accumulate(last.begin(), last.end(), 0.0) / static_cast<double>(last.size());
 }
 
 LogWindow::Values LogWindow::read() {
   bring_over();
   warn_of_unknown_sources();
-  Values values;
+  Values read;
   for (Key& key : keys_) {
     if (key.since_read == 0) continue;
-    for (const Statistic& statistic : key.statistics) {
-      values.emplace_back(statistic.log_name, key.values.statistic(statistic.method_name, window_of(key, statistic)));
+    for (const LogStatistic& statistic : key.statistics) {
+      read.emplace_back(statistic.log_name, key.value_of(statistic));
     }
-    key.values.trim(key.keep);
+    keep_last(key.values, key.keep);
     key.since_read = 0;
   }
-  return values;
+  return read;
 }
 
 // One copy from each device that values lie on.
 void LogWindow::bring_over() {
-  const at::NoGradGuard no_grad;
-  std::map<std::string, std::vector<Key*>> keys_on;
-  std::map<std::string, std::vector<at::Tensor>> values_on;
+  std::map<std::string, std::pair<std::vector<Key*>, std::vector<at::Tensor>>> by_device;
   for (Key& key : keys_) {
-    const at::Tensor values = key.values.unread();
-    if (!values.defined()) continue;
-    keys_on[values.device().str()].push_back(&key);
-    values_on[values.device().str()].push_back(values);
+    if (key.unread.empty()) continue;
+    auto& [keys, values] = by_device[key.unread.back().device().str()];
+    keys.push_back(&key);
+    values.push_back(key.joined());
   }
-  for (const auto& [device, values] : values_on) {
+  for (const auto& item : by_device) {
+    const auto& [keys, values] = item.second;
     const at::Tensor numbers = at::cat(values).cpu();
     int64_t offset = 0;
-    for (std::size_t i = 0; i < values.size(); offset += values[i++].numel()) {
-      keys_on[device][i]->values.take(numbers.narrow(0, offset, values[i].numel()));
+    for (std::size_t i = 0; i < keys.size(); offset += values[i++].numel()) {
+      keys[i]->take(numbers.narrow(0, offset, values[i].numel()));
     }
   }
 }
 
 void LogWindow::warn_of_unknown_sources() {
   if (std::exchange(warned_, true)) return;
+  std::vector<std::string> known;
+  for (const Key& key : keys_) known.push_back(key.name);
   for (const LogStatistic& statistic : options_.custom_cfg) {
-    std::string known;
-    bool found = false;
-    for (const Key& key : keys_) {
-      found = found || key.name == statistic.data_src;
-      known += (known.empty() ? "" : ", ") + key.name;
-    }
-    if (!found) {
-      log_warning("[LoggerHook] custom_cfg asks for '" + statistic.data_src +
-                  "', which this run does not log so far; it logs " + known);
-    }
+    if (std::ranges::count(known, statistic.data_src) > 0) continue;
+    log_warning("[LoggerHook] custom_cfg asks for '" + statistic.data_src +
+                "', which this run does not log so far; it logs " + join(known));
   }
 }
 
@@ -129,7 +152,10 @@ StateDict LogWindow::state_dict() const {
     if (!key.measured) {
       part.set("in_epoch", StateValue(key.in_epoch));
       part.set("since_read", StateValue(key.since_read));
-      part.put("values", key.values.state_dict());
+      const std::size_t count = std::min(key.values.size(), key.keep);
+      const std::vector<double> read(key.values.end() - static_cast<std::ptrdiff_t>(count), key.values.end());
+      if (!read.empty()) part.set("values.read", at::tensor(at::ArrayRef<double>(read)));
+      if (!key.unread.empty()) part.set("values.unread", key.joined());
     }
     state.put(std::to_string(i), part);
   }
@@ -145,11 +171,8 @@ void LogWindow::load_state_dict(const StateDict& state) {
     if (!key.measured) {
       key.in_epoch = part.integer("in_epoch");
       key.since_read = part.integer("since_read");
-      key.values = ValueHistory::from_state(part.part("values"), key.keep);
-      if (key.since_read > 0 && key.values.size() == 0) {
-        throw CheckpointError("[LoggerHook] found no values of '" + key.name +
-                              "' in its state, expected some; "
-                              "load weights alone to do without it");
+      for (const char* values : {"values.read", "values.unread"}) {
+        if (part.has(values)) key.take(part.tensor(values).reshape({-1}).to(at::kCPU, at::kDouble).contiguous());
       }
     }
     keys.push_back(std::move(key));

@@ -1,6 +1,5 @@
 #include "hooks/detail/non_finite_trace.h"
 #include <filesystem>
-#include <map>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>

@@ -1,6 +1,5 @@
 #include "hooks/detail/run_info_hooks.h"
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <utility>
 #include <ATen/CPUGeneratorImpl.h>
@@ -17,12 +16,6 @@ namespace duet {
 
 namespace {
 
-// "eager" is run by EagerTrainer.
-std::string trainer_of(std::string mode) {
-  if (!mode.empty()) mode[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(mode[0])));
-  return mode + "Trainer";
-}
-
 void publish_highest_rate(TrainContext& context) {
   HyperParameters& numbers = context.hyper_parameters;
   if (numbers.group_count() < 2 || !numbers.has(0, "lr")) return;
@@ -37,8 +30,9 @@ void publish_highest_rate(TrainContext& context) {
 }
 
 std::string run_line(const TrainContext& context) {
+  const char* const trainer = context.mode == to_string(Mode::kGraph) ? "GraphTrainer" : "EagerTrainer";
   std::string text =
-      c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode), " on ",
+      c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer, " on ",
                device_of(context.task).str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
   if (!context.communicator->is_single()) text += c10::str(", ", context.communicator->world_size(), " ranks");
   return text;

@@ -7,21 +7,20 @@
 #include <string>
 #include "core/hook.h"
 
-// What a run is and how it stands: the default hooks without options. Private to duet.
+// The default hooks without options. Private to duet.
 namespace duet {
 
 // The first group's learning rate as the gauge "lr", if there is one.
 void publish_rate(TrainContext& context);
 
-// Publishes what a run is and how it stands. Once, as a line in the log and the text "runtime_info": version, trainer,
-// device, seed. As gauges, asked only when a line is written:
+// Says once what a run is, as a line in the log and the text "runtime_info": version, trainer, device, seed. Publishes
+// as gauges, asked only when a line is written:
 //
 //   lr        of the first group; max_lr beside it while another group has more
 //   momentum  or the first beta, once a schedule has moved it
 //   memory    MB: the most that LibTorch's allocator had in use on a GPU, the most that was resident on the CPU
 //
-// Epoch, step and their limits are in the TrainContext, where every hook and LoggerHook find them; the loss scale is
-// a value of the step. Costs nothing per step. Of several ranks rank 0 says it, and memory is that of its process.
+// Of several ranks rank 0 says it, and memory is that of its process.
 class RuntimeInfoHook : public Hook {
  public:
   std::string name() const override { return "runtime_info"; }
@@ -45,9 +44,9 @@ class RuntimeInfoHook : public Hook {
 };
 
 // Measures each step from the end of the one before it, so that a wait for the device at a log line counts too;
-// validation and the turn of an epoch do not. Puts the time into TrainContext::step.seconds, that of each epoch that
-// was run from its beginning into Progress::epoch_seconds, and the time that the rest of the run will take into the
-// gauge "eta". Never syncs.
+// validation and the turn of an epoch do not: TrainContext::step.seconds. Progress::epoch_seconds is that of an epoch
+// that was run from its beginning, the gauge "eta" the time until the run's last step if it goes on as on average since
+// before_train, validation and checkpoints included. Never syncs.
 class IterTimerHook : public Hook {
  public:
   // `now` gives seconds; default: the steady clock.
@@ -55,10 +54,6 @@ class IterTimerHook : public Hook {
 
   std::string name() const override { return "timer"; }
   int priority() const override { return kNormal; }
-
-  // Seconds until the run's last step if it goes on as on average since before_train, validation and checkpoints
-  // included; NaN if that is unknown.
-  double eta_seconds(const TrainContext& context) const;
 
   void before_train(TrainContext& context) override;
   void before_train_epoch(TrainContext& context) override;
@@ -70,6 +65,8 @@ class IterTimerHook : public Hook {
   void after_train(TrainContext& context) override;
 
  private:
+  double eta_seconds(const TrainContext& context) const;
+
   std::function<double()> now_;
   std::optional<double> mark_;         // end of the last step; none: the next step starts the clock itself
   std::optional<double> epoch_start_;  // moved on by validations; none: the epoch began before this training
@@ -78,9 +75,8 @@ class IterTimerHook : public Hook {
   int64_t start_step_ = 0;
 };
 
-// Sees to it that each epoch has an order of its own. The trainer tells the data source the number of every epoch by
-// itself, and an order follows from (seed, epoch) alone, alike in every process; this hook warns once if the source
-// gives its samples in the same order every time.
+// Each epoch has an order of its own, which follows from (seed, epoch) alone: the trainer tells the data source the
+// number of every epoch. This hook warns once if the source gives its samples in the same order every time.
 class DistSamplerSeedHook : public Hook {
  public:
   std::string name() const override { return "sampler_seed"; }

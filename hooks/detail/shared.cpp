@@ -4,6 +4,8 @@
 #include <cmath>
 #include <filesystem>
 #include <system_error>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
@@ -39,6 +41,25 @@ std::string rank_name(const TrainContext& context) {
 const at::Tensor* find(const NamedTensors& tensors, const std::string& name) {
   const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& item) { return item.first == name; });
   return found == tensors.end() ? nullptr : &found->second;
+}
+
+at::Tensor numbers_of(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) return {};
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& tensor : tensors) {
+    const bool same_type = tensor.scalar_type() == tensors.front().scalar_type();  // else joining them may lose digits
+    flat.push_back(
+        tensor.detach().reshape({-1}).to(tensors.back().device(), same_type ? tensor.scalar_type() : at::kDouble));
+  }
+  return at::cat(flat).to(at::kDouble);
+}
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  if (values.size() % 2 == 1) return *middle;
+  return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
 double steady_seconds() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 #include <ATen/core/Tensor.h>
 #include <nlohmann/json_fwd.hpp>
 #include "core/train_context.h"
@@ -28,6 +29,14 @@ std::string rank_name(const TrainContext& context);
 
 // Null if there is none of that name.
 const at::Tensor* find(const NamedTensors& tensors, const std::string& name);
+
+// Without the graph that it came from; no operator runs where there is none.
+inline at::Tensor detached(const at::Tensor& tensor) { return tensor.requires_grad() ? tensor.detach() : tensor; }
+// The numbers of tensors of any kind, one after the other, as float64 on the device of the last one; undefined for
+// none.
+at::Tensor numbers_of(const std::vector<at::Tensor>& tensors);
+// Of at least one value; the mean of the two in the middle where their number is even.
+double median_of(std::vector<double> values);
 
 // Seconds of the steady clock.
 double steady_seconds();

@@ -13,13 +13,6 @@ const OptionFields& SwitchModeHookOptions::fields() {
 
 SwitchModeHook::SwitchModeHook(const SwitchModeHookOptions& options) : options_(options) { check_options(options); }
 
-void SwitchModeHook::before_train(TrainContext& context) {
-  const int64_t length = context.progress.run_length();
-  if (length == 0 || options_.step < length || context.mode == to_string(options_.mode)) return;
-  log_warning("[SwitchModeHook] found step " + std::to_string(options_.step) + " in a run that ends after " +
-              std::to_string(length) + ": all of it runs in mode " + context.mode + "; lower step, or train longer");
-}
-
 void SwitchModeHook::before_train_iter(TrainContext& context) {
   if (context.progress.step < options_.step || context.mode == to_string(options_.mode)) return;
   context.trainer.set_mode(options_.mode);

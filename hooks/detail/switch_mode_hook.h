@@ -21,7 +21,6 @@ class SwitchModeHook : public Hook {
   explicit SwitchModeHook(const SwitchModeHookOptions& options);
 
   std::string name() const override { return std::string("switch_to_") + to_string(options_.mode); }
-  void before_train(TrainContext& context) override;
   void before_train_iter(TrainContext& context) override;
 
  private:

@@ -1,20 +1,19 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
-#include <sys/types.h>
 #include "hooks/logger_hook.h"
 
 namespace duet {
 
-// Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. What a sink
+// Hands records to sinks in order, each on a thread of its own; to those that keep the log's order at once. What a sink
 // throws ends in the log: the record is tried again with the next ones, and the log says what was lost in the end. One
 // that fails where one after it can be written is lost alone. What waits for a sink takes at most kMaxBytes, or is one
 // record, so that a disk that hangs costs lines and no memory. The destructor and exit() wait until all is written, and
-// leave the thread behind if for `patience` nothing is. A process that was forked leaves the thread and its sinks to
-// its parent.
+// leave a thread behind if for `patience` nothing is. A process that was forked leaves threads and their sinks to its
+// parent.
 class AsyncSink {
  public:
   static constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
@@ -27,25 +26,16 @@ class AsyncSink {
   void put(const LogRecord& record);
   // Waits until every record so far is written and flushed, or nothing was for `patience`.
   void flush();
-  // Writes what is left and ends the thread; later records are written by who puts them, or lost if it hangs.
+  // Writes what is left and ends the threads; later records are written by who puts them, or lost if a sink hangs.
   void close();
 
   bool takes_images() const { return takes_images_; }
   bool shows_progress() const { return shows_progress_; }
 
  private:
-  class Place;
-  struct Shared;
+  class Queue;
 
-  bool is_mine() const;
-  template <class Condition>
-  bool wait(std::unique_lock<std::mutex>& lock, const Condition& condition);
-
-  std::vector<Place> in_log_order_;
-  std::mutex order_mutex_;          // of these: a thread that a fork has left behind may hold the other one
-  std::shared_ptr<Shared> shared_;  // with the thread
-  std::chrono::milliseconds patience_;
-  pid_t process_;
+  std::vector<std::shared_ptr<Queue>> queues_;
   bool takes_images_ = false;
   bool shows_progress_ = false;
 };

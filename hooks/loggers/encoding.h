@@ -1,20 +1,38 @@
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include "hooks/detail/shared.h"
 
 namespace duet {
 
 // CRC-32C (Castagnoli), as iSCSI and TensorBoard's files use it.
-uint32_t crc32c(std::string_view bytes);
+inline uint32_t crc32c(std::string_view bytes) {
+  constexpr uint32_t kPolynomial = 0x82f63b78;  // bits reversed
+  uint32_t sum = ~uint32_t{0};
+  for (const char byte : bytes) {
+    sum ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? kPolynomial : 0);
+  }
+  return ~sum;
+}
 
 // `text` with what is not UTF-8 replaced: protobuf readers refuse strings that are not.
-std::string valid_utf8(const std::string& text);
+inline std::string valid_utf8(const std::string& text) {
+  return nlohmann::json::parse(json_text(text)).get<std::string>();
+}
 
 // The low `bytes` bytes of `value`, lowest first.
-std::string little_endian(uint64_t value, int bytes);
+inline std::string little_endian(uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i)));
+  return text;
+}
 
 // One protobuf message, encoded by hand: LibTorch ships protobuf headers of its own that shadow any other's.
 class ProtobufWriter {
@@ -59,6 +77,9 @@ class ProtobufWriter {
 };
 
 // Of this machine; empty: unknown.
-std::string host_name();
+inline std::string host_name() {
+  std::array<char, 256> host{};
+  return gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "";
+}
 
 }  // namespace duet

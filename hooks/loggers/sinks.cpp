@@ -7,7 +7,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 #include <c10/util/StringUtil.h>
@@ -18,7 +17,6 @@
 #include "base/log.h"
 #include "hooks/detail/shared.h"
 #include "io/bounded_json.h"
-#include "io/file_io.h"
 
 namespace duet {
 
@@ -76,32 +74,31 @@ std::string iso_time(double seconds) {
   return text;
 }
 
-// The end of the file at `path`, whole lines of it, and what a crash left of the last one.
-std::string tail_of(const std::string& path) {
-  constexpr uint64_t kTail = uint64_t{1} << 20;
-  try {
-    const file_io::FileReader file(path);
-    std::string text(std::min(file.size(), kTail), '\0');
-    file.read(file.size() - text.size(), text.data(), text.size());
-    return text.size() == file.size() ? text : text.substr(std::min(text.find('\n'), text.size() - 1) + 1);
-  } catch (const file_io::IoError&) {
-    return "";  // there is none yet, or no regular file
-  }
-}
+// Of a file that is there before the run.
+struct Tail {
+  int64_t last_step = 0;      // of training that its lines tell of; 0: of none
+  bool is_cut_short = false;  // a run that was killed has left half a line
+};
 
-// The last step of training that its lines tell of; 0: of none.
-int64_t last_step_in(const std::string& tail) {
-  int64_t last = 0;
-  std::istringstream lines(tail);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("\"train\"") == std::string::npos && line.find("\"void\"") == std::string::npos) continue;
+Tail tail_of(const std::string& path) {
+  constexpr std::streamoff kBytes = 1 << 20;
+  Tail tail;
+  std::error_code failed;
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(path, failed));
+  if (failed) return tail;  // there is none yet, or no regular file
+  std::ifstream file(path);
+  std::string line;
+  if (size > kBytes && file.seekg(size - kBytes)) std::getline(file, line);  // not whole
+  while (std::getline(file, line)) {
+    tail.is_cut_short = file.eof();
     const auto record = parse_json_or_discard<Json>(line);
     if (!record.is_object()) continue;
     const Json kind = record.value("kind", Json());
     const auto step = record.find("step");
-    if ((kind == "train" || kind == "void") && step != record.end() && step->is_number_integer()) last = *step;
+    if ((kind == "train" || kind == "void") && step != record.end() && step->is_number_integer())
+      tail.last_step = *step;
   }
-  return last;
+  return tail;
 }
 
 class JsonlSink : public LogSink {
@@ -110,15 +107,15 @@ class JsonlSink : public LogSink {
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
     std::error_code failed;
     if (!folder.empty()) std::filesystem::create_directories(folder, failed);
-    const std::string tail = tail_of(path_);
-    last_step_ = last_step_in(tail);
-    if (!open()) {
+    const Tail tail = tail_of(path_);
+    last_step_ = tail.last_step;
+    open();
+    if (!file_.is_open()) {
       throw ConfigError(c10::str("[JsonlSink] found log file '", path_, "' that cannot be written (",
                                  failed ? failed.message() : std::strerror(errno),
                                  "), expected a writable place; change work_dir or the file of the logger"));
     }
-    // A run that was killed may have left half a line.
-    if (!tail.empty() && tail.back() != '\n') file_ << '\n';
+    if (tail.is_cut_short) file_ << '\n';
   }
 
   // Error if the file cannot be written: a full disk.
@@ -133,14 +130,12 @@ class JsonlSink : public LogSink {
   bool takes_images() const override { return false; }
 
  private:
-  bool open() {
-    // A pipe that nobody reads would make the open below wait, through all signals.
+  // A pipe that nobody reads would make the open below wait, through all signals.
+  void open() {
     const int pipe = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    if (pipe < 0 && errno == ENXIO) return false;
-    errno = 0;
-    file_.open(path_, std::ios::app);
+    const bool unread = pipe < 0 && errno == ENXIO;
+    if (!unread) file_.open(path_, std::ios::app);
     if (pipe >= 0) ::close(pipe);
-    return file_.is_open();
   }
 
   // The whole line, or none of it.

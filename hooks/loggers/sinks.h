@@ -27,19 +27,17 @@ std::unique_ptr<LogSink> terminal_sink(bool progress = true);
 // `step`, up to its `last_step`, was undone.
 std::unique_ptr<LogSink> jsonl_sink(const std::string& file, const std::string& run_id = "");
 
-// Records as a TensorBoard event file. Numbers of train, val and test become charts under "kind/name" (float32, as
-// TensorBoard stores them), pictures, histograms and the values of a text record go under their own names, and start,
-// stop and error become texts. A run that goes on writes a new file that makes TensorBoard forget what the older ones
-// say about steps from there on; an evaluation on its own leaves them as they are. Every record is in the file when
-// write() returns. Creates the folder; ConfigError if that fails. The file comes with the first record.
+// Records as a TensorBoard event file. Numbers become charts under "kind/name" (float32, as TensorBoard stores them),
+// pictures, histograms and the values of a text record go under their own names, and start, stop and error become
+// texts. A run that goes on writes a new file that makes TensorBoard forget what the older ones say about steps from
+// there on. Creates the folder; ConfigError if that fails. The file comes with the first record.
 std::unique_ptr<LogSink> tensorboard_sink(const std::string& folder);
 
 // Records as a run that `wandb sync FOLDER/offline-run-*` uploads, in offline-run-<time>-<id>/run-<id>.wandb. Values of
-// one step share a row under "kind/name", values of the start record join the config, those of stop the summary, and
-// lines are the run's console output. W&B wants steps that only grow: a record with a smaller one (an epoch) is put
-// into the row of the current step with its own as "kind/step". Pictures are not part of it.
-// `config`: what the run was configured with, a JSON object. Creates the folder; ConfigError if that fails. The file
-// comes with the first record. Without an id in `options` it makes one up.
+// one step share a row under "kind/name", values of the start record join the config (a JSON object), those of stop the
+// summary, and lines are the run's console output. W&B wants steps that only grow: a record with a smaller one (an
+// epoch) is put into the row of the current step with its own as "kind/step". Pictures are not part of it. Creates the
+// folder; ConfigError if that fails. The file comes with the first record.
 std::unique_ptr<LogSink> wandb_sink(LogSinkOptions options, const std::string& config = "{}");
 
 }  // namespace duet

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 #include <unistd.h>
 #include "hooks/detail/shared.h"
@@ -107,10 +108,8 @@ class Summary {
 };
 
 bool is_charted(const LogRecord& record) {
-  for (const char* event : {"start", "stop", "error", "void", "text", "image"}) {
-    if (record.kind == event) return false;
-  }
-  return true;
+  static const std::set<std::string> kEvents = {"start", "stop", "error", "void", "text", "image"};
+  return !kEvents.contains(record.kind);
 }
 
 // Strings of a charted record (an estimated time of arrival, say) are for the terminal: they would be a text per line.
@@ -122,7 +121,7 @@ void add_charts(const LogRecord& record, Summary& summary) {
   }
 }
 
-std::string text_of(const LogValue& value) {
+std::string value_text(const LogValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* count = std::get_if<int64_t>(&value)) return std::to_string(*count);
   std::array<char, 32> digits{};
@@ -133,13 +132,13 @@ std::string text_of(const LogValue& value) {
 // Texts under their own names; start, stop, error and void as one text with a list of what they say.
 void add_texts(const LogRecord& record, Summary& summary) {
   if (record.kind == "text") {
-    for (const auto& [name, value] : record.values) summary.add(name, text_of(value));
+    for (const auto& [name, value] : record.values) summary.add(name, value_text(value));
     return;
   }
   std::string text = record.line;
   // Markdown wants an empty line before a list.
   if (!text.empty() && !record.values.empty()) text += "\n\n";
-  for (const auto& [name, value] : record.values) text += "- " + name + ": " + text_of(value) + "\n";
+  for (const auto& [name, value] : record.values) text += "- " + name + ": " + value_text(value) + "\n";
   if (!text.empty()) summary.add(record.kind, text);
 }
 
@@ -149,11 +148,8 @@ class TensorBoardSink : public LogSink {
 
   void write(const LogRecord& record) override {
     if (!file_) open();
-    if (!session_started_ && (record.kind == "start" || record.kind == "text")) {
-      start_session(record, goes_on(record));
-    } else if (record.kind == "void") {
-      start_session(record, true);
-    }
+    const bool starts = !session_started_ && (record.kind == "start" || record.kind == "text");
+    if (starts || record.kind == "void") start_session(record, record.kind == "void" || goes_on(record));
     Summary summary;
     if (is_charted(record)) {
       add_charts(record, summary);

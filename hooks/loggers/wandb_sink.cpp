@@ -3,6 +3,7 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <utility>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,7 @@ namespace duet {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Items = std::vector<std::pair<std::string, std::string>>;  // name and value as JSON
+using Items = std::map<std::string, std::string>;  // value as JSON by name
 
 constexpr const char* kWandb = "WandbSink";
 
@@ -49,11 +50,6 @@ class WandbFile {
     size_ += bytes.size();
   }
 
-  static Place place_of(bool first, bool last) {
-    if (first) return last ? kWhole : kFirst;
-    return last ? kLast : kMiddle;
-  }
-
   static std::string piece(Place place, std::string_view data) {
     const Bytef kind = place;
     const auto* bytes = reinterpret_cast<const Bytef*>(data.data());
@@ -72,7 +68,8 @@ class WandbFile {
     do {
       const std::string_view part = record.substr(0, std::min(record.size(), room - kPieceHeader));
       record.remove_prefix(part.size());
-      bytes += piece(place_of(first, record.empty()), part);
+      const Place ends = first ? kWhole : kLast, goes_on = first ? kFirst : kMiddle;
+      bytes += piece(record.empty() ? ends : goes_on, part);
       first = false;
       room = kBlock;
     } while (!record.empty());
@@ -107,9 +104,8 @@ std::string create_run_folder(const std::string& folder, const std::string& id) 
 
 // As Python's json module writes them, which W&B reads: NaN and Infinity are bare words there.
 std::string wandb_json(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return Json(value).dump();
+  if (std::isfinite(value)) return Json(value).dump();
+  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 
 std::string wandb_json(const LogValue& value) {
@@ -139,13 +135,13 @@ Items config_items(const std::string& config) {
   const Json parsed = Json::parse(config, nullptr, false);
   if (!parsed.is_object()) throw ConfigError("[WandbSink] config is '" + config + "', expected a JSON object");
   Items items;
-  for (const auto& [name, value] : parsed.items()) items.emplace_back(name, json_text(value));
+  for (const auto& [name, value] : parsed.items()) items[name] = json_text(value);
   return items;
 }
 
 Items items_of(const LogRecord& log) {
   Items items;
-  for (const auto& [name, value] : log.values) items.emplace_back(name, wandb_json(value));
+  for (const auto& [name, value] : log.values) items[name] = wandb_json(value);
   return items;
 }
 
@@ -181,9 +177,9 @@ class WandbSink : public LogSink {
   void flush() override {
     if (row_.empty()) return;
     Items items = row_;
-    items.emplace_back("_timestamp", wandb_json(row_time_));
-    items.emplace_back("_runtime", wandb_json(row_time_ - start_time_));
-    items.emplace_back("_step", std::to_string(step_));
+    items["_timestamp"] = wandb_json(row_time_);
+    items["_runtime"] = wandb_json(row_time_ - start_time_);
+    items["_step"] = std::to_string(step_);
     ProtobufWriter message = encoded(items);
     file_->append(kHistory, message.message(kHistoryStep, ProtobufWriter().integer(1, step_)));
     row_.clear();  // now it is in the file, whatever comes of the rest
@@ -228,22 +224,12 @@ class WandbSink : public LogSink {
     const std::string prefix = log.kind == "text" ? "" : log.kind + "/";
     for (const auto& [name, value] : log.values) {
       // Strings beside numbers (an estimated time of arrival, say) are for the terminal.
-      if (log.kind == "text" || !std::holds_alternative<std::string>(value)) set(prefix + name, wandb_json(value));
+      if (log.kind == "text" || !std::holds_alternative<std::string>(value)) row_[prefix + name] = wandb_json(value);
     }
     for (const auto& [name, made] : log.histograms) {
-      set(name, Json{{"_type", "histogram"}, {"values", made.counts}, {"bins", made.edges}}.dump());
+      row_[name] = Json{{"_type", "histogram"}, {"values", made.counts}, {"bins", made.edges}}.dump();
     }
-    if (earlier && !log.values.empty()) set(log.kind + "/step", std::to_string(log.step));
-  }
-
-  void set(const std::string& name, std::string json) {
-    for (auto& [known, value] : row_) {
-      if (known == name) {
-        value = std::move(json);
-        return;
-      }
-    }
-    row_.emplace_back(name, std::move(json));
+    if (earlier && !log.values.empty()) row_[log.kind + "/step"] = std::to_string(log.step);
   }
 
   void write_line(const LogRecord& log) {

@@ -1,18 +1,19 @@
 #include "optim/detail/gradient_check.h"
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/norm_except_dim.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include "base/detail/name_pattern.h"
+#include "base/error.h"
 #include "optim/amp.h"
 
 namespace duet {
@@ -68,63 +69,51 @@ void clamp(const std::vector<at::Tensor>& gradients, double limit) {
   at::_foreach_clamp_min_(gradients, -limit);
 }
 
-// As timm's unitwise_norm, with dimensions of 1 in the place of those that the norm is taken over.
-at::Tensor norm_of_units(const at::Tensor& values) {
-  if (values.dim() <= 1) return at::linalg_vector_norm(values, 2);
-  std::vector<int64_t> within(static_cast<std::size_t>(values.dim()) - 1);
-  std::iota(within.begin(), within.end(), 1);
-  return at::linalg_vector_norm(values, 2, within, /*keepdim=*/true);
-}
+}  // namespace
 
-void clip_adaptively(const StepGradients& gradients, const ClipAdaptive& clip) {
-  for (std::size_t i = 0; i < gradients.values.size(); ++i) {
-    const auto& [name, weight] = gradients.parameters[i];
-    if (std::ranges::any_of(clip.exclude, [&name](const auto& pattern) { return fits_pattern(pattern, name); }))
-      continue;
-    const at::Tensor most = norm_of_units(weight.detach()).clamp_min(clip.eps) * clip.clip_factor;
-    const at::Tensor norm = norm_of_units(gradients.values[i]);
-    const at::Tensor factor = at::where(norm < most, 1.0, most / norm.clamp_min(1e-6));
-    at::Tensor(gradients.values[i]).mul_(factor);
+GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
+                              const at::Tensor& loss_scale, bool check_finite) {
+  if (const auto* own = clip ? std::get_if<ClipWith>(&*clip) : nullptr) {
+    return clip_in_place(gradients, own->function, loss_scale, check_finite);
   }
-}
-
-GradientCheck check_and_clip(const StepGradients& gradients, const GradientRules& rules, const at::Tensor& loss_scale) {
-  const auto in_place = [&](const auto& clip) {
-    return clip_in_place(gradients.values, clip, loss_scale, rules.checks_finite);
-  };
-  const auto* clip = rules.clip ? &*rules.clip : nullptr;
-  if (const auto* own = std::get_if<ClipWith>(clip)) return in_place(own->function);
-  if (const auto* by_value = std::get_if<ClipValue>(clip)) {
-    return in_place([&](const auto& all) { clamp(all, by_value->clip_value); });
+  if (const auto* by_value = clip ? std::get_if<ClipValue>(&*clip) : nullptr) {
+    const auto limit = [&](const auto& all) { clamp(all, by_value->clip_value); };
+    return clip_in_place(gradients, limit, loss_scale, check_finite);
   }
-  if (const auto* adaptive = std::get_if<ClipAdaptive>(clip)) {
-    return in_place([&](const auto&) { clip_adaptively(gradients, *adaptive); });
-  }
-  if (const auto* norm = std::get_if<ClipNorm>(clip)) {
-    const bool other =
-        norm->norm_type > 2 && std::isfinite(norm->norm_type) && (rules.checks_finite || loss_scale.defined());
-    return other ? clip_other_norm(gradients.values, *norm, loss_scale)
-                 : clip_norm(gradients.values, *norm, loss_scale, rules.checks_finite);
+  if (const auto* norm = clip ? std::get_if<ClipNorm>(&*clip) : nullptr) {
+    const bool other = norm->norm_type > 2 && std::isfinite(norm->norm_type) && (check_finite || loss_scale.defined());
+    return other ? clip_other_norm(gradients, *norm, loss_scale)
+                 : clip_norm(gradients, *norm, loss_scale, check_finite);
   }
   GradientCheck verdict;
   verdict.grad_scale = loss_scale;
-  if (rules.checks_finite)
-    verdict.found_inf = find_non_finite(gradients.values, one_on(gradients.values.front().device()));
+  if (check_finite) verdict.found_inf = find_non_finite(gradients, one_on(gradients.front().device()));
   return verdict;
 }
 
-}  // namespace
+at::Tensor norm_of_gradients(const std::vector<at::Tensor>& gradients, const at::Tensor& loss_scale) {
+  const at::Tensor norm = total_norm(gradients, 2);
+  return loss_scale.defined() ? norm / loss_scale.reshape({}) : norm;
+}
 
-GradientCheck check_gradients(const StepGradients& gradients, const GradientRules& rules,
-                              const at::Tensor& loss_scale) {
-  at::Tensor norm;  // before the gradients change
-  if (rules.logs_norm && !(rules.clip && std::holds_alternative<ClipNorm>(*rules.clip))) {
-    norm = total_norm(gradients.values, 2);
-    if (loss_scale.defined()) norm = norm / loss_scale.reshape({});
+ClipWith adaptive_clipping(const ClipAdaptive& clip, const NamedTensors& parameters) {
+  NamedTensors clipped = parameters;
+  for (const std::string& pattern : clip.exclude) {
+    const auto fits = [&pattern](const auto& parameter) { return fits_pattern(pattern, parameter.first); };
+    require<ConfigError>(std::ranges::any_of(parameters, fits),
+                         "[ClipAdaptive] exclude has '" + pattern + "', which fits no trained parameter; correct it");
+    std::erase_if(clipped, fits);
   }
-  GradientCheck verdict = check_and_clip(gradients, rules, loss_scale);
-  if (norm.defined()) verdict.norm = norm;
-  return verdict;
+  // As timm's unitwise_norm.
+  const auto norm = [](const at::Tensor& values) { return at::norm_except_dim(values, 2, values.dim() > 1 ? 0 : -1); };
+  return {[clip, clipped, norm](const std::vector<at::Tensor>&) {
+    for (const auto& [name, weight] : clipped) {
+      if (!weight.grad().defined()) continue;
+      const at::Tensor most = norm(weight.detach()).clamp_min(clip.eps) * clip.clip_factor;
+      const at::Tensor own = norm(weight.grad());
+      weight.grad().mul_(at::where(own < most, 1.0, most / own.clamp_min(1e-6)));
+    }
+  }};
 }
 
 }  // namespace duet

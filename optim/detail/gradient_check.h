@@ -16,21 +16,15 @@ struct GradientCheck {
   at::Tensor norm;        // 0-dim: global norm of the unscaled gradients, before clipping
 };
 
-struct GradientRules {
-  std::optional<ClipGrad> clip{};
-  bool checks_finite = false;
-  bool logs_norm = false;  // without norm clipping too: the 2-norm
-};
-
-// With the parameters that they belong to.
-struct StepGradients {
-  NamedTensors parameters;
-  std::vector<at::Tensor> values;
-};
-
 // Unscaling, the check for inf and NaN, and clipping, in torch's order and without a host read. Where the norm is known
 // it says whether all gradients are finite, and dividing by scale and clip factor is left to the optimizer's kernel;
-// other clipping changes the gradients in place. `loss_scale`: float32 [1], or undefined.
-GradientCheck check_gradients(const StepGradients& gradients, const GradientRules& rules, const at::Tensor& loss_scale);
+// clipping by value changes the gradients in place. `loss_scale`: float32 [1], or undefined.
+GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
+                              const at::Tensor& loss_scale, bool check_finite);
+
+// The 2-norm of the unscaled gradients.
+at::Tensor norm_of_gradients(const std::vector<at::Tensor>& gradients, const at::Tensor& loss_scale);
+// Clips the gradients of these parameters. Throws ConfigError for a pattern of `exclude` that fits none of them.
+ClipWith adaptive_clipping(const ClipAdaptive& clip, const NamedTensors& parameters);
 
 }  // namespace duet

@@ -12,6 +12,14 @@ namespace duet {
 
 namespace {
 
+using Depth = std::function<LayerDepth(const std::string&)>;
+
+[[noreturn]] void refuse(const std::string& found) {
+  throw ConfigError("[LayerDecay] " + found +
+                    "; set num_layers to what the backbone has, or give the depths by Task::layer_depth (or "
+                    "LayerDecayOptions::depth): for every parameter its depth, 0 to count - 1");
+}
+
 bool is_token(const std::string& name) { return name == "cls_token" || name == "mask_token" || name == "pos_embed"; }
 
 // The number at the `index`-th place between the dots of `name`, which starts with `list`: 5 for ("stages.2.5.weight",
@@ -25,82 +33,54 @@ std::optional<int64_t> number_in(const std::string& name, const std::string& lis
   }
   const std::optional<int64_t> number = parse_number<int64_t>(rest.substr(0, rest.find('.')));
   if (number && *number >= 0) return number;
-  throw ConfigError(c10::str("[LayerDecay] found the parameter '", name, "', expected a number at place ", index,
-                             " of its name; give the depths by Task::layer_depth"));
+  refuse(c10::str("found the parameter '", name, "', expected a number at place ", index, " of its name"));
 }
 
-LayerDepth at_depth(int64_t id, const std::string& name, int64_t num_layers) {
-  if (id >= 0 && id < num_layers + 2) return {id, num_layers + 2};
-  throw ConfigError(c10::str("[LayerDecay] '", name, "' lies at depth ", id, ", but num_layers is ", num_layers,
-                             ", which allows at most ", num_layers + 1, "; set num_layers to what the backbone has"));
+// Depths within the backbones that mmsegmentation knows, for a parameter's name there ("stages.2.5.weight"). Its
+// num_layers: ids run from 0 to num_layers + 1, which is the head.
+
+// ConvNeXt, layer_wise: downsample layers 0, 1, 2, 3 at 0, 2, 3, n; stage 0 at 1, stage 1 at 2, stage 2 at 3 and one
+// further for every three blocks, stage 3 at n.
+int64_t convnext_layer_id(const std::string& name, int64_t num_layers) {
+  const auto of_stage = [&](int64_t stage, const std::array<int64_t, 4>& ids) {
+    if (stage >= 4) refuse(c10::str("found stage ", stage, " in '", name, "', expected at most 3 as ConvNeXt has"));
+    return ids[static_cast<std::size_t>(stage)];
+  };
+  if (is_token(name)) return 0;
+  if (const auto layer = number_in(name, "downsample_layers", 1)) return of_stage(*layer, {0, 2, 3, num_layers});
+  const auto stage = number_in(name, "stages", 1);
+  return stage ? of_stage(*stage, {1, 2, 3 + *number_in(name, "stages", 2) / 3, num_layers}) : num_layers + 1;
 }
 
-// Position in ConvNeXt's four stages.
-std::size_t stage(int64_t number, const std::string& name) {
-  if (number < 4) return static_cast<std::size_t>(number);
-  throw ConfigError(c10::str("[LayerDecay] found stage ", number, " in '", name,
-                             "', expected at most 3 as ConvNeXt has; give the depths by Task::layer_depth"));
+// ConvNeXt, stage_wise: downsample layers at 0, stage s at s + 1.
+int64_t convnext_stage_id(const std::string& name, int64_t num_layers) {
+  if (is_token(name) || name.rfind("downsample_layers", 0) == 0) return 0;
+  const auto stage = number_in(name, "stages", 1);
+  return stage ? *stage + 1 : num_layers + 1;
 }
 
-}  // namespace
-
-LayerDepth convnext_layer_depth(const std::string& name, int64_t num_layers) {
-  int64_t id = num_layers + 1;
-  if (is_token(name)) {
-    id = 0;
-  } else if (const auto downsample = number_in(name, "downsample_layers", 1)) {
-    id = std::array<int64_t, 4>{0, 2, 3, num_layers}[stage(*downsample, name)];
-  } else if (const auto found = number_in(name, "stages", 1)) {
-    const std::size_t number = stage(*found, name);
-    const int64_t block = *number_in(name, "stages", 2);
-    id = std::array<int64_t, 4>{1, 2, 3 + block / 3, num_layers}[number];
-  }
-  return at_depth(id, name, num_layers);
-}
-
-LayerDepth convnext_stage_depth(const std::string& name, int64_t num_layers) {
-  int64_t id = num_layers + 1;
-  if (is_token(name) || name.rfind("downsample_layers", 0) == 0) {
-    id = 0;
-  } else if (const auto found = number_in(name, "stages", 1)) {
-    id = *found + 1;
-  }
-  return at_depth(id, name, num_layers);
-}
-
-LayerDepth vit_layer_depth(const std::string& name, int64_t num_layers) {
-  int64_t id = num_layers + 1;
+// BEiT, MAE, plain ViT: cls_token, mask_token, pos_embed and patch_embed at 0, layers.i (or blocks.i) at i + 1.
+int64_t vit_layer_id(const std::string& name, int64_t num_layers) {
+  if (is_token(name) || name.rfind("patch_embed", 0) == 0) return 0;
   auto block = number_in(name, "layers", 1);
   if (!block) block = number_in(name, "blocks", 1);
-  if (is_token(name) || name.rfind("patch_embed", 0) == 0) {
-    id = 0;
-  } else if (block) {
-    id = *block + 1;
-  }
-  return at_depth(id, name, num_layers);
+  return block ? *block + 1 : num_layers + 1;
 }
 
-namespace {
-
-using Depth = std::function<LayerDepth(const std::string&)>;
-using BackboneDepth = LayerDepth (*)(const std::string& name, int64_t num_layers);
-
-constexpr const char* kGiveDepths =
-    "; give them by Task::layer_depth (or LayerDecayOptions::depth): for every parameter its depth, 0 to count - 1";
+using BackboneId = int64_t (*)(const std::string& name, int64_t num_layers);
 
 // The rule for a class of backbones. LibTorch's module classes end in Impl.
-BackboneDepth rule_for(std::string type, const LayerDecayOptions& options) {
+BackboneId rule_for(std::string type, const LayerDecayOptions& options) {
   const auto holds = [&type](const char* part) { return type.find(part) != std::string::npos; };
   const bool stage_wise = options.decay_type == "stage_wise";
-  if (holds("ConvNeXt")) return stage_wise ? convnext_stage_depth : convnext_layer_depth;
+  if (holds("ConvNeXt")) return stage_wise ? convnext_stage_id : convnext_layer_id;
   if (type.size() > 4 && type.ends_with("Impl")) type.resize(type.size() - 4);
   if (holds("BEiT") || holds("MAE") || type == "VisionTransformer" || type == "ViT") {
-    if (!stage_wise) return vit_layer_depth;
+    if (!stage_wise) return vit_layer_id;
     throw ConfigError("[LayerDecay] decay_type is stage_wise for a '" + type +
                       "', which has no stages; set layer_wise");
   }
-  throw ConfigError("[LayerDecay] the backbone is a '" + type +
-                    "', whose depths are not known, expected ConvNeXt, BEiT, MAE or VisionTransformer" + kGiveDepths);
+  refuse("the backbone is a '" + type + "', expected ConvNeXt, BEiT, MAE or VisionTransformer");
 }
 
 Depth depth_of_backbone(const ModelInfo& model, const LayerDecayOptions& options) {
@@ -111,14 +91,16 @@ Depth depth_of_backbone(const ModelInfo& model, const LayerDecayOptions& options
   auto backbone = at_path("backbone");
   const std::string prefix = backbone == modules.end() ? "" : "backbone.";
   if (backbone == modules.end()) backbone = at_path("");
-  if (backbone == modules.end()) {
-    throw ConfigError(std::string("[LayerDecay] the task lists no modules, so the depths are not known") + kGiveDepths);
-  }
-  const BackboneDepth rule = rule_for(backbone->type, options);
-  require<ConfigError>(options.num_layers > 0,
-                       "[LayerDecay] num_layers is missing; set it to the layers of the " + backbone->type);
+  if (backbone == modules.end()) refuse("the task lists no modules, so the depths are not known");
+  const BackboneId rule = rule_for(backbone->type, options);
+  if (options.num_layers == 0) refuse("num_layers is missing for a '" + backbone->type + "'");
   return [rule, prefix, count = options.num_layers](const std::string& name) {
-    return rule(name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : std::string(), count);
+    const int64_t id = rule(name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : std::string(), count);
+    if (id >= count + 2) {
+      refuse(c10::str("'", name, "' lies at depth ", id, ", but num_layers is ", count, ", which allows at most ",
+                      count + 1));
+    }
+    return LayerDepth{id, count + 2};
   };
 }
 
@@ -129,11 +111,9 @@ Depth depth_of(const ModelInfo& model, const LayerDecayOptions& options, const s
   if (!given) return depth_of_backbone(model, options);
   return [given](const std::string& name) {
     const std::optional<LayerDepth> depth = given(name);
-    require<ConfigError>(depth.has_value(), "[LayerDecay] layer_depth gives no depth for '" + name +
-                                                "', but does for others; give one for every parameter");
+    if (!depth) refuse("layer_depth gives no depth for '" + name + "', but does for others");
     if (depth->id >= 0 && depth->id < depth->count) return *depth;
-    throw ConfigError(c10::str("[LayerDecay] layer_depth gives depth ", depth->id, " of ", depth->count, " for '", name,
-                               "', expected 0 to count - 1"));
+    refuse(c10::str("layer_depth gives depth ", depth->id, " of ", depth->count, " for '", name, "'"));
   };
 }
 

@@ -101,7 +101,7 @@ struct ParamwiseOptions {
 };
 
 // Groups of equal options, in the order of their first parameters. Throws ConfigError for options that cannot work with
-// this task or optimizer; warns of custom keys that fit no parameter, with near names.
+// this task or optimizer; warns of custom keys that fit no parameter.
 ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer,
                              const ParamwiseOptions& options);
 

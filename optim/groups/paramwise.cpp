@@ -90,10 +90,12 @@ class Rules {
   }
 
   void warn_of_idle_keys(const NamedTensors& parameters) const {
+    std::vector<std::string> names;
+    for (const auto& item : parameters) names.push_back(item.first);
     for (const std::string& key : keys_) {
       if (fitting_.count(key) != 0) continue;
-      log_warning(c10::str("[ParamwiseOptions] custom_keys: '", key, "' is part of no parameter's name; near names: ",
-                           join(nearest_names(key, name_parts(parameters), 3))));
+      log_warning("[ParamwiseOptions] custom_keys: '" + key + "' is part of no parameter's name, expected a part of " +
+                  join_first(names) + "; correct or remove it");
     }
   }
 
@@ -101,20 +103,6 @@ class Rules {
   ModuleKind kind_of(const std::string& path) const {
     const auto found = kinds_.find(path);
     return found == kinds_.end() ? ModuleKind::kOther : found->second;
-  }
-
-  // What a key is likely to have meant: every layer's path, every word between dots, and the names themselves.
-  static std::vector<std::string> name_parts(const NamedTensors& parameters) {
-    std::set<std::string> parts;
-    for (const auto& [name, tensor] : parameters) {
-      std::size_t begin = 0;
-      for (std::size_t dot = name.find('.'); begin != std::string::npos; dot = name.find('.', begin)) {
-        parts.insert(name.substr(0, dot));
-        parts.insert(name.substr(begin, dot == std::string::npos ? dot : dot - begin));
-        begin = dot == std::string::npos ? dot : dot + 1;
-      }
-    }
-    return {parts.begin(), parts.end()};
   }
 
   const ParamwiseOptions& options_;

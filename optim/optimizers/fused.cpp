@@ -1,4 +1,10 @@
+#include <concepts>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/_fused_adagrad_cpu_dispatch.h>
 #include <ATen/ops/_fused_adam.h>
@@ -7,24 +13,25 @@
 #include <ATen/ops/_fused_adamw_cpu_dispatch.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/_fused_sgd_cpu_dispatch.h>
+#include <ATen/ops/rsub.h>
+#include <ATen/ops/where.h>
 #include <torch/library.h>
 #include "optim/detail/device_hyper_parameters.h"
-#include "optim/optimizers/detail/over_tensors.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 
 // ATen's fused optimizer kernels with their numbers as tensors: a captured step then sees every new value. On the CPU
 // each is one operator, duet::fused_*_, that reads the tensors when it runs; on CUDA ATen's own, whose numbers but lr
-// are frozen by a capture and therefore belong to its key. Where they may not be frozen, the steps in
-// over_tensors.cpp are used.
+// are frozen by a capture and therefore belong to its key. Where they may not be frozen, the same steps are taken over
+// tensors.
 
 namespace duet {
 
 namespace {
 
+using namespace kernel_math;
 using Lists = at::TensorList;
 using Optional = std::optional<at::Tensor>;
-using Tensors = std::vector<at::Tensor>;
 
 // What duet::fused_*_ are called with: the optimizer's slots, empty where it has fewer; its numbers in the order of its
 // FusedOp; amsgrad or nesterov.
@@ -139,8 +146,8 @@ void step_adam(const KernelCall& call, const OptimizerOptions& any) {
 void step_sgd(const KernelCall& call, const OptimizerOptions& any) {
   const SGD& options = any.as<SGD>();
   // ATen's CPU kernel (2.11) leaves float16 and bfloat16 parameters as they are, but for the last few of each.
-  if (on_cpu(call) && kernel_math::is_narrow(call)) {
-    return kernel_math::step_in_float32(call, [&](const KernelCall& wide) { step_sgd(wide, any); });
+  if (on_cpu(call) && is_narrow(call)) {
+    return step_in_float32(call, [&](const KernelCall& wide) { step_sgd(wide, any); });
   }
   if (on_cpu(call)) return step_on_cpu<kSgdOp>(call, options.nesterov, options.maximize);
   const Tensors none;
@@ -156,13 +163,60 @@ void step_adagrad(const KernelCall& call, const OptimizerOptions& any) {
   const bool maximize = any.as<Adagrad>().maximize;
   // ATen's CPU kernel (2.11) rounds eps to the parameters' dtype: 1e-10 is 0 in float16, and a zero gradient gives 0 /
   // 0.
-  if (on_cpu(call) && kernel_math::is_narrow(call)) {
-    return kernel_math::step_in_float32(call, [&](const KernelCall& wide) { step_adagrad(wide, any); });
+  if (on_cpu(call) && is_narrow(call)) {
+    return step_in_float32(call, [&](const KernelCall& wide) { step_adagrad(wide, any); });
   }
   if (on_cpu(call)) return step_on_cpu<kAdagradOp>(call, /*flag=*/false, maximize);
   at::_fused_adagrad_(call.parameters, call.gradients, call.state[0], steps_of(call), call.number("lr"),
                       call.host_number("lr_decay"), call.host_number("weight_decay"), call.host_number("eps"), maximize,
                       optional(call.grad_scale), optional(call.found_inf));
+}
+
+// The same steps over tensors, with torch.optim's single-tensor arithmetic.
+
+// What SGD moves along; `gradients` may be changed. The first step takes the gradient for the buffer, undamped: which
+// one that is only the device knows, since a step may have been skipped. While momentum is 0 the buffer rests.
+Tensors with_momentum(const KernelCall& call, Tensors gradients, bool nesterov) {
+  const Tensors& buffers = call.state[0];
+  const at::Tensor momentum = number64(call, "momentum");
+  const at::Tensor rests = momentum == 0;
+  const at::Tensor share = at::where(call.step <= 1, 1.0, at::rsub(number64(call, "dampening"), 1));
+  at::_foreach_mul_(buffers, cast_like(at::where(rests, 1.0, momentum), buffers));
+  add_scaled_(buffers, gradients, at::where(rests, 0.0, share));
+  if (nesterov) {
+    add_scaled_(gradients, buffers, momentum);
+    return gradients;
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) gradients[i] = at::where(rests, gradients[i], buffers[i]);
+  return gradients;
+}
+
+template <class T>
+void adam_over_tensors(const KernelCall& call, const OptimizerOptions& any) {
+  const T& options = any.as<T>();
+  constexpr bool kDecoupled = std::same_as<T, AdamW>;
+  if (kDecoupled) decay_parameters(call);
+  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/!kDecoupled);
+  const Tensors roots = adam_roots(call, gradients, /*slot=*/0, options.amsgrad);
+  at::_foreach_add_(roots, cast_like(call.number("eps"), roots));
+  adam_move(call, call.state[0], roots);
+}
+
+void sgd_over_tensors(const KernelCall& call, const OptimizerOptions& any) {
+  const SGD& options = any.as<SGD>();
+  Tensors directions = descent_gradients(call, options.maximize, /*l2_decay=*/true);
+  if (!call.state.empty()) directions = with_momentum(call, std::move(directions), options.nesterov);
+  add_scaled_(call.parameters, directions, -number64(call, "lr"));
+}
+
+void adagrad_over_tensors(const KernelCall& call, const OptimizerOptions& options) {
+  const Tensors gradients = descent_gradients(call, options.as<Adagrad>().maximize, /*l2_decay=*/true);
+  const Tensors& sums = call.state[0];
+  at::_foreach_addcmul_(sums, gradients, gradients);
+  const Tensors roots = at::_foreach_sqrt(sums);
+  at::_foreach_add_(roots, cast_like(call.number("eps"), roots));
+  const at::Tensor decay = (call.step.to(at::kDouble) - 1) * number64(call, "lr_decay") + 1;
+  add_quotient_(call.parameters, gradients, roots, -number64(call, "lr") / decay);
 }
 
 }  // namespace
@@ -173,7 +227,7 @@ const OptimizerKind kAdam = {
     .slots = adam_slots<Adam>,
     .kernel = step_adam<Adam, kAdamOp, kAdamCuda>,
     .fused = true,
-    .unfused = over_tensors::adam,
+    .unfused = adam_over_tensors<Adam>,
 };
 
 const OptimizerKind kAdamw = {
@@ -181,7 +235,7 @@ const OptimizerKind kAdamw = {
     .slots = adam_slots<AdamW>,
     .kernel = step_adam<AdamW, kAdamwOp, kAdamwCuda>,
     .fused = true,
-    .unfused = over_tensors::adamw,
+    .unfused = adam_over_tensors<AdamW>,
 };
 
 const OptimizerKind kSgd = {
@@ -193,7 +247,7 @@ const OptimizerKind kSgd = {
         },
     .kernel = step_sgd,
     .fused = true,
-    .unfused = over_tensors::sgd,
+    .unfused = sgd_over_tensors,
 };
 
 const OptimizerKind kAdagrad = {
@@ -210,7 +264,7 @@ const OptimizerKind kAdagrad = {
         },
     .kernel = step_adagrad,
     .fused = true,
-    .unfused = over_tensors::adagrad,
+    .unfused = adagrad_over_tensors,
 };
 
 }  // namespace duet

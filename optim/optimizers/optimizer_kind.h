@@ -86,8 +86,8 @@ struct OptimizerKind {
 
 extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;  // over ATen's fused kernels: fused.cpp
 // Over tensors: unfused.cpp, the others each in a file of its own.
-extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kAdadelta, kAdamax;
-extern const OptimizerKind kAdafactor, kAsgd, kMuon, kRprop, kSparseAdam;
+extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kAdadelta, kAdamax, kAsgd, kRprop;
+extern const OptimizerKind kAdafactor, kMuon, kSparseAdam;
 
 // The kind called `name` ("RMSprop", ...), or null.
 const OptimizerKind* find_optimizer_kind(const std::string& name);

@@ -8,23 +8,35 @@ namespace duet {
 
 namespace {
 
-// What several have, each under the same name and with the same range.
+// Those that T has, each under one name and with one range.
 template <class T>
-void add_common(const FieldAdder<T>& add) {
+void add_fields(const FieldAdder<T>& add) {
   add("lr", &T::lr, "learning rate").in(at_least(0));
   if constexpr (requires { &T::weight_decay; })
     add("weight_decay", &T::weight_decay, "share of a weight taken off per lr").in(at_least(0));
   if constexpr (requires { &T::momentum; })
     add("momentum", &T::momentum, "share of the last step that is kept").in(at_least(0));
-  if constexpr (requires { &T::betas; }) {
+  if constexpr (requires { &T::betas; })
     add("betas", &T::betas, "shares kept of the averages of the gradient and of its square").in(up_to_below(0, 1));
-  }
   if constexpr (requires { &T::eps; }) add("eps", &T::eps, "added to the denominator").in(at_least(0));
   if constexpr (requires { &T::maximize; }) add("maximize", &T::maximize, "climbs instead of descends");
   if constexpr (requires { &T::amsgrad; }) add("amsgrad", &T::amsgrad, "divides by the largest average so far");
-  if constexpr (requires { &T::decoupled_weight_decay; }) {
+  if constexpr (requires { &T::decoupled_weight_decay; })
     add("decoupled_weight_decay", &T::decoupled_weight_decay, "decays weights as AdamW does, not through the gradient");
+  if constexpr (requires { &T::dampening; })
+    add("dampening", &T::dampening, "share of the gradient that momentum leaves out").in(between(0, 1));
+  if constexpr (requires { &T::nesterov; }) add("nesterov", &T::nesterov, "looks ahead along the momentum");
+  if constexpr (requires { &T::lr_decay; })
+    add("lr_decay", &T::lr_decay, "lr falls as 1 / (1 + steps * lr_decay)").in(at_least(0));
+  if constexpr (requires { &T::initial_accumulator_value; })
+    add("initial_accumulator_value", &T::initial_accumulator_value, "start of the sums of squares").in(at_least(0));
+  if constexpr (requires { &T::centered; }) {
+    add("alpha", &T::alpha, "share kept of the average of squares").in(up_to_below(0, 1));
+    add("centered", &T::centered, "divides by the standard deviation of the gradient");
   }
+  if constexpr (requires { &T::momentum_decay; })
+    add("momentum_decay", &T::momentum_decay, "how fast momentum nears beta1").in(at_least(0));
+  if constexpr (requires { &T::rho; }) add("rho", &T::rho, "share kept of the averages of squares").in(between(0, 1));
 }
 
 void check_nesterov(const SGD& o) {
@@ -33,17 +45,15 @@ void check_nesterov(const SGD& o) {
       "[SGD] nesterov is true, expected momentum > 0 and dampening = 0 beside it; set them, or leave nesterov out");
 }
 
-void check_factors(const Rprop& o) {
-  if (o.etas[0] > 0 && o.etas[0] < 1 && o.etas[1] > 1) return;
-  throw ConfigError(
-      c10::str("[Rprop] etas is [", o.etas[0], ", ", o.etas[1],
-               "], expected a factor in (0, 1) that shrinks a step size, then one > 1 that lets it grow"));
-}
-
-void check_step_sizes(const Rprop& o) {
-  if (o.step_sizes[0] <= o.step_sizes[1]) return;
-  throw ConfigError(c10::str("[Rprop] step_sizes is [", o.step_sizes[0], ", ", o.step_sizes[1],
-                             "], expected the least, then the largest"));
+void check_etas(const Rprop& o) {
+  if (!(o.etas[0] > 0 && o.etas[0] < 1 && o.etas[1] > 1)) {
+    throw ConfigError(
+        c10::str("[Rprop] etas is [", o.etas[0], ", ", o.etas[1],
+                 "], expected a factor in (0, 1) that shrinks a step size, then one > 1 that lets it grow"));
+  }
+  require<ConfigError>(o.step_sizes[0] <= o.step_sizes[1],
+                       c10::str("[Rprop] step_sizes is [", o.step_sizes[0], ", ", o.step_sizes[1],
+                                "], expected the least, then the largest"));
 }
 
 void check_own(const OptimizerKind& kind, const OptimizerOptions& options) {
@@ -77,57 +87,25 @@ const std::vector<OptimizerOptions>& built_in_optimizers() {
 
 const OptionFields& SGD::fields() {
   return described<SGD>("SGD", [](const auto& add) {
-    add_common(add);
-    add("dampening", &SGD::dampening, "share of the gradient that momentum leaves out").in(between(0, 1));
-    add("nesterov", &SGD::nesterov, "looks ahead along the momentum");
+    add_fields(add);
     add.rule(check_nesterov);
   });
 }
 
-const OptionFields& Adam::fields() { return described<Adam>("Adam", add_common<Adam>); }
-
-const OptionFields& AdamW::fields() { return described<AdamW>("AdamW", add_common<AdamW>); }
-
-const OptionFields& Adagrad::fields() {
-  return described<Adagrad>("Adagrad", [](const auto& add) {
-    add_common(add);
-    add("lr_decay", &Adagrad::lr_decay, "lr falls as 1 / (1 + steps * lr_decay)").in(at_least(0));
-    add("initial_accumulator_value", &Adagrad::initial_accumulator_value, "start of the sums of squares")
-        .in(at_least(0));
-  });
-}
-
-const OptionFields& RMSprop::fields() {
-  return described<RMSprop>("RMSprop", [](const auto& add) {
-    add_common(add);
-    add("alpha", &RMSprop::alpha, "share kept of the average of squares").in(up_to_below(0, 1));
-    add("centered", &RMSprop::centered, "divides by the standard deviation of the gradient");
-  });
-}
-
-const OptionFields& NAdam::fields() {
-  return described<NAdam>("NAdam", [](const auto& add) {
-    add_common(add);
-    add("momentum_decay", &NAdam::momentum_decay, "how fast momentum nears beta1").in(at_least(0));
-  });
-}
-
-const OptionFields& RAdam::fields() { return described<RAdam>("RAdam", add_common<RAdam>); }
-
-const OptionFields& Lion::fields() { return described<Lion>("Lion", add_common<Lion>); }
-
-const OptionFields& Adadelta::fields() {
-  return described<Adadelta>("Adadelta", [](const auto& add) {
-    add_common(add);
-    add("rho", &Adadelta::rho, "share kept of the averages of squares").in(between(0, 1));
-  });
-}
-
-const OptionFields& Adamax::fields() { return described<Adamax>("Adamax", add_common<Adamax>); }
+const OptionFields& Adam::fields() { return described<Adam>("Adam", add_fields<Adam>); }
+const OptionFields& AdamW::fields() { return described<AdamW>("AdamW", add_fields<AdamW>); }
+const OptionFields& Adagrad::fields() { return described<Adagrad>("Adagrad", add_fields<Adagrad>); }
+const OptionFields& RMSprop::fields() { return described<RMSprop>("RMSprop", add_fields<RMSprop>); }
+const OptionFields& NAdam::fields() { return described<NAdam>("NAdam", add_fields<NAdam>); }
+const OptionFields& RAdam::fields() { return described<RAdam>("RAdam", add_fields<RAdam>); }
+const OptionFields& Lion::fields() { return described<Lion>("Lion", add_fields<Lion>); }
+const OptionFields& Adadelta::fields() { return described<Adadelta>("Adadelta", add_fields<Adadelta>); }
+const OptionFields& Adamax::fields() { return described<Adamax>("Adamax", add_fields<Adamax>); }
+const OptionFields& SparseAdam::fields() { return described<SparseAdam>("SparseAdam", add_fields<SparseAdam>); }
 
 const OptionFields& ASGD::fields() {
   return described<ASGD>("ASGD", [](const auto& add) {
-    add_common(add);
+    add_fields(add);
     add("lambd", &ASGD::lambd, "share of a weight taken off per rate, and how fast the rate falls").in(at_least(0));
     add("alpha", &ASGD::alpha, "the rate falls as lr / (1 + lambd * lr * steps)^alpha").in(at_least(0));
     add("t0", &ASGD::t0, "steps after which weights are averaged (state: ax)").in(at_least(0));
@@ -136,17 +114,16 @@ const OptionFields& ASGD::fields() {
 
 const OptionFields& Rprop::fields() {
   return described<Rprop>("Rprop", [](const auto& add) {
-    add_common(add);
+    add_fields(add);
     add("etas", &Rprop::etas, "factors of a step size: where the gradient's sign changed, and where it did not");
     add("step_sizes", &Rprop::step_sizes, "the least and the largest step size").in(at_least(0));
-    add.rule(check_factors);
-    add.rule(check_step_sizes);
+    add.rule(check_etas);
   });
 }
 
 const OptionFields& Adafactor::fields() {
   return described<Adafactor>("Adafactor", [](const auto& add) {
-    add_common(add);
+    add_fields(add);
     add("beta2_decay", &Adafactor::beta2_decay, "the averages of squares take in steps^beta2_decay of a new square")
         .in(Range{.high = 0})
         .expects("a number <= 0");
@@ -157,12 +134,9 @@ const OptionFields& Adafactor::fields() {
   });
 }
 
-const OptionFields& SparseAdam::fields() { return described<SparseAdam>("SparseAdam", add_common<SparseAdam>); }
-
 const OptionFields& Muon::fields() {
   return described<Muon>("Muon", [](const auto& add) {
-    add_common(add);
-    add("nesterov", &Muon::nesterov, "looks ahead along the momentum");
+    add_fields(add);
     add("ns_steps", &Muon::ns_steps, "Newton-Schulz iterations").in(between(1, 100));
     add("ns_coefficients", &Muon::ns_coefficients, "coefficients of the Newton-Schulz polynomial");
     add("adjust_lr_fn", &Muon::adjust_lr_fn, "how lr follows a matrix's shape").one_of({"original", "match_rms_adamw"});
@@ -171,7 +145,7 @@ const OptionFields& Muon::fields() {
 
 const OptionFields& LBFGS::fields() {
   return described<LBFGS>("LBFGS", [](const auto& add) {
-    add_common(add);
+    add_fields(add);
     add("max_iter", &LBFGS::max_iter, "iterations per step").in(at_least(1));
     add("max_eval", &LBFGS::max_eval, "evaluations of the loss per step; none: max_iter * 5 / 4").in(at_least(1));
     add("tolerance_grad", &LBFGS::tolerance_grad, "largest gradient that ends a step").in(at_least(0));

@@ -11,15 +11,19 @@
 #include <ATen/ops/_foreach_sign.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/rsub.h>
+#include <ATen/ops/sign.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 
-// Optimizers over tensors: RMSprop, NAdam, RAdam, Lion, Adadelta, Adamax.
+// Optimizers over tensors: RMSprop, NAdam, RAdam, Lion, Adadelta, Adamax, ASGD, Rprop.
 
 namespace duet {
 
@@ -217,6 +221,81 @@ void adamax_kernel(const KernelCall& call, const OptimizerOptions& options) {
   add_quotient_(call.parameters, averages, largest, -number64(call, "lr") / bias_correction(beta1, call.step));
 }
 
+std::vector<StateSlot> asgd_slots(const OptimizerOptions& options) {
+  return {{.name = "eta", .shape = StateSlot::Shape::kScalar, .initial = options.as<ASGD>().lr},
+          {.name = "mu", .shape = StateSlot::Shape::kScalar, .initial = 1},
+          {.name = "ax"}};
+}
+
+// The rates of this step, one per parameter. The one of a parameter's first step is the lr of that step.
+at::Tensor rates_now(const KernelCall& call) {
+  const at::Tensor kept = at::stack(call.state[0]);
+  return at::where(call.step == 1, call.number("lr").to(kept.scalar_type()), kept).to(at::kDouble);
+}
+
+// ax += mu * (parameter - ax); the parameter itself as long as mu is 1, since that sum would be rounded.
+void average_parameters(const KernelCall& call) {
+  const Tensors& averages = call.state[2];
+  const Tensors shares = at::stack(call.state[1]).to(averages.front().scalar_type()).unbind();
+  const Tensors moved = at::_foreach_sub(call.parameters, averages);
+  at::_foreach_mul_(moved, shares);
+  at::_foreach_add_(moved, averages);
+  for (std::size_t i = 0; i < averages.size(); ++i) {
+    averages[i].copy_(at::where(shares[i] == 1, call.parameters[i], moved[i]));
+  }
+}
+
+// torch.optim.ASGD
+void asgd_kernel(const KernelCall& call, const OptimizerOptions& options) {
+  const Tensors gradients = descent_gradients(call, options.as<ASGD>().maximize, /*l2_decay=*/true);
+  const at::ScalarType dtype = gradients.front().scalar_type();
+  const at::Tensor lambd = number64(call, "lambd");
+  const at::Tensor rates = rates_now(call);
+  at::_foreach_mul_(call.parameters, at::rsub(lambd * rates, 1).to(dtype).unbind());
+  at::_foreach_addcmul_(call.parameters, gradients, (-rates).to(dtype).unbind());
+  average_parameters(call);
+
+  const at::Tensor lr = number64(call, "lr");
+  const at::Tensor step = call.step.to(at::kDouble);
+  const at::Tensor next_rate = lr / at::pow(lambd * lr * step + 1, number64(call, "alpha"));
+  const at::Tensor next_share = at::reciprocal(at::clamp_min(step - number64(call, "t0"), 1));
+  for (const at::Tensor& rate : call.state[0]) rate.copy_(next_rate);
+  for (const at::Tensor& share : call.state[1]) share.copy_(next_share);
+}
+
+std::vector<StateSlot> rprop_slots(const OptimizerOptions& options) {
+  return {{.name = "prev"}, {.name = "step_size", .initial = options.as<Rprop>().lr}};
+}
+
+// What each element's step size is multiplied by: more where the gradient has the sign of the step before, less where
+// it has the other.
+at::Tensor growth(const at::Tensor& gradient, const at::Tensor& previous, const Rprop& options) {
+  const auto [shrink, grow] = options.etas;
+  at::Tensor factor = at::sign(gradient * previous);
+  factor = at::where(factor > 0, grow, factor);
+  factor = at::where(factor < 0, shrink, factor);
+  return at::where(factor == 0, 1.0, factor);
+}
+
+// torch.optim.Rprop. Step sizes begin with the lr of a parameter's first step, which no later step reads.
+void rprop_kernel(const KernelCall& call, const OptimizerOptions& any) {
+  const Rprop& options = any.as<Rprop>();
+  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/false);
+  const at::Tensor first = call.step == 1;
+  const at::Tensor lr = cast_like(call.number("lr"), gradients);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor& previous = call.state[0][i];
+    const at::Tensor& step_size = call.state[1][i];
+    const at::Tensor factor = growth(gradients[i], previous, options);
+    step_size.copy_(at::where(first, lr, step_size));
+    step_size.mul_(factor).clamp_(options.step_sizes[0], options.step_sizes[1]);
+    // Where the sign changed a minimum was passed: that element sits this step out.
+    const at::Tensor gradient = at::where(factor == options.etas[0], 0.0, gradients[i]);
+    call.parameters[i].addcmul_(at::sign(gradient), step_size, -1);
+    previous.copy_(gradient);
+  }
+}
+
 }  // namespace
 
 const OptimizerKind kRmsprop{
@@ -231,5 +310,7 @@ const OptimizerKind kLion{.name = "Lion", .slots = always({{"exp_avg"}}), .kerne
 const OptimizerKind kAdadelta{
     .name = "Adadelta", .slots = always({{"square_avg"}, {"acc_delta"}}), .kernel = adadelta_kernel};
 const OptimizerKind kAdamax{.name = "Adamax", .slots = always({{"exp_avg"}, {"exp_inf"}}), .kernel = adamax_kernel};
+const OptimizerKind kAsgd{.name = "ASGD", .slots = asgd_slots, .kernel = asgd_kernel};
+const OptimizerKind kRprop{.name = "Rprop", .slots = rprop_slots, .kernel = rprop_kernel};
 
 }  // namespace duet

@@ -207,58 +207,14 @@ void validate_schedules(const std::vector<Schedule>& schedules, const ScheduleRu
   for (const std::string& param : scheduled_params(schedules)) check_alone(pieces_of(schedules, param, run), param);
 }
 
-namespace {
-
-bool never_begins(const SchedulePiece& piece, const ScheduleRun& run) {
-  return run.steps > 0 && piece.begin >= run.steps;
-}
-
-// The step at which a decay by steps first changes the value; its begin for all others.
-int64_t first_change(const SchedulePiece& piece) {
-  int64_t wait = 0;
-  if (const auto* step = std::get_if<Step>(&piece.schedule)) wait = step->step_size;
-  if (const auto* marks = std::get_if<MultiStep>(&piece.schedule)) wait = marks->milestones.front();
-  return piece.begin + wait * piece.unit;
-}
-
-std::string without_effect(const SchedulePiece& piece, const ScheduleRun& run) {
-  if (run.steps <= 0 || first_change(piece) < run.steps) return "";
-  const std::string what = never_begins(piece, run) ? "before it begins; let it begin earlier"
-                                                    : c10::str("before its first decay at step ", first_change(piece),
-                                                               "; let that come earlier");
-  return c10::str("[Schedule] ", piece.name(), " of ", piece.interval.param_name,
-                  " has no effect: the run ends at step ", run.steps, ", ", what,
-                  ", or train longer, if that is not meant");
-}
-
-// `next`: what comes at step `at`.
-std::string gap_after(const SchedulePiece& last, const std::string& next, int64_t at, const std::string& param) {
-  return c10::str("[Schedule] ", last.name(), " ends at step ", last.end, " and ", next, " at step ", at,
-                  ": between them ", param, " stays what it is; let schedules follow each other up to the end of the ",
-                  "run if that is not meant, or a Constant of factor 1 fill the gap if it is");
-}
-
-}  // namespace
-
 std::vector<std::string> schedule_gaps(const std::vector<Schedule>& schedules, const ScheduleRun& run) {
   std::vector<std::string> gaps;
   for (const Schedule& schedule : schedules) {
-    const std::string gap = without_effect(lay_over(schedule, run), run);
-    if (!gap.empty()) gaps.push_back(gap);
-  }
-  for (const std::string& param : scheduled_params(schedules)) {
-    const SchedulePiece* last = nullptr;  // the one that ends last so far
-    const auto pieces = pieces_of(schedules, param, run);
-    for (const SchedulePiece& piece : pieces) {
-      if (never_begins(piece, run)) continue;
-      if (last != nullptr && last->end < piece.begin && either_anneals(*last, piece)) {
-        gaps.push_back(gap_after(*last, type_of(piece.schedule) + " begins", piece.begin, param));
-      }
-      if (last == nullptr || piece.end > last->end) last = &piece;
-    }
-    // Of other numbers a ramp may be meant, and so may a warm-up of one's own: the rest trains on with what it leaves.
-    if (last == nullptr || param != "lr" || is_any<CustomSchedule>(last->schedule)) continue;
-    if (anneals(last->schedule) && last->end < run.steps) gaps.push_back(gap_after(*last, "the run", run.steps, param));
+    const SchedulePiece piece = lay_over(schedule, run);
+    if (run.steps <= 0 || piece.begin < run.steps) continue;
+    gaps.push_back(c10::str("[Schedule] ", piece.name(), " of ", piece.interval.param_name,
+                            " has no effect: the run ends at step ", run.steps,
+                            "; let it begin earlier, or train longer, if that is not meant"));
   }
   return gaps;
 }

@@ -2,6 +2,7 @@
 #include <string>
 #include "base/error.h"
 #include "python/binding/batch_tree.h"
+#include "python/binding/bind.h"
 
 namespace duet::python {
 
@@ -10,26 +11,27 @@ namespace {
 constexpr const char* kOver =
     " was kept by a hook and is used after the call that it was lent for; use it within the call";
 
-py::object batch_of(const Run& run) {
-  const TrainContext& context = run.get();
+py::object batch_of(const TrainContext& context) {
   return context.evaluation.batch == nullptr ? py::none() : to_python(*context.evaluation.batch);
 }
 
-py::list batches_of(const Run& run) {
+py::list batches_of(const TrainContext& context) {
   py::list batches;
-  const MicroBatches* micro_batches = run.get().step.micro_batches;
+  const MicroBatches* micro_batches = context.step.micro_batches;
   if (micro_batches == nullptr) return batches;
   for (const Batch& batch : micro_batches->batches) batches.append(to_python(batch));
   return batches;
 }
 
-py::list step_outputs_of(const Run& run) {
+py::list step_outputs_of(const TrainContext& context) {
   py::list outputs;
-  const StepResult* result = run.get().step.result;
+  const StepResult* result = context.step.result;
   if (result == nullptr) return outputs;
   for (const NamedTensors& of_one : result->outputs) outputs.append(to_dict(of_one));
   return outputs;
 }
+
+py::dict dict_of(const NamedTensors* tensors) { return tensors == nullptr ? py::dict() : to_dict(*tensors); }
 
 void bind_progress(py::module_& module) {
   py::class_<Progress>(module, "Progress", "Where a run stands and how far it shall go. Counts finished steps.")
@@ -90,52 +92,38 @@ void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
 
 void bind_run(py::module_& module) {
   py::class_<Run, std::shared_ptr<Run>> bound(module, "Run", "What a hook sees of a run, lent to it for one call.");
-  bound.def_property_readonly("progress", [](const Run& run) { return run.get().progress; })
-      .def_property_readonly(
-          "mode", [](const Run& run) { return run.get().mode; }, "'eager' or 'graph'")
-      .def_property_readonly(
-          "work_dir", [](const Run& run) { return run.get().work_dir; }, "empty: nothing is written")
-      .def_property_readonly(
-          "is_main", [](const Run& run) { return run.get().is_main; }, "whether this is rank 0")
-      .def_property_readonly(
-          "loss", [](const Run& run) { return run.get().step.loss(); }, "0-dim tensor of this step")
-      .def_property_readonly(
-          "parameters",
-          [](const Run& run) {
-            const NamedTensors* parameters = run.get().step.parameters;
-            return parameters == nullptr ? py::dict() : to_dict(*parameters);
-          },
-          "that the step trains, by name")
-      .def_property_readonly("batches", batches_of, "the micro-batches of this step")
-      .def_property_readonly(
-          "step_outputs", step_outputs_of,
-          "what the model gave for each micro-batch of this step, for a hook with wants_outputs = True")
-      .def_property_readonly(
-          "kind", [](const Run& run) { return to_string(run.get().control.kind); },
-          "what the run is: 'training', or 'validation', 'test' or 'prediction' on its own")
-      .def_property_readonly("batch", batch_of, "of an evaluation; None elsewhere")
-      .def_property_readonly(
-          "outputs",
-          [](const Run& run) {
-            const NamedTensors* outputs = run.get().evaluation.outputs;
-            return outputs == nullptr ? py::dict() : to_dict(*outputs);
-          },
-          "of an evaluation's batch")
-      .def_property_readonly(
-          "dataset", [](const Run& run) { return run.get().evaluation.dataset; },
-          "that an evaluation's batch is of; empty if it has no name")
-      .def_property_readonly("metrics", [](const Run& run) { return run.get().evaluation.metrics; })
-      .def_property_readonly(
-          "saved_checkpoint", [](const Run& run) { return run.get().saved_checkpoint; },
-          "the path of the last checkpoint that is complete: after_save_checkpoint")
-      .def_property_readonly(
-          "log_line", [](const Run& run) { return std::pair(run.get().log_line.kind, run.get().log_line.values); },
-          "('train', 'epoch', 'val' or 'test', its numbers by name): on_log")
-      .def_property_readonly("stop_reason", [](const Run& run) { return run.get().control.stop_reason; })
-      .def_property_readonly(
-          "outcome", [](const Run& run) { return to_string(run.get().control.outcome); },
-          "'running', or how the run ended: 'finished', 'stopped', 'interrupted', 'diverged' or 'failed'")
-      .def_property_readonly("error", [](const Run& run) { return run.get().control.error; });
+  const auto add = [&bound](const char* name, auto get, const char* meaning = "") {
+    bound.def_property_readonly(name, [get](const Run& run) { return get(run.get()); }, meaning);
+  };
+  add("progress", [](const TrainContext& c) { return c.progress; });
+  add("mode", [](const TrainContext& c) { return c.mode; }, "'eager' or 'graph'");
+  add("work_dir", [](const TrainContext& c) { return c.work_dir; }, "empty: nothing is written");
+  add("is_main", [](const TrainContext& c) { return c.is_main; }, "whether this is rank 0");
+  add("loss", [](const TrainContext& c) { return c.step.loss(); }, "0-dim tensor of this step");
+  add("parameters", [](const TrainContext& c) { return dict_of(c.step.parameters); }, "that the step trains, by name");
+  add("batches", batches_of, "the micro-batches of this step");
+  add("step_outputs", step_outputs_of,
+      "what the model gave for each micro-batch of this step, for a hook with wants_outputs = True");
+  add(
+      "kind", [](const TrainContext& c) { return to_string(c.control.kind); },
+      "what the run is: 'training', or 'validation', 'test' or 'prediction' on its own");
+  add("batch", batch_of, "of an evaluation; None elsewhere");
+  add("outputs", [](const TrainContext& c) { return dict_of(c.evaluation.outputs); }, "of an evaluation's batch");
+  add(
+      "dataset", [](const TrainContext& c) { return c.evaluation.dataset; },
+      "that an evaluation's batch is of; empty if it has no name");
+  add("metrics", [](const TrainContext& c) { return c.evaluation.metrics; });
+  add(
+      "saved_checkpoint", [](const TrainContext& c) { return c.saved_checkpoint; },
+      "the path of the last checkpoint that is complete: after_save_checkpoint");
+  add(
+      "log_line", [](const TrainContext& c) { return std::pair(c.log_line.kind, c.log_line.values); },
+      "('train', 'epoch', 'val' or 'test', its numbers by name): on_log");
+  add("stop_reason", [](const TrainContext& c) { return c.control.stop_reason; });
+  add(
+      "outcome", [](const TrainContext& c) { return to_string(c.control.outcome); },
+      "'running', or how the run ended: 'finished', 'stopped', 'interrupted', 'diverged' or 'failed'");
+  add("error", [](const TrainContext& c) { return c.control.error; });
   bind_control(bound);
 }
 

@@ -28,8 +28,6 @@ class StepWindow {
   StepView* view_;
 };
 
-void bind_context(py::module_& module);
-
 // Named tensors as a dict, and back.
 py::dict to_dict(const NamedTensors& tensors);
 py::dict to_dict(const StateDict& state);

@@ -1,9 +1,9 @@
-#include "python/binding/distributed.h"
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include "base/device.h"
 #include "distributed/communicator.h"
+#include "python/binding/bind.h"
 
 namespace duet::python {
 

@@ -1,7 +1,7 @@
-#include "python/binding/errors.h"
 #include <string>
 #include <torch/csrc/Exceptions.h>
 #include "base/error.h"
+#include "python/binding/bind.h"
 
 namespace duet::python {
 

@@ -1,6 +1,4 @@
-#include "python/binding/graph_step.h"
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +6,7 @@
 #include "base/error.h"
 #include "graph/graph_trainer.h"
 #include "python/binding/batch_tree.h"
+#include "python/binding/bind.h"
 #include "python/binding/task.h"
 #include "python/binding/torch_optimizer.h"
 #include "python/binding/trainer.h"
@@ -44,22 +43,6 @@ struct Loop {
   py::object clip;  // called between backward and the optimizer's step, or None
 };
 
-// Why graph_step does not take an option of the trainers, which a loop has no use for.
-const char* way_out(const std::string& name) {
-  const std::map<std::string, const char*> ways = {
-      {"schedules", "step a scheduler of torch.optim in the loop"},
-      {"param_groups", "give the groups to the optimizer"},
-      {"allow_untrained", "the optimizer's parameters are those that are trained"},
-      {"freeze", "call requires_grad_(False) and eval() on what is frozen, and leave it out of the optimizer"},
-      {"device", "move the model with model.to()"},
-      {"weight", "the loss is taken as it is"},
-      {"accumulate", "use duet.GraphTrainer"},
-      {"amp_eval", "evaluate in the loop, under torch.autocast"},
-  };
-  const auto found = ways.find(name);
-  return found != ways.end() ? found->second : "do it in the loop, or use duet.GraphTrainer";
-}
-
 TrainerArguments read_loop_arguments(const py::kwargs& arguments) {
   std::vector<std::string> taken = {"amp", "forward", "graph_key", "loss_scale", "non_finite"};
   for (const OptionField& field : GraphOptions::fields()) taken.push_back(field.name);
@@ -67,8 +50,10 @@ TrainerArguments read_loop_arguments(const py::kwargs& arguments) {
   for (const auto& item : arguments) {
     const auto name = py::cast<std::string>(item.first);
     const bool of_trainers = std::ranges::find(all, name) != all.end();
-    require<ConfigError>(!of_trainers || std::ranges::find(taken, name) != taken.end(),
-                         "[graph_step] '" + name + "' is an option of the trainers, not of a step; " + way_out(name));
+    require<ConfigError>(
+        !of_trainers || std::ranges::find(taken, name) != taken.end(),
+        "[graph_step] '" + name +
+            "' is an option of the trainers, not of a step; do it in the loop, or use duet.GraphTrainer");
   }
   return read_arguments(arguments, "graph_step", taken);
 }

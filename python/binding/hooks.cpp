@@ -11,12 +11,15 @@
 #include "hooks/histogram_hook.h"
 #include "hooks/logger_hook.h"
 #include "hooks/nan_guard_hook.h"
+#include "hooks/precise_bn_hook.h"
 #include "hooks/prediction_hooks.h"
 #include "hooks/profiler_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include "hooks/throughput_hook.h"
+#include "python/binding/bind.h"
 #include "python/binding/context.h"
 #include "python/binding/options.h"
+#include "python/binding/source.h"
 
 namespace duet::python {
 
@@ -78,17 +81,12 @@ class PythonHook : public Hook {
   bool wants_outputs_ = false;
 };
 
-// Makes a hook of an object if that holds a built-in one's options.
-using MakeHook = std::unique_ptr<Hook> (*)(const py::handle&);
-std::vector<MakeHook> hook_makers;
+using MadeHook = std::unique_ptr<Hook>;
 
 template <class H, class Options>
 void bind_hook(py::module_& module, const char* name, const char* summary) {
-  bind_options<Options>(module, name, summary);
-  hook_makers.push_back([](const py::handle& object) {
-    if (!py::isinstance<Options>(object)) return std::unique_ptr<Hook>();
-    return as_hook(std::make_unique<H>(py::cast<const Options&>(object)));
-  });
+  bind_product<MadeHook, Options>(module, name, summary,
+                                  [](const Options& options) { return as_hook(std::make_unique<H>(options)); });
 }
 
 // Of hooks without options.
@@ -98,8 +96,31 @@ struct NoOptions {};
 template <class H>
 void bind_plain_hook(py::module_& module, const char* name, const char* summary) {
   py::class_<NoOptions<H>>(module, name, summary).def(py::init<>());
-  hook_makers.push_back([](const py::handle& object) {
-    return py::isinstance<NoOptions<H>>(object) ? as_hook(std::make_unique<H>()) : std::unique_ptr<Hook>();
+  makers<MadeHook>().push_back([](const py::handle& object) {
+    return py::isinstance<NoOptions<H>>(object) ? as_hook(std::make_unique<H>()) : MadeHook();
+  });
+}
+
+// What makes a PreciseBNHook, which has data besides options.
+struct PreciseBN {
+  SharedObject data;
+  PreciseBNHookOptions options;
+};
+
+void bind_precise_bn(py::module_& module) {
+  py::class_<PreciseBN>(module, "PreciseBNHook",
+                        "Recomputes the running statistics of batch norm before each validation; the next step goes on "
+                        "with training's own.")
+      .def(py::init([](py::object data, int64_t num_iter) {
+             return PreciseBN{share(std::move(data)), {.num_iter = num_iter}};
+           }),
+           py::arg("data"), py::kw_only(), py::arg("num_iter") = PreciseBNHookOptions().num_iter,
+           "data: batches of the training data, from a loader of its own; on several ranks each has its own part. "
+           "num_iter: how many of them the statistics are taken over.");
+  makers<MadeHook>().push_back([](const py::handle& object) {
+    if (!py::isinstance<PreciseBN>(object)) return MadeHook();
+    const auto& given = py::cast<const PreciseBN&>(object);
+    return as_hook(std::make_unique<PreciseBNHook>(std::make_shared<PythonSource>(*given.data), given.options));
   });
 }
 
@@ -115,10 +136,7 @@ const std::vector<std::string>& point_names() {
 
 // A method that is called like no point would never run.
 void check_methods(const py::handle& object) {
-  require<ConfigError>(!py::hasattr(object, "on_fit_start"),
-                       "[Hook] " + py::cast<std::string>(py::repr(object)) +
-                           " is a callback of Lightning's, expected a hook; write a duet.Hook, whose "
-                           "after_train_epoch(self, run) is on_train_epoch_end(self, trainer, module)");
+  refuse_class(object, "Hook");
   const std::vector<std::string>& points = point_names();
   bool any = false;
   for (const py::handle attribute : py::module_::import("builtins").attr("dir")(object)) {
@@ -149,6 +167,7 @@ void bind_hooks(py::module_& module) {
   bind_hook<LoggerHook, LoggerHookOptions>(module, "LoggerHook", "Lines on the terminal and in JSONL.");
   bind_hook<NaNGuardHook, NaNGuardHookOptions>(module, "NaNGuardHook",
                                                "Watches that loss and gradient norm stay finite.");
+  bind_precise_bn(module);
   bind_hook<PredictionWriterHook, PredictionWriterHookOptions>(module, "PredictionWriterHook",
                                                                "Writes what the model predicts.");
   bind_hook<ProfilerHook, ProfilerHookOptions>(module, "ProfilerHook", "Writes traces of some steps.");
@@ -160,10 +179,7 @@ void bind_hooks(py::module_& module) {
 }
 
 std::unique_ptr<Hook> to_hook(const py::handle& object) {
-  for (const MakeHook make : hook_makers) {
-    if (auto hook = make(object)) return hook;
-  }
-  refuse_class("Hook", object);
+  if (auto hook = made_of<MadeHook>(object)) return hook;
   check_methods(object);
   return std::make_unique<PythonHook>(py::reinterpret_borrow<py::object>(object));
 }

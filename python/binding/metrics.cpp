@@ -6,6 +6,7 @@
 #include "metrics/probability_metric.h"
 #include "metrics/regression_metric.h"
 #include "python/binding/batch_tree.h"
+#include "python/binding/bind.h"
 #include "python/binding/context.h"
 #include "python/binding/hooks.h"
 #include "python/binding/options.h"
@@ -58,17 +59,12 @@ class PythonMetric : public Metric {
 template <class M, class Options>
 struct OptionsOf : Options {};
 
-using MakeMetric = std::unique_ptr<Metric> (*)(const py::handle&);
-std::vector<MakeMetric> metric_makers;
+using MadeMetric = std::unique_ptr<Metric>;
 
 template <class M, class Options>
 void bind_metric(py::module_& module, const char* name, const char* summary) {
   using Own = OptionsOf<M, Options>;
-  bind_options<Own>(module, name, summary);
-  metric_makers.push_back([](const py::handle& object) {
-    if (!py::isinstance<Own>(object)) return std::unique_ptr<Metric>();
-    return std::unique_ptr<Metric>(std::make_unique<M>(py::cast<const Own&>(object)));
-  });
+  bind_product<MadeMetric, Own>(module, name, summary, [](const Own& options) { return std::make_unique<M>(options); });
 }
 
 template <class M>
@@ -94,22 +90,20 @@ void bind_metrics(py::module_& module) {
                                                          "Expected calibration error: 'calibration_error'.");
   py::class_<NamedLoss<MeanLoss>>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.")
       .def(py::init<>());
-  metric_makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
+  makers<MadeMetric>().push_back([](const py::handle& object) -> MadeMetric {
     return py::isinstance<NamedLoss<MeanLoss>>(object) ? std::make_unique<MeanLoss>() : nullptr;
   });
   py::class_<NamedLoss<Perplexity>>(module, "Perplexity", "exp of the mean of the output `loss`.")
       .def(py::init([](std::string loss) { return NamedLoss<Perplexity>{std::move(loss)}; }), py::arg("loss") = "loss");
-  metric_makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
+  makers<MadeMetric>().push_back([](const py::handle& object) -> MadeMetric {
     if (!py::isinstance<NamedLoss<Perplexity>>(object)) return nullptr;
     return std::make_unique<Perplexity>(py::cast<const NamedLoss<Perplexity>&>(object).loss);
   });
 }
 
 std::unique_ptr<Metric> to_metric(const py::handle& object) {
-  for (const MakeMetric make : metric_makers) {
-    if (auto metric = make(object)) return metric;
-  }
-  refuse_class("Metric", object);
+  if (auto metric = made_of<MadeMetric>(object)) return metric;
+  refuse_class(object, "Metric");
   for (const char* method : {"names", "reset", "add", "compute"}) {
     require<ConfigError>(py::hasattr(object, method), "[Metric] " + py::cast<std::string>(py::repr(object)) +
                                                           " has no " + method + "(), expected names(), reset(), " +

@@ -2,15 +2,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/weights_file.h"
+#include "python/binding/bind.h"
 #include "python/binding/code_place.h"
 #include "python/binding/context.h"
-#include "python/binding/distributed.h"
-#include "python/binding/errors.h"
-#include "python/binding/graph_step.h"
-#include "python/binding/hooks.h"
-#include "python/binding/py.h"
-#include "python/binding/trainer.h"
-#include "python/binding/trainer_options.h"
 
 namespace duet::python {
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 #include "base/options.h"
 #include "python/binding/py.h"
 
@@ -48,6 +50,30 @@ py::class_<Options> bind_options(py::module_& module, const char* name, const ch
   bound.def("__repr__",
             [name = std::string(name)](const Options& options) { return repr_of(Options::fields(), &options, name); });
   return bound;
+}
+
+// What makes a Product (a pointer, or an optional) of an object of a bound class; nothing of another object.
+template <class Product>
+std::vector<std::function<Product(const py::handle&)>>& makers() {
+  static std::vector<std::function<Product(const py::handle&)>> all;
+  return all;
+}
+
+// Options is a Python class called `name`, and made_of() makes a Product of its objects by `make`.
+template <class Product, class Options, class Make>
+void bind_product(py::module_& module, const char* name, const char* summary, Make make) {
+  bind_options<Options>(module, name, summary);
+  makers<Product>().push_back([make](const py::handle& object) {
+    return py::isinstance<Options>(object) ? Product(make(py::cast<const Options&>(object))) : Product();
+  });
+}
+
+template <class Product>
+Product made_of(const py::handle& object) {
+  for (const auto& make : makers<Product>()) {
+    if (Product made = make(object)) return made;
+  }
+  return Product();
 }
 
 }  // namespace duet::python

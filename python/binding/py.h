@@ -25,11 +25,11 @@ inline std::string type_name(const py::handle& object) {
   return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
 }
 
-inline void refuse_class(const char* who, const py::handle& object) {
-  if (!PyType_Check(object.ptr())) return;
+// `kind`: what the object is to be, for the error.
+inline void refuse_class(const py::handle& object, const std::string& kind) {
+  if (PyType_Check(object.ptr()) == 0) return;
   const auto name = py::cast<std::string>(object.attr("__name__"));
-  throw ConfigError(std::string("[") + who + "] found the class " + name + ", expected an object of it; write " + name +
-                    "()");
+  throw ConfigError("[" + kind + "] found the class " + name + ", expected an object of it; pass " + name + "()");
 }
 
 // The attribute, or nothing where it is missing or None.

@@ -9,6 +9,7 @@
 #include "hooks/default_hooks.h"
 #include "make_trainer.h"
 #include "python/binding/batch_tree.h"
+#include "python/binding/bind.h"
 #include "python/binding/context.h"
 #include "python/binding/hooks.h"
 #include "python/binding/source.h"

@@ -9,9 +9,6 @@
 
 namespace duet::python {
 
-// The trainers, and what explains their steps.
-void bind_trainer(py::module_& module);
-
 // StepExplanation and the reports of graph mode as Python objects.
 py::list to_list(const BaseTrainer& trainer);
 py::list to_list(const std::vector<SignatureReport>& reports);

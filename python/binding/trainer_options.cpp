@@ -5,31 +5,28 @@
 #include <torch/csrc/Dtype.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "python/binding/bind.h"
 #include "python/binding/options.h"
 
 namespace duet::python {
 
 namespace {
 
-std::vector<std::function<std::optional<OptimizerOptions>(const py::handle&)>> optimizers;
-std::vector<std::function<std::optional<Schedule>(const py::handle&)>> schedules;
-
-template <class Options>
-void bind_optimizer(py::module_& module, const char* name) {
-  bind_options<Options>(module, name, "torch.optim's optimizer of that name, stepped inside the captured step.");
-  optimizers.push_back([](const py::handle& object) -> std::optional<OptimizerOptions> {
-    if (!py::isinstance<Options>(object)) return std::nullopt;
-    return OptimizerOptions(py::cast<const Options&>(object));
-  });
+template <class... Options>
+void bind_optimizers(py::module_& module) {
+  (bind_product<std::optional<OptimizerOptions>, Options>(
+       module, Options::fields().name().c_str(),
+       "torch.optim's optimizer of that name, stepped inside the captured step.",
+       [](const Options& options) { return OptimizerOptions(options); }),
+   ...);
 }
 
-template <class Options>
-void bind_schedule(py::module_& module, const char* name) {
-  bind_options<Options>(module, name, "A schedule of one hyper-parameter over steps [begin, end), as mmengine's.");
-  schedules.push_back([](const py::handle& object) -> std::optional<Schedule> {
-    if (!py::isinstance<Options>(object)) return std::nullopt;
-    return Schedule(py::cast<const Options&>(object));
-  });
+template <class... Options>
+void bind_schedules(py::module_& module) {
+  (bind_product<std::optional<Schedule>, Options>(
+       module, type_of(Options{}).c_str(), "A schedule of one hyper-parameter over steps [begin, end), as mmengine's.",
+       [](const Options& options) { return Schedule(options); }),
+   ...);
 }
 
 std::string shown(const py::handle& object) { return py::cast<std::string>(py::repr(object)); }
@@ -45,9 +42,7 @@ struct BadValue {
 }
 
 OptimizerOptions to_optimizer(const py::handle& object) {
-  for (const auto& optimizer : optimizers) {
-    if (auto found = optimizer(object)) return *std::move(found);
-  }
+  if (auto found = made_of<std::optional<OptimizerOptions>>(object)) return *std::move(found);
   refuse(object, "duet.AdamW(lr=...) or another of duet's; for an optimizer of torch.optim there is duet.graph_step");
 }
 
@@ -55,8 +50,7 @@ std::vector<Schedule> to_schedules(const py::handle& object) {
   std::vector<Schedule> made;
   for (const py::handle item :
        py::isinstance<py::list>(object) ? py::cast<py::list>(object) : py::list(py::make_tuple(object))) {
-    std::optional<Schedule> found;
-    for (std::size_t i = 0; i < schedules.size() && !found; ++i) found = schedules[i](item);
+    std::optional<Schedule> found = made_of<std::optional<Schedule>>(item);
     if (!found) refuse(item, "duet.Linear(end=100), duet.Cosine(begin=100) and their like");
     made.push_back(*std::move(found));
   }
@@ -202,33 +196,10 @@ std::vector<std::string> trainer_arguments() {
 }
 
 void bind_trainer_options(py::module_& module) {
-  bind_optimizer<SGD>(module, "SGD");
-  bind_optimizer<Adam>(module, "Adam");
-  bind_optimizer<AdamW>(module, "AdamW");
-  bind_optimizer<Adagrad>(module, "Adagrad");
-  bind_optimizer<RMSprop>(module, "RMSprop");
-  bind_optimizer<NAdam>(module, "NAdam");
-  bind_optimizer<RAdam>(module, "RAdam");
-  bind_optimizer<Lion>(module, "Lion");
-  bind_optimizer<Muon>(module, "Muon");
-  bind_optimizer<Adadelta>(module, "Adadelta");
-  bind_optimizer<Adafactor>(module, "Adafactor");
-  bind_optimizer<Adamax>(module, "Adamax");
-  bind_optimizer<ASGD>(module, "ASGD");
-  bind_optimizer<Rprop>(module, "Rprop");
-  bind_optimizer<SparseAdam>(module, "SparseAdam");
-  bind_optimizer<LBFGS>(module, "LBFGS");
-  bind_schedule<Constant>(module, "Constant");
-  bind_schedule<Linear>(module, "Linear");
-  bind_schedule<Polynomial>(module, "Polynomial");
-  bind_schedule<Step>(module, "Step");
-  bind_schedule<MultiStep>(module, "MultiStep");
-  bind_schedule<Exponential>(module, "Exponential");
-  bind_schedule<Cosine>(module, "Cosine");
-  bind_schedule<CosineRestart>(module, "CosineRestart");
-  bind_schedule<OneCycle>(module, "OneCycle");
-  bind_schedule<WSD>(module, "WSD");
-  bind_schedule<ReduceOnPlateau>(module, "ReduceOnPlateau");
+  bind_optimizers<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, Adadelta, Adafactor, Adamax, ASGD,
+                  Rprop, SparseAdam, LBFGS>(module);
+  bind_schedules<Constant, Linear, Polynomial, Step, MultiStep, Exponential, Cosine, CosineRestart, OneCycle, WSD,
+                 ReduceOnPlateau>(module);
   bind_options<ClipNorm>(module, "ClipNorm", "Scales all gradients so that their norm is at most max_norm.");
   bind_options<ClipValue>(module, "ClipValue", "Clamps every element of the gradients.");
   bind_options<ClipAdaptive>(module, "ClipAdaptive", "Adaptive clipping of NFNets, unit by unit.");

@@ -10,9 +10,6 @@
 
 namespace duet::python {
 
-// The optimizers, schedules, ways of clipping and loss scaling as Python classes.
-void bind_trainer_options(py::module_& module);
-
 // The keyword arguments of a trainer in Python, sorted.
 struct TrainerArguments {
   TrainerOptions options{};

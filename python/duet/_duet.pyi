@@ -793,9 +793,9 @@ class CheckpointHook:
 
 CheckpointHook(interval=500, interval_time=0.0, save_begin=0, max_keep=-1, save_last=True, rule='', save_best=[], save_top_k=1, best_weights_only=False, async_=True, verify_interval=0, published_keys=[], out_dir='')
 
-interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
-interval_time: time between saves, counted from the last one; 0: they go by steps alone (seconds >= 0; set 0 to save by steps alone)
-save_begin: step before which nothing is saved, and from which the interval counts (a step >= 0)
+interval: steps between saves; 0: only at the end (an integer >= 0)
+interval_time: time between saves, counted from the last one; 0: they go by steps alone (a number >= 0)
+save_begin: step before which nothing is saved, and from which the interval counts (an integer >= 0)
 max_keep: checkpoints that are kept, the best one apart, and never fewer than 2; -1: all (at least 1, or -1 to keep all)
 save_last: saves when training ends or is stopped (True or False)
 rule: what is better; by default the metric's name says it (greater, less)
@@ -803,7 +803,7 @@ save_best: metric to keep the best of (a list of texts)
 save_top_k: how many of the best are kept by each metric (an integer >= 1)
 best_weights_only: the best ones are files of the evaluated weights alone (True or False)
 async_: writes while training goes on; takes the memory of a copy on the host (True or False)
-verify_interval: saves up to the next one that is read back from the disk and compared; 0: none is (saves >= 0; set 0 to read none back)
+verify_interval: saves up to the next one that is read back from the disk and compared; 0: none is (an integer >= 0)
 published_keys: what of the state goes to files of its own when the run ends (a list of texts)
 out_dir: folder for the checkpoints, in one named as work_dir; empty: they lie in work_dir (a text)"""
     interval: int
@@ -950,6 +950,11 @@ spike_action: what a loss above spike_threshold leads to (raise, stop, warn, rol
     spike_window: int
     spike_action: str
     def __init__(self, *, interval: int = ..., action: str = ..., max_rollbacks: int = ..., trace: bool = ..., max_consecutive_skips: int = ..., min_loss_scale: float = ..., spike_threshold: float = ..., spike_window: int = ..., spike_action: str = ...) -> None: ...
+
+class PreciseBNHook:
+    """Recomputes the running statistics of batch norm before each validation; the next step goes on with training's own."""
+    def __init__(self, data: object, *, num_iter: typing.SupportsInt = 200) -> None:
+        """data: batches of the training data, from a loader of its own; on several ranks each has its own part. num_iter: how many of them the statistics are taken over."""
 
 class PredictionWriterHook:
     """Writes what the model predicts.

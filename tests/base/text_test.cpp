@@ -1,6 +1,9 @@
 #include "base/detail/text.h"
+#include <new>
 #include <gtest/gtest.h>
+#include "base/detail/concat_text.h"
 #include "base/error.h"
+#include "tests/support/memory_limit.h"
 
 namespace duet {
 namespace {
@@ -24,6 +27,13 @@ TEST(OneLine, ShowsWhatATerminalWouldObey) {
 TEST(OneLine, LeavesOutWhatIsTooLong) {
   EXPECT_EQ(one_line(std::string(2000, 'x')), std::string(1000, 'x') + "...");
   EXPECT_EQ(one_line("12345", 5), "12345");
+}
+
+TEST(ConcatText, ThrowsWhereMemoryRunsOut) {
+  if (!memory_can_be_limited()) GTEST_SKIP();
+  const std::string large(std::size_t{256} << 20, 'x');
+  const MemoryLimit limit(uint64_t{64} << 20);
+  EXPECT_THROW(concat_text(large, ".weight"), std::bad_alloc) << "a text cut short names something else";
 }
 
 TEST(Error, EscapesWhatATerminalWouldObey) {

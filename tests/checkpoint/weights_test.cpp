@@ -64,7 +64,7 @@ TEST(ReadWeights, ReadsCheckpointsSafetensorsAndPythonsFilesAlike) {
   expect_same_state(average, read_weights({checkpoint, "ema"}));
   expect_same_state(average, read_weights({checkpoint + "/ema.safetensors"}));
   expect_error<CheckpointError>([&] { read_weights({checkpoint, "swa"}); },
-                                {"'swa'", "'model' or one of its averages: 'ema'"});
+                                {"'swa'", "'model' or one of its averages: ema"});
 }
 
 TEST(ReadWeights, ReadsAllShardsOfAModel) {
@@ -102,7 +102,7 @@ TEST(ReadWeights, NamesInAFileCannotForgeALine) {
   StateDict odd;
   odd.set("a\nb.c", at::ones({1}));
   write_weights(folder / "a.pt", odd);
-  expect_error<CheckpointError>([&] { read_weights({.path = folder / "a.pt", .prefix = "x"}); }, {"'a\\x0ab'"});
+  expect_error<CheckpointError>([&] { read_weights({.path = folder / "a.pt", .prefix = "x"}); }, {"a\\x0ab"});
   const std::vector<NameRule> rules{{".*", "x"}};
   odd.set("d\ne", at::ones({1}));
   write_weights(folder / "a.pt", odd);
@@ -121,7 +121,7 @@ TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
   expect_same_state(mmengine, read_weights({python_file("mmengine.pth"), "ema"}));
   EXPECT_TRUE(read_weights({python_file("mmengine.pth"), "ema_state_dict"}).has("module.bias"));
   expect_error<CheckpointError>([&] { read_weights({python_file("mmengine.pth"), "teacher"}); },
-                                {"'teacher'", "'ema_state_dict', 'optimizer', 'state_dict'"});
+                                {"'teacher'", "ema_state_dict, optimizer, state_dict"});
 }
 
 TEST(ReadWeights, TakesOffWhatWrappersPutInFrontOfEveryName) {
@@ -157,7 +157,7 @@ TEST(ReadWeights, RevisesNamesAndTakesThoseUnderAPrefix) {
   expect_error<ConfigError>([&] { read_weights(source); }, {"'('", "regular expression"});
   source.revise_keys.reset();
   source.prefix = "neck";
-  expect_error<CheckpointError>([&] { read_weights(source); }, {"'neck.'", "'backbone', 'head'"});
+  expect_error<CheckpointError>([&] { read_weights(source); }, {"'neck.'", "backbone, head"});
 }
 
 TEST(ReadWeights, NamesFileAndWayOut) {
@@ -167,8 +167,6 @@ TEST(ReadWeights, NamesFileAndWayOut) {
   expect_error<CheckpointError>([&] { read_weights({python_file("forbidden.pt")}); }, {"forbidden.pt", "posix.system"});
   expect_error<CheckpointError>([&] { read_weights({python_file("numpy_beside.pt")}); },
                                 {"'score'", "only Python can hold"});
-  write_safetensors(folder / "a.bin", {{"a", at::ones({1})}});
-  expect_error<CheckpointError>([&] { read_weights({folder / "a.bin"}); }, {"give it the name *.safetensors"});
   write_safetensors(folder / "empty.safetensors", {});
   expect_error<CheckpointError>([&] { read_weights({folder / "empty.safetensors"}); }, {"holds no tensors"});
   expect_error<ConfigError>([&] { write_weights(folder / "a.h5", fitting()); }, {"a.h5", ".safetensors, .pt"});

@@ -1,7 +1,7 @@
+#include "cli/find/batch_size_search.h"
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include "cli/find/find.h"
 
 namespace duet {
 namespace {

@@ -1,9 +1,10 @@
-#include "cli/build_sampler.h"
 #include <algorithm>
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "cli/build.h"
+#include "data/sampler.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/npy_bytes.h"

@@ -48,25 +48,6 @@ TEST(Catalog, EveryTypeOfEveryKindCanBeAsked) {
   }
 }
 
-TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
-  const std::vector<ConfigKey> keys = keys_of_config();
-  const auto type_of = [](const std::vector<ConfigKey>& all, const std::string& path) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const ConfigKey& key) { return key.path == path; });
-    return found == all.end() ? "no such key" : found->type;
-  };
-  EXPECT_EQ(type_of(keys, "optim_wrapper.amp"), "off, bf16, fp16");
-  EXPECT_EQ(type_of(keys, "optim_wrapper.dtype"), "float16, bfloat16");
-  EXPECT_EQ(type_of(keys, "graph.fuse"), "exact, off");
-  EXPECT_NE(type_of(keys, "optim_wrapper.constructor").find("LearningRateDecayOptimizerConstructor"),
-            std::string::npos);
-  EXPECT_EQ(type_of(keys, "trainer.limit_val_batches"), "integer, or fraction above 0.0 up to 1.0");
-  EXPECT_EQ(type_of(keys, "load_from"), "path");
-  EXPECT_EQ(type_of(keys, "data.train.batch_size"), "integer, per process");
-  const std::vector<ConfigKey> checkpoint = keys_of_type(kind_called(type_kinds(), "hook"), "CheckpointHook");
-  EXPECT_EQ(type_of(checkpoint, "save_best"), "auto, or the name of a metric; or a list of such");
-  EXPECT_EQ(type_of(checkpoint, "rule"), "greater, less");
-}
-
 struct CatalogTestOptions {
   std::string path;
   static const OptionFields& fields() {

@@ -46,11 +46,11 @@ def check_table(program):
     (folder / "rows.csv").write_text(rows(shift=100))
     resume = ("train", "table.yaml", run, "--resume", "auto", "trainer.max_epochs=3")
     said = program.run(*resume, code=2)
-    assert "data.train: [Csv] rows.csv: the mean of column 'a' is 102.9" in said and "expected: the mean of column 'a' is 2.9" in said, said
+    assert "data.train: [Csv] rows.csv: /features/0/mean (column 'a') is 102.9" in said and ", expected 2.9" in said, said
     assert "fit_on" in said and "load_from" in said, said
     assert "runs/table" in program.run(*resume, "data.train.fit_on=old.csv")
     said = program.run("eval", "table.yaml", run, "data.val={type: Csv, path: old.csv, target: y, fit_on: rows.csv}", code=2)
-    assert "data.val: [Csv] old.csv: the mean of column 'a' is 102.9" in said and "leave fit_on out" in said, said
+    assert "data.val: [Csv] old.csv: /features/0/mean (column 'a') is 102.9" in said and "leave fit_on out" in said, said
     assert program.json("eval", "table.yaml", run, "data.val={type: Csv, path: old.csv}")["metrics"]["loss"] < 2
 
     # A file of weights says nothing of its data.

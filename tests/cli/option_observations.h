@@ -307,7 +307,7 @@ inline void tell_groups(const ConfigNode& root) {
 
 inline void tell_figures(const ConfigNode& root) {
   const RunConfig config = parse_run_config(root, "walk");
-  const std::unique_ptr<Metric> metric = make_metric(config.metrics.front().node);
+  const std::unique_ptr<Metric> metric = register_metric.make(config.metrics.front().node);
   const at::Tensor classes = at::arange(9).remainder(3), other = mixed({9, 3}, 4);
   const at::Tensor scores = at::one_hot(classes, 3).add(mixed({9, 3}).div(5));
   scores[0] = scores[2].clone();  // the one that is wrong

@@ -65,7 +65,7 @@ SEGMENTATION = "EncoderDecoder, num_classes: 3, in_channels: 3, channels: [8, 16
 
 
 def masks(write, numbers):
-    """A bright square on dark ground, class 1; its left third is class 2. As files, as masks of black and white, as arrays."""
+    """A bright square on dark ground, class 1; its left third is class 2. As files, as arrays."""
     images, labels = bytearray(), bytearray()
     for i in range(40):
         x0, y0, side = numbers.randrange(2, 12), numbers.randrange(2, 12), numbers.randrange(9, 15)
@@ -78,7 +78,6 @@ def masks(write, numbers):
                 mask.append(2 if left else 1 if inside else 0)
         write(f"scenes/{i:02}.png", picture(32, 32, bytes(image)))
         write(f"labels/{i:02}.png", picture(32, 32, bytes(mask), 0))
-        write(f"white/{i:02}.png", picture(32, 32, bytes(255 * (label > 0) for label in mask), 0))
         images += bytes(image)
         labels += bytes(mask)
     data = "type: ImageFolder, root: scenes, masks: labels, batch_size: 8, split: "
@@ -241,34 +240,21 @@ def check_tables(program):
     assert "others.csv:3: column 'zip': found '300', expected one of the training rows' values" in text, text
 
 
-# A config, the exit code, what is said, and the values that are wrong with it.
+# A config, the exit code, what is said, and the values that are wrong with it: what shows only where the parts of a run meet.
 MISTAKES = [
-    ("pictures", 2, "known: .*Crop.*did you mean 'Resize'", "data.train.transforms=[{type: Resise, size: 4}]"),
-    ("pictures", 2, "is no tensor of this dataset.*image", "data.train.rename={imag: x}"),
-    ("pictures", 2, "a dtype.*float32", "data.train.cast={image: float23}"),
-    ("pictures", 2, "num_classes is 2, but data.train has labels up to 2", "model.num_classes=2"),
     ("pictures", 2, "did you mean 'f1_noise'", "default_hooks.checkpoint={save_best: f1_nose}"),
     ("pictures", 3, r"pictures.yaml:\d+: data.train: .*root is 'nowhere'", "data.train.root=nowhere"),
-    ("pictures", 3, "Resize", "data.train.transforms=[]"),
     ("masks", 2, r"expected at least 2 \(0 is the background\)", "model.num_classes=1"),
     ("masks", 3, r"holds class 2, expected 0 to 1 \(ground, tree\)", "data.train.classes=[ground, tree]",
      "data.val.classes=[ground, tree]"),
     ("masks", 2, "found the classes b, c, a, expected a, b, c", "data.train.classes=[a, b, c]", "data.val.classes=[b, c, a]"),
-    ("regression", 2, "in_features to 5", "model.in_features=4"),
-    ("regression", 2, "mse", "model.loss=cross_entropy"),
     ("levels", 2, "model.loss is mse, of numbers, but the targets of data.train are classes.*task: regression",
      "data.train.task=classification", "data.val.task=classification"),
     ("levels", 2, "num_classes is 1, of which the loss cross_entropy learns nothing", "model.loss=cross_entropy"),
     ("arrays", 2, "did you mean 'conv1'", "freeze=conf1"),
-    ("arrays", 2, "expected 2", "data.train.sampler=weighted", "data.train.class_weights=[1]"),
-    ("arrays", 2, "an evaluation", "data.val.sampler=class_balanced"),
-    ("arrays", 2, "datasets", "data.train={type: Concat, datasets: []}"),
     ("grey", 2, "ChannelsFirst", "data.train.transforms=[]"),
-    ("grey", 2, r"image uint8 \[8, 8\]", "data.train.transforms=[{type: RandomFlip, chance: 0}]"),
-    ("squares", 2, "channels come last", "data.train.transforms=[{type: RandomFlip, chance: 0}]"),
     ("grey", 3, "rename: {<one of these>: image}", "data.train.arrays={pixels: x.npy, target: y.npy}", "data.train.transforms=[]"),
     ("grey", 2, "cast: {target: int64}", "data.train.cast={target: float64}"),
-    ("grey", 2, r"expected \[64\]", "data.train.sampler=weighted", "data.train.sample_weights=x.npy"),
 ]
 
 
@@ -276,29 +262,6 @@ def check_mistakes(program):
     for config, code, expected, *overrides in MISTAKES:
         text = program.run("train", f"{config}.yaml", "work_dir=runs/wrong", *overrides, code=code)
         assert re.search(expected, text, re.DOTALL), (overrides, text)
-
-
-def check_masks_of_black_and_white(program):
-    """255 is a class where it is told to be; a batch of which nothing is left makes no step."""
-    both = [f"data.{part}.{key}={value}" for part in ("train", "val") for key, value in (("masks", "white"), ("classes", "[no, yes]"))]
-    text = program.run("train", "masks.yaml", *both, "work_dir=runs/white", code=3)
-    assert "mask_values: [0, 255]" in text, text
-    told = [f"data.{part}.mask_values=[0, 255]" for part in ("train", "val")]
-    program.run("train", "masks.yaml", *both, *told, "model.num_classes=2", "evaluator.0.num_classes=2", "work_dir=runs/white")
-    result = program.last_validation("runs/white")
-    assert result["mIoU"] >= 0.7, result
-    text = program.run("train", "masks.yaml", *both, "data.train.mask_values=[3]", "data.val.mask_values=[0, 255]",
-                       "work_dir=runs/x", code=3)
-    assert "holds 0, expected one of mask_values: 3" in text, text
-    for i in range(4):
-        program.write(f"labels/{i:02}.png", picture(32, 32, bytes([255]) * 32 * 32, 0))
-    hashes = []
-    for mode in ("eager", "graph"):
-        text = program.run("train", "masks.yaml", "data.train.batch_size=1", "trainer.max_epochs=1",
-                           f"mode={mode}", f"work_dir=runs/ignored/{mode}", "--json", "result.json")
-        assert "have weight 0" in text, text
-        hashes.append(program.result()["weights_hash"])
-    assert hashes[0] == hashes[1], hashes
 
 
 # What the last validation must reach.
@@ -313,5 +276,4 @@ def check_learning(program):
 
 
 if __name__ == "__main__":
-    run_checks(TrainProgram, check_learning, check_class_names, check_mistakes, check_new_pictures, check_masks_of_black_and_white,
-               check_tables, check_parts_and_samplers)
+    run_checks(TrainProgram, check_learning, check_class_names, check_mistakes, check_new_pictures, check_tables, check_parts_and_samplers)

@@ -213,9 +213,6 @@ TEST(OwnTypes, MisspeltNamesAndKeysAreRefusedByName) {
       {optimizer("SignDescent"), {"optim_wrapper.optimizer.memory is missing"}},
       {optimizer("SignDescent, memory: 1, betas: [1, 2]"),
        {"unknown key 'betas' in optim_wrapper.optimizer", "known: type, lr, memory"}},
-      {optimizer("SignDecent"), {"did you mean 'SignDescent'"}},
-      {"param_scheduler: [{type: Halves, evry: 5}]\n",
-       {"unknown key 'evry' in param_scheduler.0", "did you mean 'every'"}},
       {"param_scheduler: [{type: Halfs}]\n", {"did you mean 'Halves'"}},
       {"param_scheduler: [{type: Halves, every: 0}]\n", {"param_scheduler.0.every is 0"}},
       {train("type: Ramp, lenght: 3"), {"unknown key 'lenght'", "did you mean 'length'"}},
@@ -225,7 +222,6 @@ TEST(OwnTypes, MisspeltNamesAndKeysAreRefusedByName) {
       {sink("KindSnk"), {"sinks.0", "did you mean 'KindSink'"}},
       {train("type: Six, batch_size: 6, loader: {type: Halving, bye: 3}"), {"unknown key 'bye'", "did you mean 'by'"}},
       {train("type: Six, loader: Halvin"), {"data.train.loader", "a loader", "did you mean 'Halving'"}},
-      {train("type: Six, transforms: [{type: Flaten}]"), {"did you mean 'Flatten'", "RandomFlip"}},
       {train("type: Six, transforms: [{type: Flatten, tensors: x}]"), {"unknown key 'tensors'", "'tensor'"}}};
   for (const auto& [text, parts] : cases) {
     SCOPED_TRACE(text);

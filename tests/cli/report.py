@@ -212,12 +212,12 @@ def check_hostile_names(program):
 def check_no_runs(program):
     os.mkfifo(program.folder / "pipe.html")
     (program.folder / "link.html").symlink_to("/dev/null")
-    for arguments, part in [(["report", "nowhere"], "nothing at 'nowhere'"), (["report", "runs"], "duet list 'runs'"),
-                            (["report", "page.html"], "a file at"), (["report", "runs/eager", "runs/eager/"], "twice"),
+    for arguments, part in [(["report", "nowhere"], "in 'nowhere'"), (["report", "runs"], "duet list FOLDER"),
+                            (["report", "runs/eager", "runs/eager/"], "twice"),
                             (["report", "runs/eager", "--output", "none/page.html"], "No such file or directory"),
                             (["report", "runs/eager", "--output", "pipe.html"], "a pipe or a device"),
                             (["report", "runs/eager", "--output", "link.html"], "a pipe or a device"),
-                            (["diff", "runs/eager", "nowhere"], "nothing at"), (["list", "nowhere"], "no folder 'nowhere'")]:
+                            (["diff", "runs/eager", "nowhere"], "in 'nowhere'"), (["list", "nowhere"], "no folder 'nowhere'")]:
         text = program.run(*arguments, code=2)
         assert part in text and len(text.strip().splitlines()) == 1, (arguments, text)
     assert (program.folder / "pipe.html").is_fifo() and (program.folder / "link.html").is_symlink(), "a page took their place"

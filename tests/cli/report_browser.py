@@ -141,7 +141,7 @@ def check_many_runs(program):
 
 
 def check_pictures(program):
-    histogram = {"kind": "train", "step": 20, "weights/conv1": {"min": -1, "max": 1, "counts": [1, 5, 2]}}
+    histogram = {"kind": "train", "step": 20, "weights/conv1": {"edges": [-1, -0.5, 0.5, 1], "counts": [1, 5, 2]}}
     lines = [*run_folders.log_lines(20), json.dumps(histogram)]
     run = run_folders.write_run(program.folder / "pictures", lines)
     for step, level in ((10, 80), (20, 160)):

@@ -81,14 +81,10 @@ TEST(EncoderDecoder, LossIsAMeanOverThePixelsThatCount) {
   EXPECT_NEAR(sum / weights, expected.item<double>(), 1e-6);
   const at::Tensor right = at::argmax(logits, 1).eq(all["target"]).sum().to(at::kDouble) / task->weight(all);
   EXPECT_NEAR(task->training_step(all).log[0].second.item<double>(), right.item<double>(), 1e-6);
-}
-
-TEST(EncoderDecoder, ABatchWithoutLabelsHasNoLoss) {
-  const auto task = make_encoder_decoder(small_model());
-  Batch batch = scenes(2, 3);
-  batch.set("target", at::full_like(batch["target"], 255));
-  EXPECT_EQ(task->training_step(batch).loss.item<double>(), 0);
-  EXPECT_EQ(task->weight(batch), 0);
+  Batch nothing = all;
+  nothing.set("target", at::full_like(all["target"], 255));
+  EXPECT_EQ(task->training_step(nothing).loss.item<double>(), 0);
+  EXPECT_EQ(task->weight(nothing), 0);
 }
 
 TEST(EncoderDecoder, LearningRatesFallWithTheStage) {
@@ -133,16 +129,11 @@ TEST(EncoderDecoder, ReplaysTheSameBitsWithEverythingOn) {
 }
 
 TEST(EncoderDecoder, RefusesOptionsAndImagesThatDoNotFit) {
-  const auto refuse = [](const std::function<void(EncoderDecoderOptions&)>& change, const std::string& part) {
-    EncoderDecoderOptions options = small_model();
-    change(options);
-    expect_error<ConfigError>([&] { make_encoder_decoder(options); }, {part});
-  };
-  refuse([](auto& o) { o.patch_size = 3; }, "patch_size is 3");
-  refuse([](auto& o) { o.channels = {}; }, "channels has 0");
-  refuse([](auto& o) { o.channels = o.depths = {4, 4, 4, 4, 4}; }, "channels has 5");
-  refuse([](auto& o) { o.depths = {1, 1}; }, "depths 2");
-  refuse([](auto& o) { o.dropout = std::nan(""); }, "dropout is nan");
+  EncoderDecoderOptions options = small_model();
+  options.depths = {1, 1};
+  expect_error<ConfigError>([&] { make_encoder_decoder(options); }, {"depths 2"});
+  options.patch_size = 3;
+  expect_error<ConfigError>([&] { make_encoder_decoder(options); }, {"patch_size is 3"});
   const auto task = make_encoder_decoder(small_model());
   expect_error<ConfigError>([&] { task->predict({{"image", at::randn({1, 1, 16, 20})}}); },
                             {"[1, 1, 16, 20]", "multiples of 8"});

@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <set>
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "metrics/metric.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/modes.h"
+#include "tests/support/sample_state.h"
 
-// Validation, test and prediction on their own, in both modes: each is a run, with an end in every exit.
+// Validation, test and prediction in both modes: on their own, of several datasets, before the first step.
 
 namespace duet {
 namespace {
@@ -116,6 +119,149 @@ TEST_P(EvaluationRun, IsPartOfTheRunAroundIt) {
 }
 
 DUET_IN_BOTH_MODES(EvaluationRun);
+
+class NamedSourcesTest : public testing::InBothModes {
+ protected:
+  // 3 batches and 2.
+  std::unique_ptr<DataLoader> clean = loader(6, 1, false), noisy = loader(4, 2, true);
+  NamedSources both() { return {{"clean", *clean}, {"noisy", *noisy}}; }
+  std::unique_ptr<BaseTrainer> trainer(const LoopOptions& loop) { return trainer_for(GetParam(), loop); }
+};
+
+TEST_P(NamedSourcesTest, GiveTheResultsOfEachUnderItsName) {
+  const auto trained = trainer({.max_steps = 3});
+  trained->add_metric(std::make_unique<MeanLoss>(), "own");
+  trained->train(*loader(6));
+  const MetricValues first = trained->validate(*clean), second = trained->validate(*noisy);
+  MetricValues expected;
+  for (const auto& [name, value] : first) expected["clean/" + name] = value;
+  for (const auto& [name, value] : second) expected["noisy/" + name] = value;
+  EXPECT_EQ(expected.size(), 4U);  // loss and own/loss of each
+  EXPECT_EQ(trained->validate(both()), expected);
+  EXPECT_EQ(trained->test(both()), expected);
+  EXPECT_EQ(trained->validate({{"noisy", *noisy}}).size(), 2U);  // also alone
+}
+
+TEST_P(NamedSourcesTest, AreOneValidation) {
+  const auto trained = trainer({.max_steps = 2, .val_interval = 2});
+  Names calls;
+  trained->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& run) {
+    if (point.find("val") == std::string::npos) return;
+    const bool in_batch = point.ends_with("_iter");
+    calls.push_back(point + (in_batch ? c10::str(" ", run.evaluation.dataset, run.evaluation.batch_index) : ""));
+    EXPECT_EQ(run.evaluation.metrics.size(), point.starts_with("after_val") && !in_batch ? 2U : 0U) << point;
+  }));
+  trained->train(*loader(4), both());
+  Names expected = {"before_val", "before_val_epoch"};
+  for (const char* place : {"clean0", "clean1", "clean2", "noisy0", "noisy1"}) {
+    for (const char* point : {"before_val_iter ", "after_val_iter "}) expected.push_back(std::string(point) + place);
+  }
+  expected.insert(expected.end(), {"after_val_epoch", "after_val"});
+  EXPECT_EQ(calls, expected);
+}
+
+TEST_P(NamedSourcesTest, AnInterruptionLeavesTheRestOutAndGivesNoResults) {
+  const auto trained = trainer({.max_steps = 2, .val_interval = 1});
+  Names seen;
+  trained->on(HookPoint::kAfterValIter, [&](TrainContext& run) {
+    seen.push_back(run.evaluation.dataset);
+    run.control.interrupt("enough");
+  });
+  bool has_results = false;
+  trained->on(HookPoint::kAfterValEpoch, [&](TrainContext&) { has_results = true; });
+  trained->train(*loader(4), both());
+  EXPECT_EQ(seen, Names{"clean"});
+  EXPECT_FALSE(has_results);
+  EXPECT_EQ(trained->outcome(), RunOutcome::kInterrupted);
+}
+
+TEST_P(NamedSourcesTest, NeedNamesThatDiffer) {
+  const auto trained = trainer({.max_steps = 1});
+  const auto refused = [&](const NamedSources& data, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { trained->validate(data); }, parts);
+    expect_error<ConfigError>([&] { trained->test(data); }, parts);
+    expect_error<ConfigError>([&] { trained->train(*loader(2), data); }, parts);
+  };
+  refused({}, {"no dataset", "name one"});
+  refused({{"", *clean}, {"noisy", *noisy}}, {"called ''", "rename"});
+  refused({{"a/b", *clean}}, {"'a/b'", "letters, digits"});
+  refused({{"same", *clean}, {"same", *noisy}}, {"two datasets", "'same'"});
+}
+
+DUET_IN_BOTH_MODES(NamedSourcesTest);
+
+// A validation that is tried before the first step: LoopOptions::num_sanity_val_steps.
+
+// Counts its batches and evaluations; throws in compute() if it is to.
+class CountingMetric : public Metric {
+ public:
+  CountingMetric(std::vector<int64_t>& batches, bool fails) : batches_(batches), fails_(fails) {}
+  std::vector<std::string> names() const override { return {"batches"}; }
+  void reset() override { batches_.push_back(0); }
+  void add(const Batch&, const NamedTensors&, double) override { ++batches_.back(); }
+  MetricValues compute() const override {
+    if (fails_) throw DataError("planted");
+    return {{"batches", static_cast<double>(batches_.back())}};
+  }
+
+ private:
+  std::vector<int64_t>& batches_;
+  bool fails_;
+};
+
+class SanityVal : public testing::InBothModes {
+ protected:
+  struct Outcome {
+    Names calls;
+    StateDict state;
+    std::vector<int64_t> batches;  // of each evaluation
+  };
+  Outcome train(int64_t num_sanity_val_steps, int64_t limit_val_batches = 0) const {
+    Outcome outcome;
+    const auto trainer = trainer_for(
+        mode(),
+        {.max_epochs = 2, .num_sanity_val_steps = num_sanity_val_steps, .limit_val_batches = limit_val_batches});
+    trainer->add_hook(testing::recorder(outcome.calls));
+    trainer->add_metric(std::make_unique<CountingMetric>(outcome.batches, false));
+    trainer->train(*loader(6), *loader(10, 4, false));
+    outcome.state = copy_of(trainer->state_dict());
+    return outcome;
+  }
+};
+
+TEST_P(SanityVal, ComesFirstAndLeavesNoTrace) {
+  const Outcome plain = train(0), two = train(2), all = train(-1);
+  EXPECT_EQ(plain.batches, (std::vector<int64_t>{5, 5}));
+  EXPECT_EQ(two.batches, (std::vector<int64_t>{2, 5, 5}));
+  EXPECT_EQ(all.batches, (std::vector<int64_t>{5, 5, 5}));
+  for (const int64_t steps : {3, -1}) EXPECT_EQ(train(steps, 2).batches, (std::vector<int64_t>{2, 2, 2}));
+  for (const Outcome& other : {two, all}) {
+    EXPECT_EQ(other.calls, plain.calls);
+    expect_same_state(other.state, plain.state);
+  }
+}
+
+TEST_P(SanityVal, ShowsAMistakeBeforeTheFirstStep) {
+  std::vector<int64_t> batches;
+  const auto trainer = trainer_for(mode(), {.max_epochs = 2, .num_sanity_val_steps = 1});
+  trainer->add_metric(std::make_unique<CountingMetric>(batches, true));
+  expect_error<DataError>([&] { trainer->train(*loader(6), *loader(10)); }, {"planted"});
+  EXPECT_EQ(trainer->progress().step, 0);
+  EXPECT_EQ(batches, std::vector<int64_t>{1});
+}
+
+TEST_P(SanityVal, IsNoPartOfAResume) {
+  const auto first = trainer_for(mode(), {.max_epochs = 1});
+  first->train(*loader(6), *loader(10));
+  std::vector<int64_t> batches;
+  const auto resumed = trainer_for(mode(), {.max_epochs = 2, .num_sanity_val_steps = 2});
+  resumed->add_metric(std::make_unique<CountingMetric>(batches, false));
+  resumed->load_state_dict(copy_of(first->state_dict()));
+  resumed->train(*loader(6), *loader(10));
+  EXPECT_EQ(batches, std::vector<int64_t>{5});
+}
+
+DUET_IN_BOTH_MODES(SanityVal);
 
 }  // namespace
 }  // namespace duet

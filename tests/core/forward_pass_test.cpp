@@ -1,9 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include "base/error.h"
 #include "metrics/class_metric.h"
-#include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/modes.h"
 #include "tests/support/two_layers.h"
@@ -131,14 +129,6 @@ TEST_P(ForwardPassTest, OutputsStayWhatTheyAre) {
       EXPECT_TRUE(same_bits(kept[n][i].second, copies[n][i].second)) << kept[n][i].first << " of " << n;
     }
   }
-}
-
-TEST_P(ForwardPassTest, ATaskWithoutPredictionsSaysSo) {
-  const auto trainer = make_trainer(mode(), make_task(std::make_shared<TwoLayers>(), testing::plain_loss), with_sgd());
-  for (int64_t n = 0; n < 3; ++n) {
-    expect_error<ConfigError>([&] { trainer->predict(batch_at(n)); }, {"no predict()", "make_task"});
-  }
-  trainer->step(batch_at(0));
 }
 
 DUET_IN_BOTH_MODES(ForwardPassTest);

@@ -23,18 +23,6 @@ TEST(Loss, WeighsABatchByItsClasses) {
   EXPECT_EQ(loss_weight({}, at::full({4, 2}, 0.5)), 4) << "shares of classes";
 }
 
-// As PyTorch's mean has them, which no graph can hold.
-TEST(Loss, SmoothsLabels) {
-  at::manual_seed(3);
-  const at::Tensor logits = at::randn({5, 3}, at::kDouble), target = at::tensor({0, 2, -100, 1, 1}, at::kLong);
-  for (const std::vector<double>& weights : {std::vector<double>(), std::vector<double>{1, 0.5, 3}}) {
-    const at::Tensor as_tensor = weights.empty() ? at::Tensor() : at::tensor(weights, at::kDouble);
-    const at::Tensor wanted = at::cross_entropy_loss(logits, target, as_tensor, at::Reduction::Mean, -100, 0.2);
-    const LossOptions options{.label_smoothing = 0.2, .class_weights = weights};
-    EXPECT_NEAR(loss_of(options, logits, target).item<double>(), wanted.item<double>(), 1e-12) << weights.size();
-  }
-}
-
 // A label is a share of 1.
 TEST(Loss, FocalTakesSharesOfClasses) {
   at::manual_seed(5);
@@ -53,55 +41,51 @@ TEST(Loss, FocalTakesSharesOfClasses) {
   EXPECT_NEAR(loss(shares), wanted, 1e-12);
 }
 
-TEST(Loss, TakesRowsThatAreDistributions) {
+// What each loss refuses: that it has no value, or one that means nothing.
+TEST(Loss, NamesWhatItCannotTake) {
+  const at::Tensor logits = at::zeros({2, 3}), labels = at::zeros({2}, at::kLong);
   const at::Tensor several = at::tensor({0.F, 1.F, 1.F, 1.F, 0.F, 0.F}).view({2, 3});
-  const at::Tensor negative = at::tensor({1.5F, -0.5F, 0.F}).view({1, 3});
-  for (const char* name : {"cross_entropy", "focal"}) {
-    expect_error<ConfigError>([&] { loss_weight({.loss = name}, several); },
-                              {name, "[2, 3]", "add up to 1 to 2", "model.loss to bce", "or to mse, l1 or huber"});
-    expect_error<ConfigError>([&] { loss_weight({.loss = name}, negative); }, {name, "-0.5"});
-    EXPECT_EQ(loss_weight({.loss = name}, at::full({4, 3}, 1.0003F / 3)), 4) << "rounded";
-    for (const at::ScalarType type : {at::kByte, at::kLong}) {
-      expect_error<ConfigError>([&] { loss_of({.loss = name}, at::zeros({2, 3}), several.to(type)); },
-                                {name, "a number for each class", "cast: {target: float32}", "bce"});
-    }
+  struct Case {
+    LossOptions options;
+    at::Tensor target;
+    std::vector<std::string> parts;
+  };
+  const std::vector<Case> of_shapes = {{{}, labels.to(at::kInt), {"'target'", "Int", "cast: {target: int64}"}},
+                                       {{.loss = "focal"}, at::zeros({2}), {"focal", "Float", "mse"}},
+                                       {{}, at::zeros({2, 1}, at::kLong), {"[2, 1]", "[N, C, ...]"}},
+                                       {{}, at::zeros({3}, at::kLong), {"[2, 3]", "[3]", "[N, C, ...]"}},
+                                       {{}, several.to(at::kLong), {"[2, 3]", "float32 for one-hot rows", "bce"}},
+                                       {{.loss = "dice"}, labels, {"dice", "[N, C, H, W]"}},
+                                       {{.class_weights = {1}}, labels, {"class_weights", "expected 3"}},
+                                       {{.loss = "mse"}, at::zeros({2}), {"[2, 3]", "[2]", "num_classes to 1"}},
+                                       {{.loss = "mse"}, at::zeros({3, 2}), {"[2, 3]", "[3, 2]"}},
+                                       {{.loss = "hinge"}, at::zeros({2}), {"hinge", "huber"}}};
+  for (const Case& one : of_shapes) {
+    expect_error<ConfigError>([&] { loss_of(one.options, logits, one.target); }, one.parts);
   }
+  const std::vector<Case> of_values = {
+      {{}, several, {"cross_entropy", "[2, 3]", "add up to 1 to 2", "model.loss to bce", "or to mse, l1 or huber"}},
+      {{.loss = "focal"}, at::tensor({1.5F, -0.5F, 0.F}).view({1, 3}), {"focal", "-0.5"}},
+      {{.loss = "bce"}, at::tensor({0.0, 10.0}), {"bce", "0 to 10", "mse"}}};
+  for (const Case& one : of_values) {
+    expect_error<ConfigError>([&] { loss_weight(one.options, one.target); }, one.parts);
+  }
+  EXPECT_EQ(loss_weight({}, at::full({4, 3}, 1.0003F / 3)), 4) << "rounded";
   EXPECT_EQ(loss_weight({.loss = "bce"}, several), 6);
 }
 
 TEST(Loss, NamesLabelsOfNoClass) {
   const at::Tensor from_one = at::tensor({1, 2, 3, 1}, at::kLong);
   const std::vector<int64_t> ids = {7, 5, 9, 2};
-  for (const char* name : {"cross_entropy", "focal"}) {
-    expect_error<DataError>([&] { loss_weight({.loss = name}, from_one, {.classes = 3, .sample_ids = ids}); },
-                            {name, "class 3", "sample 9", "from 1 to 3", "0 to 2", "from 0", "num_classes to 4"});
-  }
+  expect_error<DataError>([&] { loss_weight({.loss = "focal"}, from_one, {.classes = 3, .sample_ids = ids}); },
+                          {"focal", "class 3", "sample 9", "0 to 2", "from 0", "num_classes to 4"});
   expect_error<DataError>([&] { loss_weight({}, at::tensor({0, -1, -100}, at::kLong), {.classes = 3}); },
-                          {"class -1", "row 1", "from -1 to 0"});
+                          {"class -1", "row 1"});
   const at::Tensor masks = at::zeros({2, 2, 2}, at::kLong);
   masks[1][0][1] = 9;
   masks[0].fill_(kNoLabel);
-  expect_error<DataError>([&] { loss_weight({}, masks, {.ignored = kNoLabel, .classes = 3}); },
-                          {"class 9", "row 1", "from 0 to 9", "correct the labels"});
+  expect_error<DataError>([&] { loss_weight({}, masks, {.ignored = kNoLabel, .classes = 3}); }, {"class 9", "row 1"});
   EXPECT_EQ(loss_weight({}, from_one, {.classes = 4}), 4);
-}
-
-TEST(Loss, NamesWhatItCannotTake) {
-  const at::Tensor logits = at::zeros({2, 3});
-  const auto error = [](const std::function<void()>& call, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>(call, parts);
-  };
-  error([&] { loss_of({}, logits, at::zeros({2}, at::kInt)); }, {"'target'", "Int", "cast: {target: int64}"});
-  error([&] { loss_of({.loss = "focal"}, logits, at::zeros({2})); }, {"focal", "Float", "mse"});
-  error([&] { loss_of({}, logits, at::zeros({2})); }, {"task: classification", "cast: {target: int64}", "class 0"});
-  error([&] { loss_of({}, logits, at::zeros({2, 1}, at::kLong)); }, {"[2, 1]", "array[:, 0]"});
-  error([&] { loss_of({}, logits, at::zeros({3}, at::kLong)); }, {"[2, 3]", "[3]", "[N, C, ...]"});
-  error([&] { loss_of({.loss = "dice"}, logits, at::zeros({2}, at::kLong)); }, {"dice", "[N, C, H, W]"});
-  error([&] { loss_of({.class_weights = {1}}, logits, at::zeros({2}, at::kLong)); }, {"class_weights", "expected 3"});
-  error([&] { loss_of({.loss = "mse"}, logits, at::zeros({2})); }, {"[2, 3]", "[2]", "num_classes to 1"});
-  error([&] { loss_of({.loss = "mse"}, logits, at::zeros({3, 2})); }, {"[2, 3]", "[3, 2]"});
-  error([&] { loss_of({.loss = "hinge"}, logits, at::zeros({2})); }, {"hinge", "huber"});
-  error([] { loss_weight({.loss = "bce"}, at::tensor({0.0, 10.0})); }, {"bce", "0 to 10", "mse"});
 }
 
 // One pixel per class and image: probabilities by hand.
@@ -125,21 +109,27 @@ TEST(PixelLoss, EqualsItsClosedForms) {
   EXPECT_EQ(loss("cross_entropy", at::full({1, 1, 2}, 255, at::kLong)), 0);
 }
 
-// As PyTorch's mean has them.
-TEST(PixelLoss, TakesClassWeightsAndLabelSmoothing) {
+// As PyTorch's mean has them, which no graph can hold.
+TEST(Loss, TakesClassWeightsAndLabelSmoothing) {
   at::manual_seed(4);
-  const at::Tensor logits = at::randn({2, 3, 4, 5}, at::kDouble), target = at::randint(3, {2, 4, 5}, at::kLong);
-  target[0][0].fill_(kNoLabel);
-  const std::vector<double> weights = {1, 0.5, 3};
-  const at::Tensor as_tensor = at::tensor(weights, at::kDouble);
-  for (const double smoothing : {0.0, 0.2}) {
-    const LossOptions options{.label_smoothing = smoothing, .class_weights = weights};
-    const at::Tensor wanted =
-        at::cross_entropy_loss(logits, target, as_tensor, at::Reduction::Mean, kNoLabel, smoothing);
-    EXPECT_NEAR(loss_of(options, logits, target, kNoLabel).item<double>(), wanted.item<double>(), 1e-12) << smoothing;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5, 3}, {2, 3, 4, 5}}) {
+    std::vector<int64_t> without_classes = shape;
+    without_classes.erase(without_classes.begin() + 1);
+    const at::Tensor logits = at::randn(shape, at::kDouble), target = at::randint(3, without_classes, at::kLong);
+    target[0].fill_(kNoLabel);
+    for (const std::vector<double>& weights : {std::vector<double>(), {1, 0.5, 3}}) {
+      const at::Tensor as_tensor = weights.empty() ? at::Tensor() : at::tensor(weights, at::kDouble);
+      for (const double smoothing : {0.0, 0.2}) {
+        const LossOptions options{.label_smoothing = smoothing, .class_weights = weights};
+        const double wanted =
+            at::cross_entropy_loss(logits, target, as_tensor, at::Reduction::Mean, kNoLabel, smoothing).item<double>();
+        EXPECT_NEAR(loss_of(options, logits, target, kNoLabel).item<double>(), wanted, 1e-12) << shape << smoothing;
+      }
+    }
+    const at::Tensor nothing = at::full({2, 4, 5}, kNoLabel, at::kLong);
+    if (shape.size() == 4)
+      EXPECT_EQ(loss_of({.class_weights = {1, 2, 3}}, logits, nothing, kNoLabel).item<double>(), 0);
   }
-  const at::Tensor nothing = at::full({2, 4, 5}, kNoLabel, at::kLong);
-  EXPECT_EQ(loss_of({.class_weights = weights}, logits, nothing, kNoLabel).item<double>(), 0);
 }
 
 // As accumulation and ranks add them up, whose micro-batches have other numbers of labels that count.

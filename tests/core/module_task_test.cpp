@@ -1,8 +1,13 @@
+#include <algorithm>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include "core/task.h"
 #include "graph/graph_trainer.h"
+#include "make_trainer.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/modes.h"
 #include "tests/support/trainer_runs.h"
 
@@ -41,38 +46,6 @@ TEST_P(ModuleTaskWeight, MakesMicroBatchesOfUnequalCountsOneMean) {
     // By tokens: mean(1, 3, 3, 3). By samples, which are four in each: (1 + 3) / 2.
     EXPECT_FLOAT_EQ(trainer->weights().tensor("weight").item<float>(), counts_tokens ? 2.5F : 2.0F);
   }
-}
-
-// What make_task takes and what not; tests/core/wrong_make_task.cpp holds what the compiler then says.
-TEST(MakeTask, TakesLossesAndForwardsOfTheModule) {
-  using Net = torch::nn::LinearImpl;
-  using torch::nn::Linear;
-  const auto loss = [](Net& net, const Batch& batch) { return net.forward(batch["x"]).sum(); };
-  const auto with_log = [](Net&, const Batch&) { return StepOutput(); };
-  const auto forward = [](Net& net, const Batch& batch) { return net.forward(batch["x"]); };
-  const auto of_prediction = [](const at::Tensor& prediction, const Batch&) { return prediction.sum(); };
-  const auto generic = [](auto& net, const auto& batch) { return net.forward(batch["x"]).sum(); };
-  const auto weight = [](const Batch& batch) { return static_cast<double>(batch.size()); };
-  const auto number = [](Net&, const Batch&) { return 1.0; };
-  using Loss = decltype(loss);
-  using OfPrediction = decltype(of_prediction);
-  using Weight = decltype(weight);
-  using Key = std::string (*)();
-  static_assert(MakesTask<Linear, Loss> && MakesTask<std::shared_ptr<Net>, Loss>);
-  static_assert(MakesTask<Linear, decltype(with_log)> && MakesTask<Linear, decltype(generic)>);
-  static_assert(MakesTask<Linear, Loss, Weight> && MakesTask<Linear, Loss, std::nullptr_t>);
-  static_assert(MakesTask<Linear, decltype(forward), OfPrediction>);
-  static_assert(MakesTask<Linear, decltype(forward), OfPrediction, Weight>);
-  static_assert(!MakesTask<Net, Loss>);
-  static_assert(!MakesTask<Linear, Weight> && !MakesTask<Linear, decltype(number)>);
-  static_assert(!MakesTask<Linear, OfPrediction> && !MakesTask<Linear, OfPrediction, decltype(forward)>);
-  static_assert(!MakesTask<Linear, Loss, Weight, Weight>);
-  static_assert(MakesTask<Linear, Loss, Weight, Key> && MakesTask<Linear, Loss, std::nullptr_t, Key>);
-  static_assert(MakesTask<Linear, decltype(forward), OfPrediction, Weight, Key>);
-  static_assert(MakesTask<Linear, Loss, Key> && MakesTask<Linear, Loss, Key, Weight>);
-  static_assert(!MakesTask<Linear, Loss, Key, Key>);
-  const auto task = make_task(Linear(2, 1), generic);
-  EXPECT_EQ(task->training_step({{"x", at::ones({3, 2})}}).loss.dim(), 0);
 }
 
 // A factor that is no tensor: without a key, the recording's would stay.
@@ -119,6 +92,70 @@ TEST(StateDict, LendsNothingOfATemporary) {
 }
 
 DUET_IN_BOTH_MODES(ModuleTaskWeight);
+
+struct Net : torch::nn::Module {
+  torch::nn::Sequential backbone{torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8)};
+  torch::nn::BatchNorm1d norm{8};
+  torch::nn::Linear head{8, 2};
+
+  Net() {
+    register_module("backbone", backbone);
+    register_module("norm", norm);
+    register_module("head", head);
+  }
+  at::Tensor forward(const at::Tensor& x) { return head(norm(backbone->forward(x))); }
+};
+
+std::unique_ptr<Task> task_of(const std::shared_ptr<Net>& net) {
+  return make_task(net, [](Net& own, const Batch& batch) { return own.forward(batch["input"]).square().mean(); });
+}
+
+// The values after some steps, by name.
+std::map<std::string, at::Tensor> after_steps(Mode mode, const std::vector<std::string>& patterns, bool before) {
+  seed_all(1);
+  const auto net = std::make_shared<Net>();
+  const auto trainer = duet::make_trainer(mode, task_of(net), {.optimizer = AdamW{.lr = 0.1}, .freeze = patterns});
+  for (int step = 0; !before && step < 6; ++step) trainer->step({{"input", at::randn({5, 4})}});
+  EXPECT_TRUE(net->norm->is_training());
+  std::map<std::string, at::Tensor> values;
+  for (const auto& [name, tensor] : trainer->task().named_parameters()) values[name] = tensor.detach().clone();
+  for (const auto& [name, tensor] : trainer->task().named_buffers()) values[name] = tensor.clone();
+  return values;
+}
+
+class Freeze : public ::testing::TestWithParam<Mode> {};
+
+// Parameters and statistics of modules, parameters by wildcards; the others are those of eager mode.
+TEST_P(Freeze, KeepsWhatFitsAPattern) {
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {{"backbone"}, {"backbone"}}, {{"*.bias"}, {".bias"}}, {{"backbone.1", "head.weight"}, {"backbone.1", "head.w"}}};
+  for (const auto& [patterns, kept] : cases) {
+    SCOPED_TRACE(patterns.front());
+    const auto before = after_steps(GetParam(), patterns, true), after = after_steps(GetParam(), patterns, false);
+    const auto in_eager = after_steps(Mode::kEager, patterns, false);
+    for (const auto& [name, value] : after) {
+      const bool is_kept = std::any_of(kept.begin(), kept.end(), [&name = name](const std::string& part) {
+        return name.find(part) != std::string::npos;
+      });
+      EXPECT_EQ(at::equal(value, before.at(name)), is_kept) << name;
+      EXPECT_TRUE(at::equal(value, in_eager.at(name))) << name;
+    }
+  }
+}
+
+TEST(Freeze, NamesWhatIsNotThere) {
+  const auto with = [](const std::string& pattern) {
+    return [pattern] {
+      duet::make_trainer(Mode::kEager, task_of(std::make_shared<Net>()), {.optimizer = AdamW{}, .freeze = {pattern}});
+    };
+  };
+  expect_error<ConfigError>(with("backbon"), {"[freeze]", "'backbon'", "head.weight", "did you mean 'backbone'"});
+  expect_error<ConfigError>(with("*"), {"[freeze]", "no parameter to train"});
+  expect_error<ConfigError>(with(""), {"[freeze]", "empty pattern"});
+  expect_error<ConfigError>(with(std::string(60, '*') + "x"), {"[freeze] found no module"});
+}
+
+INSTANTIATE_TEST_SUITE_P(BothModes, Freeze, ::testing::Values(Mode::kEager, Mode::kGraph));
 
 }  // namespace
 }  // namespace duet

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
-#include "tests/support/log_lines.h"
 
 namespace duet {
 namespace {
@@ -27,27 +26,19 @@ std::vector<double> rates(FakeRun& run, ParamSchedulerHook& hook, int64_t to) {
 
 double next_rate(const FakeRun& run) { return run.hyper_parameters.curves.at("lr")(0, run.hyper_parameters.applied()); }
 
-TEST(ParamSchedulerHook, LetsEveryGroupFollowItsCurve) {
-  FakeRun run({0.1, 0.5});
-  run.context.progress.max_steps = 20;
-  ParamSchedulerHook hook(kSchedules);
-  hook.before_train(run.context);
-  const std::vector<double> seen = rates(run, hook, 20);
-  const ScheduleCurve curve(kSchedules, "lr", {20});
-  for (int64_t step = 0; step < 20; ++step) {
-    EXPECT_EQ(seen[2 * step], curve.at(step, 0.1));
-    EXPECT_EQ(seen[2 * step + 1], curve.at(step, 0.5));
-  }
-  EXPECT_EQ(run.hyper_parameters.writes, 0);  // the optimizer looks the values up by itself
-}
-
 TEST(ParamSchedulerHook, FollowsTheSameCurveAfterAResume) {
-  FakeRun whole, first, second({0.7});  // the checkpoint's initial rate counts, not the config's
+  FakeRun whole({0.1, 0.5}), first({0.1, 0.5}), second({0.7, 0.7});  // the checkpoint's initial rates count
   for (FakeRun* run : {&whole, &first, &second}) run->context.progress.max_steps = 20;
   ParamSchedulerHook one(kSchedules), two(kSchedules), three(kSchedules);
   one.before_train(whole.context);
   two.before_train(first.context);
   const std::vector<double> expected = rates(whole, one, 20);
+  const ScheduleCurve curve(kSchedules, "lr", {20});
+  for (int64_t step = 0; step < 20; ++step) {
+    EXPECT_EQ(expected[2 * step], curve.at(step, 0.1));
+    EXPECT_EQ(expected[2 * step + 1], curve.at(step, 0.5));
+  }
+  EXPECT_EQ(whole.hyper_parameters.writes, 0);  // the optimizer looks the values up by itself
   std::vector<double> seen = rates(first, two, 7);
 
   second.context.progress.step = 7;
@@ -86,42 +77,11 @@ TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
   expect_error<ConfigError>([&] { lost.before_train(plain.context); }, {"schedule of momentum", "numbers: lr"});
 }
 
-TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
-  const Schedules polynomial = {Polynomial{}};
-  FakeRun run;
-  run.context.progress.max_epochs = 3;
-  run.context.progress.steps_per_epoch = 4;
-  ParamSchedulerHook by_epochs(polynomial);
-  by_epochs.before_train(run.context);
-  EXPECT_EQ(rates(run, by_epochs, 12).back(), 0);
-
-  FakeRun shorter;
-  shorter.context.progress.max_epochs = 3;
-  shorter.context.progress.steps_per_epoch = 4;
-  shorter.context.progress.max_steps = 6;
-  ParamSchedulerHook by_steps(polynomial);
-  by_steps.before_train(shorter.context);
-  EXPECT_EQ(rates(shorter, by_steps, 6).back(), 0);
-
+TEST(ParamSchedulerHook, NeedsALengthWhereAScheduleHasNoEnd) {
   FakeRun unknown;
   unknown.context.progress.max_epochs = 3;
-  ParamSchedulerHook lost(polynomial);
+  ParamSchedulerHook lost({Polynomial{}});
   expect_error<ConfigError>([&] { lost.before_train(unknown.context); }, {"Polynomial", "unknown length"});
-}
-
-TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
-  const auto log_of = [](bool validate) {
-    FakeRun run;
-    ParamSchedulerHook hook({ReduceOnPlateau{}});
-    return testing::stderr_of([&] {
-      hook.before_train(run.context);
-      run.step(hook);
-      if (validate) run.validation(hook, {{"loss", 1}});
-      hook.after_train(run.context);
-    });
-  };
-  EXPECT_NE(log_of(false).find("no validation"), std::string::npos);
-  EXPECT_EQ(log_of(true), "");
 }
 
 TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {

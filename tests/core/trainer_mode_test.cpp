@@ -1,8 +1,8 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "base/error.h"
 #include "make_trainer.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/trainer_runs.h"
 #include "tests/support/two_layers.h"
 
@@ -59,12 +59,7 @@ TEST(TrainerMode, CapturedStepsStayForTheWayBack) {
 TEST(TrainerMode, AnEagerTrainerAloneSaysHowToGetGraphMode) {
   EagerTrainer trainer(testing::mlp_task().make(), on_cpu());
   trainer.set_mode(Mode::kEager);
-  try {
-    trainer.set_mode(Mode::kGraph);
-    FAIL() << "expected a ConfigError";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("make_trainer()"));
-  }
+  expect_error<ConfigError>([&] { trainer.set_mode(Mode::kGraph); }, {"make_trainer()"});
   EXPECT_EQ(trainer.mode(), Mode::kEager);
 }
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
-#include "core/detail/param_scheduler_hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
@@ -75,36 +74,6 @@ TEST_P(TrainerStep, SchedulesAndCheckpointsDoWhatTheyDoInTrain) {
   }
 }
 
-TEST_P(TrainerStep, SchedulesAreGivenOnceAndChecked) {
-  const auto trainer = trainer_for(mode(), {}, "AdamW", "", {Constant{.factor = 0.5}});
-  const auto again = [&] {
-    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>{Constant{.factor = 0.1}}));
-  };
-  expect_error<ConfigError>(again, {"second hook 'param_scheduler'", "TrainerOptions::schedules"});
-  expect_error<ConfigError>([&] { trainer_for(mode(), {}, "AdamW", "", {Step{}}); }, {"step_size is 0"});
-  const auto other = trainer_for(mode(), {}, "AdamW", "", {Constant{.param_name = "momentun"}});
-  expect_error<ConfigError>([&] { other->step(mlp_batch(1)); }, {"schedule of momentun", "lr"});
-}
-
-TEST_P(TrainerStep, ALoopGoesOnFromItsCheckpoint) {
-  const TempDir folder;
-  const auto whole = scheduled(folder / "whole");
-  const auto data = loader(12);
-  data->start_epoch(0);
-  step_through(*whole, *data, 12);
-  whole->finish();
-
-  const auto resumed = scheduled(folder / "resumed");
-  resumed->step(mlp_batch(3));  // what it did before must not count
-  resumed->load(folder / "whole/checkpoints/step-5");
-  const auto again = loader(12);
-  again->start_epoch(0);
-  for (int i = 0; i < 5; ++i) again->next();
-  step_through(*resumed, *again, 7);
-  resumed->finish();
-  expect_same_training(whole->state_dict(), resumed->state_dict());
-}
-
 TEST_P(TrainerStep, TheFirstStepOpensTheRunAndFinishOrTrainClosesItOnce) {
   const auto trainer = trainer_for(mode(), {.max_steps = 7});
   Names calls;
@@ -166,6 +135,16 @@ TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
   trainer->step(mlp_batch(1));
   while (!trainer->finished()) trainer->step(mlp_batch(1));
   EXPECT_EQ(trainer->progress().step, 5);
+
+  // The same asked of many steps at once, which go on like a loop that does not care.
+  const auto many = trainer_for(mode(), {});
+  many->on(HookPoint::kAfterTrainIter, [](TrainContext& context) {
+    if (context.progress.step == 3) context.control.request_stop("enough");
+  });
+  const auto data = loader(20);
+  data->start_epoch(0);
+  EXPECT_EQ(many->step_many(*data, 8), 3);
+  EXPECT_EQ(many->step_many(*data, 2), 2);
 }
 
 // Two epochs of 13 batches; the state and the loss after them.
@@ -202,46 +181,6 @@ TEST_P(TrainerStep, ManyAtOnceAreAsManyAlone) {
   }
 }
 
-TEST_P(TrainerStep, ManyEndWhereAHookAsksToStopAndGoOnLikeALoopThatDoesNotCare) {
-  const auto trainer = trainer_for(mode(), {});
-  trainer->on(HookPoint::kAfterTrainIter, [](TrainContext& context) {
-    if (context.progress.step == 3) context.control.request_stop("enough");
-  });
-  const auto data = loader(20);
-  data->start_epoch(0);
-  EXPECT_EQ(trainer->step_many(*data, 8), 3);
-  EXPECT_EQ(trainer->step_many(*data, 2), 2);
-  EXPECT_EQ(trainer->progress().step, 5);
-}
-
-TEST_P(TrainerStep, AnErrorOfTheDataIsNoneOfTheStepsBeforeIt) {
-  class Failing : public DataSource {
-   public:
-    void start_epoch(int64_t /*epoch*/) override {}
-    std::optional<Batch> next() override {
-      if (++given_ == 3) throw DataError("the third is broken");
-      return given_ == 5 ? Batch{{"x", at::ones({0, 4})}} : mlp_batch(given_);
-    }
-    int64_t batches_per_epoch() const override { return 0; }
-
-   private:
-    uint64_t given_ = 0;
-  };
-  const auto trainer = trainer_for(mode(), {});
-  Names calls;
-  trainer->add_hook(recorder(calls));
-  Failing data;
-  expect_error<DataError>([&] { trainer->step_many(data, 4); }, {"the third is broken"});
-  EXPECT_EQ(trainer->progress().step, 2);
-  EXPECT_EQ(std::count(calls.begin(), calls.end(), "on_exception"), 0);
-  expect_error<DataError>([&] { trainer->step_many(data, 4); }, {"of step 3", "weight 0"});
-  EXPECT_EQ(trainer->progress().step, 3);
-  EXPECT_EQ(std::count(calls.begin(), calls.end(), "on_exception"), 1);
-  const auto alone = trainer_for(mode(), {});
-  for (const uint64_t n : {1, 2, 4}) alone->step(mlp_batch(n));
-  expect_same_tensor("loss", alone->result().loss, trainer->result().loss);
-}
-
 TEST_P(TrainerStep, ALossIsTheUsers) {
   const auto trainer = trainer_for(mode(), {});
   std::vector<at::Tensor> kept, values;
@@ -264,39 +203,6 @@ TEST_P(TrainerStep, ALossIsTheUsers) {
     expect_same_tensor("loss", kept[n].reshape({}), values[n]);
     EXPECT_EQ(*static_cast<const float*>(memory[n].data()), values[n].item<float>());
   }
-}
-
-TEST_P(TrainerStep, ALossThatAHookKeepsIsTheHooks) {
-  const auto trainer = trainer_for(mode(), {});
-  std::vector<at::Tensor> kept, values;
-  trainer->add_hook(std::make_unique<EveryPointHook>("keeper", [&](const std::string& point, TrainContext& context) {
-    if (context.step.result == nullptr) return;
-    SCOPED_TRACE(point);
-    kept.push_back(context.step.result->loss);
-    values.push_back(kept.back().clone());
-  }));
-  for (uint64_t n = 0; n < 20; ++n) {
-    const std::size_t before = kept.size();
-    const at::Tensor loss = trainer->step(mlp_batch(n)).loss;
-    ASSERT_GE(kept.size(), before + 2) << "after the backward pass, before and after the optimizer";
-    for (std::size_t i = before; i < kept.size(); ++i) EXPECT_TRUE(kept[i].is_same(loss));
-  }
-  for (std::size_t n = 0; n < values.size(); ++n) expect_same_tensor("loss", kept[n], values[n]);
-}
-
-TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
-  const auto trainer = trainer_for(mode(), {});
-  EXPECT_FALSE(trainer->result().loss.defined());
-  for (uint64_t n = 0; n < 4; ++n) {
-    const StepResult& output = trainer->step(mlp_batch(n));
-    EXPECT_EQ(&output, &trainer->result());
-  }
-  const at::Tensor loss = trainer->result().loss.clone();
-  const auto loaded = trainer_for(mode(), {});
-  loaded->load_state_dict(trainer->state_dict());
-  trainer->step(mlp_batch(9));
-  expect_same_tensor("loss", loaded->result().loss, loss);
-  EXPECT_TRUE(loaded->result().log.empty());
 }
 
 DUET_IN_BOTH_MODES(TrainerStep);

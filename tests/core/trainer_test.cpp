@@ -10,6 +10,7 @@
 #include "data/data_loader.h"
 #include "data/dataset.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/list_data.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
@@ -213,47 +214,12 @@ TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {
   expect_error<ConfigError>([&] { trainer_for(mode(), {})->add_metric(nullptr); }, {"metric"});
   expect_error<ConfigError>([&] { make_trainer(mode(), nullptr); }, {"task"});
 
-  class Empty : public DataSource {
-   public:
-    void start_epoch(int64_t) override {}
-    std::optional<Batch> next() override { return std::nullopt; }
-    int64_t batches_per_epoch() const override { return 0; }
-  };
   const auto trainer = trainer_for(mode(), {.max_steps = 3});
   Names calls;
   trainer->add_hook(recorder(calls));
-  Empty empty;
+  testing::ListData empty({});
   expect_error<DataError>([&] { trainer->train(empty); }, {"no batch to learn from in epoch 0"});
   EXPECT_EQ(calls.back(), "after_run");
-}
-
-// Counts validations, and keeps the state as a checkpoint hook would, which saves before the validation of a step.
-class SavingHook : public Hook {
- public:
-  std::string name() const override { return "saving"; }
-  void after_train_iter(TrainContext& context) override {
-    if (context.progress.step == 2) saved = context.trainer.checkpoint_state();
-  }
-  void before_val(TrainContext& context) override { validated.push_back(context.progress.step); }
-  StateDict saved;
-  std::vector<int64_t> validated;
-};
-
-TEST_P(Trainer, AResumeMakesUpForAValidationThatWasDue) {
-  std::vector<std::vector<int64_t>> validated;
-  StateDict saved;
-  for (const bool resumes : {false, true}) {
-    const auto trainer = trainer_for(mode(), {.max_steps = 4, .val_interval = 2});
-    auto hook = std::make_unique<SavingHook>();
-    const SavingHook& lent = *hook;
-    trainer->add_hook(std::move(hook));
-    if (resumes) trainer->load_state_dict(saved);
-    trainer->train(*loader(10), loader(6).get());
-    validated.push_back(lent.validated);
-    saved = lent.saved;
-  }
-  EXPECT_EQ(validated[0], (std::vector<int64_t>{2, 4}));
-  EXPECT_EQ(validated[1], validated[0]);
 }
 
 DUET_IN_BOTH_MODES(Trainer);

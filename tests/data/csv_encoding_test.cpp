@@ -57,11 +57,14 @@ TEST_F(CsvEncoding, NamesTheFirstDifference) {
     expect_error<ConfigError>([&] { table(rows).check_fits(trained); }, words);
   };
   differs("2,u,x\n2,v,z\n5,w,x\n",
-          {"t.csv", "the mean of column 'a' is 3, expected: the mean of column 'a' is 2.33", "fit_on", "load_from"});
-  differs("1,u,x\n2,v,z\n4,k,x\n", {"category 0 of column 'c' is 'k', expected: category 0 of column 'c' is 'u'"});
-  differs("1,u,x\n2,v,z\n4,v,x\n", {"expected: category 2 of column 'c' is 'w'"});
-  differs("1,7,x\n2,8,z\n4,9,x\n", {"the mean of column 'c' is 8, expected: category 0 of column 'c' is 'u'"});
-  differs("1,u,x\n2,v,z\n4,w,k\n", {"class 0 of target y is 'k', expected: class 0 of target y is 'x'"});
+          {"t.csv", "/features/0/mean (column 'a') is 3.0, expected 2.33", "fit_on", "load_from"});
+  differs("1,u,x\n2,v,z\n4,k,x\n", {"/features/1/categories/0 (column 'c') is \"k\", expected \"u\""});
+  differs("1,u,x\n2,v,z\n4,v,x\n", {"/features/1/categories/2 (column 'c') is nothing, expected \"w\""});
+  differs("1,7,x\n2,8,z\n4,9,x\n", {"/features/1/", "(column 'c')"});
+  differs("1,u,x\n2,v,z\n4,w,k\n", {"/class_count is 3, expected 2"});
+  const CsvDataset few = kept(table("0,u,x\n2,v,z\n").encoding());
+  expect_error<ConfigError>([&] { table("0,u,x\n2,v,z\n0,y,x\n2,v,z\n").check_fits(few); },
+                            {"/features/1/categories/- (column 'c') is \"y\", expected nothing"});
 }
 
 TEST_F(CsvEncoding, OfAnotherDatasetIsLeftAside) {

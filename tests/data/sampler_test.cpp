@@ -59,34 +59,6 @@ TEST(EpochSampler, OrderIsTheSameOnEveryPlatform) {
   EXPECT_EQ(sampler.next(8), (std::vector<int64_t>{7, 4, 0, 1, 5, 2, 3, 6}));
 }
 
-TEST(EpochSampler, ResumesAtEveryPositionWithTheSameRest) {
-  constexpr int64_t kSize = 23;
-  for (int64_t position = 0; position <= kSize; ++position) {
-    EpochSampler sampler(kSize, true, 5);
-    sampler.start_epoch(3);
-    sampler.next(position);
-    const StateDict state = sampler.state_dict();
-    const std::vector<int64_t> rest = drain(sampler, 4);
-
-    EpochSampler direct(kSize, true, 5);
-    direct.load_state_dict(state);
-    EXPECT_EQ(drain(direct, 4), rest);
-
-    EpochSampler by_epoch(kSize, true, 99);  // the saved seed wins
-    by_epoch.load_state_dict(state);
-    by_epoch.start_epoch(3);
-    EXPECT_EQ(drain(by_epoch, 4), rest);
-    by_epoch.start_epoch(3);  // goes on only once
-    EXPECT_EQ(sorted(drain(by_epoch, 4)), range(kSize));
-
-    EpochSampler later(kSize, true, 5);
-    later.load_state_dict(state);
-    later.start_epoch(4);
-    sampler.start_epoch(4);
-    EXPECT_EQ(drain(later, 4), drain(sampler, 4));
-  }
-}
-
 TEST(EpochSampler, RefusesTheStateOfOtherDataAndStaysAsItIs) {
   EpochSampler saved(10, true, 0);
   EpochSampler larger(11, true, 0), unshuffled(10, false, 0);
@@ -119,15 +91,6 @@ TEST(InfiniteSampler, GoesThroughAllSamplesAgainAndAgain) {
   }
   EXPECT_EQ(sampler.next(17).size(), 17U);
   EXPECT_EQ(sampler.size(), 0);
-}
-
-TEST(InfiniteSampler, ResumesAtEveryPosition) {
-  for (int batches = 0; batches < 12; ++batches) {
-    InfiniteSampler sampler(7, true, 2), resumed(7, true, 0);
-    for (int i = 0; i < batches; ++i) sampler.next(3);
-    resumed.load_state_dict(sampler.state_dict());
-    for (int i = 0; i < 12; ++i) EXPECT_EQ(resumed.next(3), sampler.next(3));
-  }
 }
 
 }  // namespace

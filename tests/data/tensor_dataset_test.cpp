@@ -33,8 +33,10 @@ TEST(TensorDataset, GivesCopiesWithoutGradient) {
 
 TEST(TensorDataset, RefusesTensorsThatDoNotMatch) {
   expect_error<DataError>([] { TensorDataset(NamedTensors{}); }, {"[TensorDataset]", "no tensor"});
-  expect_error<DataError>([] { TensorDataset({{"x", at::ones({2})}, {"y", at::ones({3})}}); }, {"'y'", "3 rows", "2"});
-  expect_error<DataError>([] { TensorDataset({{"x", at::ones({2})}, {"x", at::ones({2})}}); }, {"two tensors 'x'"});
+  expect_error<DataError>([] { TensorDataset({{"x", at::ones({2})}, {"y", at::ones({3})}}); },
+                          {"'y'", "[3]", "'x' has [2]"});
+  expect_error<DataError>([] { TensorDataset({{"x", at::ones({2})}, {"x", at::ones({2})}}); },
+                          {"'x'", "two of this name"});
   expect_error<DataError>([] { TensorDataset({{"x", at::scalar_tensor(1)}}); }, {"'x'", "one row per sample"});
   expect_error<DataError>([] { TensorDataset({{"x", at::ones({0, 3})}}); }, {"'x'", "[0, 3]"});
   expect_error<DataError>([] { TensorDataset({{"x", at::Tensor()}}); }, {"'x'", "undefined"});

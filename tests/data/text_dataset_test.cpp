@@ -47,7 +47,7 @@ TEST_F(TextDatasetTest, RefusesWhatIsNoTextOfBytes) {
   const std::string utf16("h\0e\0l\0l\0o\0", 10), packed("\x1F\x8B\x08\0\0\0\0\0\0\x03", 10);
   const std::string utf32("\0\0\xFE\xFF\0\0\0h", 8);
   for (const std::string& text : {"\xFF\xFE" + utf16, "\xFE\xFF" + utf16, utf16, utf32, packed}) {
-    expect_error<DataError>([&] { TextDataset(options(text, "all", 2)); }, {"expected UTF-8", "save it again"});
+    expect_error<DataError>([&] { TextDataset(options(text, "all", 2)); }, {"expected UTF-8", "save it as UTF-8"});
   }
 }
 

@@ -85,10 +85,6 @@ class Machine:
             return (f"LibTorch {self.doctor.get('libtorch', '')} sees no GPU (driver {driver or 'unknown'}, CUDA_VISIBLE_DEVICES="
                     f"{os.environ.get('CUDA_VISIBLE_DEVICES', '')}), expected one; install a driver as new as the CUDA of LibTorch"
                     " asks for, or show this shell a GPU")
-        modes = ask("nvidia-smi", "--query-gpu=compute_mode", "--format=csv,noheader").splitlines()
-        if any(mode.strip() in ("Exclusive_Process", "Prohibited") for mode in modes):
-            return (f"found GPUs in compute mode {', '.join(dict.fromkeys(modes))}, expected Default: parts run beside each other;"
-                    " sudo nvidia-smi -c DEFAULT, or show this shell another GPU (CUDA_VISIBLE_DEVICES)")
         return ""
 
     def describe(self):

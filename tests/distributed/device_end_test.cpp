@@ -99,7 +99,7 @@ void lose(int64_t lost, int signal) {
   });
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
     if (static_cast<int64_t>(rank) == lost) continue;
-    testing::expect_error(results[rank], 6, "rank " + std::to_string(lost) + " is dead or stopped");
+    testing::expect_rank_error(results[rank], 6, "rank " + std::to_string(lost) + " is dead or stopped");
   }
 }
 
@@ -129,7 +129,7 @@ TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
   });
   EXPECT_EQ(results[2].error, "");
   for (const std::size_t rank : {0, 1})
-    testing::expect_error(results[rank], 6, "rank 2 failed in step 0 (start): it has had enough");
+    testing::expect_rank_error(results[rank], 6, "rank 2 failed in step 0 (start): it has had enough");
 }
 
 TEST(DeviceEnd, DoesNotComeInARunThatEndsWell) {
@@ -150,6 +150,33 @@ TEST(DeviceEnd, DoesNotComeInARunThatEndsWell) {
     return NamedTensors();
   });
   testing::expect_no_error(results);
+}
+
+// Looks every `pause` for `total`, from `begin` on.
+void look(HeartbeatAge& age, HeartbeatAge::Clock::time_point& now, std::chrono::milliseconds pause,
+          std::chrono::milliseconds total) {
+  for (auto passed = 0ms; passed < total; passed += pause) age.look(now += pause, /*heard=*/false);
+}
+
+TEST(HeartbeatAge, IsTimeHoweverOftenItIsLookedAt) {
+  for (const auto pause : {10ms, 50ms, 100ms, 200ms}) {
+    HeartbeatAge age;
+    HeartbeatAge::Clock::time_point now{1h};
+    age.look(now, true);
+    look(age, now, pause, 2s);
+    EXPECT_EQ(age.length(), 2s) << pause.count();
+    age.look(now += pause, true);
+    EXPECT_EQ(age.length(), 0s);
+  }
+}
+
+// A process that was stopped for a minute does not know who spoke meanwhile.
+TEST(HeartbeatAge, HardlyGrowsWhileNobodyListens) {
+  HeartbeatAge age;
+  HeartbeatAge::Clock::time_point now{1h};
+  age.look(now, true);
+  age.look(now += 60s, false);
+  EXPECT_EQ(age.length(), HeartbeatAge::kLongestPause);
 }
 
 }  // namespace

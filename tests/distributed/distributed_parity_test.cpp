@@ -186,6 +186,8 @@ TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
       {.name = "a buffer is expanded", .make = classifier<Masked>},
       {.name = "a layer is frozen by turns", .prepare = freeze_by_turns},
       {.name = "labels are ignored", .samples = half_ignored},
+      {.name = "fewer samples than ranks, from the first step on",
+       .samples = [] { return mlp_task().batch(3, 5).items(); }},
   };
   for (const Training& training : trainings) {
     SCOPED_TRACE(training.name);

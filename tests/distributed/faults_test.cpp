@@ -44,24 +44,6 @@ void strike(const Fault& fault) {
   if (fault.how == "stopped") raise(SIGSTOP);
 }
 
-// A data source that fails like a hook.
-class FaultyData : public DataSource {
- public:
-  FaultyData(DataSource& inner, std::function<void()> call) : inner_(inner), call_(std::move(call)) {}
-  void start_epoch(int64_t epoch) override { inner_.start_epoch(epoch); }
-  std::optional<Batch> next() override {
-    call_();
-    return inner_.next();
-  }
-  int64_t batches_per_epoch() const override { return inner_.batches_per_epoch(); }
-  StateDict state_dict() const override { return inner_.state_dict(); }
-  void load_state_dict(const StateDict& state) override { inner_.load_state_dict(state); }
-
- private:
-  DataSource& inner_;
-  std::function<void()> call_;
-};
-
 NamedTensors train(const std::string& mode, const Fault& fault, const std::string& folder,
                    const std::shared_ptr<Communicator>& ranks) {
   const ToyTask task = testing::mlp_task();
@@ -83,9 +65,8 @@ NamedTensors train(const std::string& mode, const Fault& fault, const std::strin
   });
   trainer->add_hook(std::move(hook));
   const NamedTensors samples = testing::numbered_samples(task, 106);
-  const auto loader = testing::share_of(samples, 8, ranks.get()),
-             validation = testing::share_of(samples, 40, ranks.get());
-  FaultyData data(*loader, [&] {
+  const auto validation = testing::share_of(samples, 40, ranks.get());
+  testing::WatchedData data(testing::share_of(samples, 8, ranks.get()), [&] {
     if (fault.phase == "data") strike_here();
   });
   trainer->train(data, validation.get());

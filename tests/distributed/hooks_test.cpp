@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <ATen/ATen.h>
@@ -50,24 +48,6 @@ class DistributedHooks : public testing::InBothModes {
 
 at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
 
-// Gives its batches after so many seconds each.
-class SlowData : public DataSource {
- public:
-  SlowData(std::unique_ptr<DataSource> data, double seconds) : data_(std::move(data)), seconds_(seconds) {}
-  void start_epoch(int64_t epoch) override { data_->start_epoch(epoch); }
-  std::optional<Batch> next() override {
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
-    return data_->next();
-  }
-  int64_t batches_per_epoch() const override { return data_->batches_per_epoch(); }
-  StateDict state_dict() const override { return data_->state_dict(); }
-  void load_state_dict(const StateDict& state) override { data_->load_state_dict(state); }
-
- private:
-  std::unique_ptr<DataSource> data_;
-  double seconds_;
-};
-
 TEST_P(DistributedHooks, DataTimeIsTheLongestOfAllRanks) {
   const testing::ToyTask task = testing::mlp_task();
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
@@ -75,7 +55,9 @@ TEST_P(DistributedHooks, DataTimeIsTheLongestOfAllRanks) {
     double least = 1e9;
     trainer->on(HookPoint::kAfterTrainIter,
                 [&](TrainContext& context) { least = std::min(least, context.step.data_seconds); });
-    SlowData data(share_of(testing::numbered_samples(task, 24), 8, ranks.get()), ranks->rank() == 1 ? 0.05 : 0);
+    testing::WatchedData data(share_of(testing::numbered_samples(task, 24), 8, ranks.get()), [&] {
+      if (ranks->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    });
     trainer->train(data);
     return NamedTensors{{"least", number(least)}};
   });
@@ -231,31 +213,6 @@ TEST_P(DistributedHooks, EarlyStoppingAndPlateausDecideAlike) {
   EXPECT_EQ(results[0].at("stopped").item<double>(), 1);
   EXPECT_LT(results[0].at("rate").item<double>(), 0.05);
   EXPECT_LT(results[0].at("step").item<double>(), 180);
-}
-
-// Samples of which one, on rank 1, is not a number.
-NamedTensors samples_with_nan(const testing::ToyTask& task) {
-  NamedTensors items = task.batch(32, 9).items();
-  for (auto& [name, tensor] : items) {
-    if (name == "input") tensor[22].fill_(std::numeric_limits<float>::quiet_NaN());  // step 3, rank 1 of 2
-  }
-  return items;
-}
-
-TEST_P(DistributedHooks, NaNGuardEndsOrStopsAllRanksForANaNOnOne) {
-  const testing::ToyTask task = testing::mlp_task();
-  const auto run = [&](const NaNGuardHookOptions& guard) {
-    return run_ranks(2, [&](const Ranks& ranks) {
-      const auto trainer = trainer_for(task, {.max_epochs = 4}, ranks);
-      trainer->add_hook(std::make_unique<NaNGuardHook>(guard));
-      trainer->train(*share_of(samples_with_nan(task), 8, ranks.get(), false));
-      return NamedTensors{{"step", number(static_cast<double>(trainer->progress().step))}};
-    });
-  };
-  expect_error_on_all(run({.interval = 1}), 5, "not finite at step 3");
-  const auto stopped = run({.interval = 2, .action = "stop"});
-  testing::expect_same_on_all(stopped);
-  EXPECT_EQ(stopped[0].at("step").item<double>(), 4);
 }
 
 DUET_IN_BOTH_MODES(DistributedHooks);

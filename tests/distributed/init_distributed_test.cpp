@@ -67,12 +67,6 @@ TEST(InitDistributed, ALoaderOfNoSamplerReadsAsOneOfADistributedSampler) {
   }
 }
 
-TEST(InitDistributed, RanksTrainAsOneProcessOfTheWholeBatch) {
-  const auto one = results_of({}), three = results_of({.world_size = 3});
-  expect_same_on_all(three);
-  EXPECT_LT(largest_difference(one[0], three[0]), 1e-6);
-}
-
 TEST(InitDistributed, ReadsTheLaunchVariables) {
   expect_no_error(run_processes(2, [](const Launch& launch) {
     setenv("RANK", std::to_string(launch.rank).c_str(), 1);
@@ -112,13 +106,7 @@ TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBefore) {
 }
 
 TEST(InitDistributed, ANullCommunicatorIsAnError) {
-  const auto results = run_processes(1, [](const Launch&) {
-    TrainerOptions options;
-    options.distributed.communicator = nullptr;
-    make_trainer("eager", partial_task().make(), options);
-    return NamedTensors();
-  });
-  EXPECT_EQ(results[0].exit_code, 2) << results[0].error;
+  EXPECT_THROW(DistributedOptions{.communicator = nullptr}.validate(), ConfigError);
 }
 
 TEST(InitDistributed, GivesOneProcessWhatCostsNothing) {

@@ -1,10 +1,10 @@
-#include "distributed/detail/nccl_environment.h"
 #include <cstdlib>
 #include <string>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/util/ScopeExit.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "distributed/detail/nccl_backend.h"
 #include "tests/support/scoped_variable.h"
 
 namespace duet {

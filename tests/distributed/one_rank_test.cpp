@@ -200,7 +200,7 @@ class OneRank : public InBothModes {
       bool own = false;
       for (const RankResult& result : run(GetParam(), difference.change)) {
         own = own || result.exit_code == difference.exit_code;
-        expect_error(result, result.exit_code == 6 ? 6 : difference.exit_code, difference.text);
+        expect_rank_error(result, result.exit_code == 6 ? 6 : difference.exit_code, difference.text);
       }
       EXPECT_TRUE(own);
     }
@@ -333,7 +333,8 @@ TEST(OneRankIsStopped, WhileTheOthersArePatient) {
                                    },
                                    {.start_timeout = 200, .timeout = 2});
     for (std::size_t rank = 0; rank < 3; ++rank) {
-      if (rank != stopped) expect_error(results[rank], 6, "rank " + std::to_string(stopped) + " is dead or stopped");
+      if (rank != stopped)
+        expect_rank_error(results[rank], 6, "rank " + std::to_string(stopped) + " is dead or stopped");
     }
   }
 }
@@ -344,8 +345,8 @@ TEST_P(OneRank, FailsAfterTheLastStep) {
       run(mode(), after_step(-1, [](Model&, BaseTrainer& trainer) {
             trainer.on(HookPoint::kAfterTrain, [](TrainContext&) { throw DataError("[LateError] the disk is full"); });
           }));
-  expect_error(results[1], 3, "the disk is full");
-  expect_error(results[0], 6, "the disk is full");
+  expect_rank_error(results[1], 3, "the disk is full");
+  expect_rank_error(results[0], 6, "the disk is full");
 }
 
 // A metric whose sums depend on what a rank has seen.

@@ -78,7 +78,7 @@ TEST_P(DistributedData, OtherwiseReadIsAnError) {
       {"(drop_last: true; on rank 0 drop_last: false)", {.drop_last = true}},
       {"(shuffle: false; on rank 0 shuffle: true)", {.shuffle = false}},
       {"(position: 8; on rank 0 position: 0)", {.endless = true, .start = 8}},
-      {"the part of the training data that rank 1 reads is: that of rank 0 of 2, as of rank 0", {.as_rank = 0}},
+      {"the part of the training data that rank 1 reads is: that of rank 0 of 2, expected one of 2", {.as_rank = 0}},
       {"the part of the training data that rank 1 reads is: not shared, expected one of 2", {.shares = false}},
       {"rank 1 reads the validation data otherwise than rank 0 (seed: 5; ", {.seed = 5, .does = "validation"}},
       {"rank 1 reads the test data otherwise than rank 0 (seed: 5; ", {.seed = 5, .does = "test"}}};

@@ -109,8 +109,8 @@ TEST_P(ExportedModels, AreWrittenBackWithTheirWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ExportedModels,
-                         ::testing::Combine(::testing::Values("convolutions", "encoder", "recurrent", "branches",
-                                                              "language", "oddities"),
+                         ::testing::Combine(::testing::Values("convolutions", "encoder", "branches", "language",
+                                                              "oddities"),
                                             ::testing::Values("eager", "graph")),
                          [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 

@@ -58,15 +58,6 @@ class Encoder(nn.Module):
         return self.head(self.layers(self.embed(x.squeeze(1)) + self.place).mean(1))
 
 
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gru, self.head = nn.GRU(8, 12, 2, dropout=0.3, batch_first=True), nn.Linear(12, CLASSES)
-
-    def forward(self, x):
-        return self.head(self.gru(x.squeeze(1))[0][:, -1])
-
-
 class Branches(nn.Module):
     """A branch on values, regions without gradients and under autocast, sizes that are computed."""
 
@@ -145,7 +136,6 @@ def tokens(size, generator):
 MODELS = {
     "convolutions": (Convolutions, images, "cross_entropy"),
     "encoder": (Encoder, images, "cross_entropy"),
-    "recurrent": (Recurrent, images, "cross_entropy"),
     "branches": (Branches, images, "cross_entropy"),
     "language": (Language, tokens, "none"),
     "oddities": (Oddities, images, "none"),

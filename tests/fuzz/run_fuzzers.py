@@ -7,6 +7,7 @@ usage: run_fuzzers.py BUILD-FOLDER [--cpu-seconds N] [--jobs N] [--keep] [KIND .
 import argparse
 import concurrent.futures
 import hashlib
+import io
 import os
 import pathlib
 import re
@@ -14,8 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
-import zipfile
 
 import seeds
 
@@ -36,11 +37,11 @@ def cpu_seconds(process):
 
 def kept(kind):
     """Name -> content."""
-    path = KEPT / f"{kind}.zip"
+    path = KEPT / f"{kind}.tar.xz"
     if not path.exists():
         return {}
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+    with tarfile.open(path) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}
 
 
 def keep(target, kind, corpus, folder):
@@ -50,13 +51,14 @@ def keep(target, kind, corpus, folder):
     merged.mkdir()
     subprocess.run([target, "-merge=1", *LIMITS, merged, corpus], env=ENVIRONMENT, check=True, capture_output=True)
     room = MOST_KEPT
-    with zipfile.ZipFile(KEPT / f"{kind}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(merged.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
-            content = path.read_bytes()
-            room -= len(content) + 128  # with its entries in the archive
+    with tarfile.open(KEPT / f"{kind}.tar.xz", "w:xz", preset=9) as archive:
+        for content in sorted((path.read_bytes() for path in merged.iterdir()), key=lambda content: (len(content), content)):
+            room -= len(content) + 128  # with its entry in the archive
             if room < 0:
                 break
-            archive.writestr(zipfile.ZipInfo(hashlib.sha1(content).hexdigest()[:12]), content, zipfile.ZIP_DEFLATED)
+            entry = tarfile.TarInfo(hashlib.sha1(content).hexdigest()[:12])
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
 
 
 def fuzz(options, kind):

@@ -12,6 +12,29 @@ std::unique_ptr<GraphTrainer> graph_trainer(const StepLoss& loss, const GraphOpt
   return std::make_unique<GraphTrainer>(make_task(std::make_shared<TwoLayers>(), loss), options, graph);
 }
 
+namespace {
+
+class Predictor : public ModuleTask<TwoLayers> {
+ public:
+  Predictor(std::shared_ptr<TwoLayers> net, const StepLoss& loss, PredictFn predict)
+      : ModuleTask(
+            std::move(net), nullptr,
+            [loss](TwoLayers& own, const at::Tensor&, const Batch& batch) { return to_step_output(loss(own, batch)); }),
+        predict_(std::move(predict)) {}
+  NamedTensors predict(const Batch& batch) override { return predict_(module(), batch); }
+
+ private:
+  PredictFn predict_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> task_of(std::shared_ptr<TwoLayers> net, const StepLoss& loss, const PredictFn& predict,
+                              const std::function<std::string()>& graph_key) {
+  if (!predict) return make_task(std::move(net), loss, graph_key);
+  return std::make_unique<Predictor>(std::move(net), loss, predict);
+}
+
 std::string RunOutcome::reasons() const {
   std::string all = error;
   for (const SignatureReport& each : report) all += each.reason;
@@ -32,7 +55,8 @@ RunOutcome run_in(const std::string& mode, const MakeRun& set_up, int64_t steps)
   seed_all(5);
   StepRun run;
   set_up(run);
-  const auto trainer = make_trainer(mode, make_task(run.net, run.loss, run.graph_key), run.options, run.graph);
+  const auto trainer =
+      make_trainer(mode, task_of(run.net, run.loss, run.predict, run.graph_key), run.options, run.graph);
   RunOutcome outcome;
   try {
     for (int64_t n = 0; n < steps; ++n) {
@@ -42,6 +66,12 @@ RunOutcome run_in(const std::string& mode, const MakeRun& set_up, int64_t steps)
       for (int64_t i = 0; i < accumulate; ++i) {
         micro_batches.push_back(run.batch(n * accumulate + i));
         micro_batches.back().set("id", at::full({8}, n, at::kLong));
+      }
+      if (run.predict) {
+        for (const auto& [name, tensor] : trainer->predict(micro_batches.front()).items()) {
+          run.seen->push_back(tensor);
+          outcome.names += name + " ";
+        }
       }
       outcome.losses.push_back(trainer->step(micro_batches).loss.item<double>());
     }
@@ -64,12 +94,13 @@ RunOutcome expect_same_in_both_modes(const MakeRun& set_up, int64_t steps) {
   EXPECT_EQ(eager.error, "");
   RunOutcome graph = run_in("graph", set_up, steps);
   for (const SignatureReport& report : graph.report) {
-    std::cout << "  " << report.signature << ": " << report.state << ", " << report.replays << " replays, "
-              << report.checked << " checked, " << report.differing << " differing, " << report.eager_steps
-              << " eager; " << report.reason << "\n";
+    std::cout << "  " << report.kind << " " << report.signature << ": " << report.state << ", " << report.replays
+              << " replays, " << report.checked << " checked, " << report.differing << " differing, "
+              << report.eager_steps << " eager; " << report.reason << "\n";
   }
   if (!graph.error.empty()) return graph;
   EXPECT_EQ(eager.losses, graph.losses);
+  EXPECT_EQ(eager.names, graph.names);
   expect_same_bits(eager.state, graph.state);
   EXPECT_EQ(eager.seen.size(), graph.seen.size());
   for (std::size_t i = 0; i < std::min(eager.seen.size(), graph.seen.size()); ++i) {

@@ -14,11 +14,17 @@
 namespace duet::testing {
 
 using StepLoss = std::function<at::Tensor(TwoLayers&, const Batch&)>;
+using PredictFn = std::function<NamedTensors(TwoLayers&, const Batch&)>;
+
+// A task whose predictions are `predict`'s; null: none.
+std::unique_ptr<Task> task_of(std::shared_ptr<TwoLayers> net, const StepLoss& loss, const PredictFn& predict,
+                              const std::function<std::string()>& graph_key = nullptr);
 
 // One run: the model, what its host code refers to, and what the test does between steps.
 struct StepRun {
   std::shared_ptr<TwoLayers> net = std::make_shared<TwoLayers>();
   StepLoss loss = plain_loss;
+  PredictFn predict = nullptr;  // before each step, on its batch; what it gives is seen
   std::function<void(BaseTrainer&, int64_t step)> between = nullptr;  // before each step
   // Of each micro-batch; it gets an "id", the number of its step.
   std::function<Batch(int64_t number)> batch = [](int64_t n) { return batch_at(n % 97); };
@@ -39,6 +45,7 @@ struct RunOutcome {
   std::vector<double> losses;
   std::vector<SignatureReport> report;
   std::string program;  // the text of the captured step
+  std::string names;    // of predictions
   std::string error;    // a GraphError, which ended the run
 
   std::string reasons() const;  // of all signatures, and the error

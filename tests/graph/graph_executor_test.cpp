@@ -1,11 +1,8 @@
-#include "graph/detail/graph_executor.h"
 #include <atomic>
 #include <thread>
-#include <c10/util/ScopeExit.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "core/detail/train_step.h"
 #include "tests/graph/both_modes.h"
 #include "tests/support/expect_error.h"
 
@@ -19,7 +16,6 @@ using testing::expect_same_bits;
 using testing::graph_trainer;
 using ::testing::HasSubstr;
 using testing::plain_loss;
-using testing::StepLoss;
 using testing::TwoLayers;
 
 TEST(GraphExecutor, StrictThrowsBeforeTheStepChangesAnything) {
@@ -68,19 +64,26 @@ TEST(GraphExecutor, TheProgramCanBePrinted) {
   }
 }
 
-// A device graph has the kernels of its capture, and kernels of duet's are proved under the settings of then.
-TEST(GraphExecutor, SettingsThatChooseKernelsMakeASignatureOfTheirOwn) {
-  at::Context& settings = at::globalContext();
-  const bool before = settings.userEnabledMkldnn();
-  const auto back = c10::make_scope_exit([&] { settings.setUserEnabledMkldnn(before); });
-  const auto graph = graph_trainer(plain_loss);
-  for (const bool enabled : {true, false, true}) {
-    settings.setUserEnabledMkldnn(enabled);
-    for (int64_t n = 0; n < 4; ++n) graph->step(batch_at(n));
+TEST(GraphExecutor, LoggedValuesAreThoseOfTheStep) {
+  std::vector<at::Tensor> logs[2];
+  for (const std::string mode : {"eager", "graph"}) {
+    seed_all(3);
+    const auto loss = [](TwoLayers& net, const Batch& batch) {
+      const at::Tensor value = plain_loss(net, batch);
+      return StepOutput{value,
+                        {{"constant", torch::tensor(2.5F)},
+                         {"input", batch["input"][0][0]},
+                         {"weight", net.a->weight[1][2]},
+                         {"twice", value.detach() * 2},
+                         {"itself", value}}};
+    };
+    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
+    for (int64_t n = 0; n < 12; ++n) {
+      for (const auto& item : trainer->step(batch_at(n)).log) logs[mode == "graph"].push_back(item.second.clone());
+    }
   }
-  const auto report = graph->report();
-  ASSERT_EQ(report.size(), 2U);
-  for (const SignatureReport& signature : report) EXPECT_EQ(signature.state, "captured");
+  ASSERT_EQ(logs[0].size(), logs[1].size());
+  for (std::size_t i = 0; i < logs[0].size(); ++i) EXPECT_TRUE(testing::same_bits(logs[0][i], logs[1][i])) << i;
 }
 
 // Its draws are none of the step's, which has no random ops.
@@ -111,39 +114,6 @@ TEST(GraphExecutor, AnotherThreadMayReplayWhatThisOneRecorded) {
   }
   EXPECT_EQ(graph->replays(), 10);
   expect_same_bits(alone->state_dict(), graph->state_dict());
-}
-
-// Two signatures take turns.
-TEST(GraphExecutor, ChoosesAPathForEachSignatureAndRunsIt) {
-  const auto train = [](bool captured) {
-    seed_all(3);
-    TrainStep step(make_task(std::make_shared<TwoLayers>(), plain_loss), at::kCPU, {.optimizer = SGD{.lr = 0.1}});
-    GraphExecutor executor(step, at::kCPU, {});
-    StepObserver observer;
-    std::vector<StepPath> paths;
-    for (int64_t n = 0; n < 12; ++n) {
-      const MicroBatches micro_batches{.batches = {batch_at(n, n % 4 == 3 ? 5 : 8)}, .weights = {1}, .total = 1};
-      step.begin(micro_batches);
-      if (captured) {
-        const StepPlan plan = executor.choose(micro_batches, observer);
-        paths.push_back(plan.path);
-        executor.run(plan, micro_batches, observer);
-      } else {
-        step.run(micro_batches, observer);
-      }
-      step.end();
-    }
-    if (captured) {
-      const StepPath eager = StepPath::kEager, record = StepPath::kRecord, check = StepPath::kCheckAndReplay;
-      const StepPath compare = StepPath::kReplayAndCompare;  // the second replay, then the second one after it, ...
-      EXPECT_EQ(paths, (std::vector<StepPath>{eager, record, check, eager, compare, check, compare, record, check,
-                                              check, check, check}));
-    }
-    StateDict weights;
-    for (const auto& [name, tensor] : step.parameters()) weights.set(name, tensor.detach().clone());
-    return weights;
-  };
-  expect_same_bits(train(false), train(true));
 }
 
 class StepErrors : public ::testing::TestWithParam<const char*> {};

@@ -131,42 +131,12 @@ TEST_P(GraphSteps, GiveTheModelsOutputsOnRequest) {
   }
 }
 
-TEST_P(GraphSteps, LeaveTrainingFlagsAlone) {
-  const auto net = std::make_shared<TwoLayers>();
-  net->b->eval();
-  const auto step = make(make_task(net, testing::plain_loss));
-  for (int64_t n = 0; n < 4; ++n) (*step)(batch_at(n));
-  EXPECT_TRUE(net->a->is_training());
-  EXPECT_FALSE(net->b->is_training());
-}
-
-TEST_P(GraphSteps, FollowHyperParameters) {
-  const auto net = std::make_shared<TwoLayers>();
-  const auto step = make(make_task(net, testing::plain_loss));
-  for (int64_t n = 0; n < 4; ++n) (*step)(batch_at(n));
-  step->hyper_parameters().set(0, "lr", 0);
-  step->hyper_parameters().set(0, "weight_decay", 0);
-  const at::Tensor before = net->a->weight.detach().clone();
-  (*step)(batch_at(4));
-  EXPECT_TRUE(testing::same_bits(net->a->weight, before));
-}
-
 TEST_P(GraphSteps, SayWhereTheyFail) {
   const auto step = make(make_task(std::make_shared<TwoLayers>(), testing::plain_loss));
   for (int64_t n = 0; n < 4; ++n) (*step)(batch_at(n));
   Batch bad = batch_at(4);
   bad.set("input", at::ones({8, 12}));
   expect_error<StepError>([&] { (*step)(bad); }, {"[Task] step 4: addmm failed: mat1"});
-}
-
-TEST(GraphStep, ExplainsAStepWithoutTraining) {
-  const auto net = std::make_shared<TwoLayers>();
-  GraphStep step(make_task(net, testing::plain_loss), adamw());
-  const at::Tensor before = net->a->weight.detach().clone();
-  const StepExplanation explanation = step.explain(batch_at(0));
-  EXPECT_TRUE(explanation.captured) << explanation.text();
-  EXPECT_EQ(explanation.mode, "graph");
-  EXPECT_TRUE(testing::same_bits(net->a->weight, before));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, GraphSteps, ::testing::Values(Mode::kEager, Mode::kGraph),

@@ -5,55 +5,15 @@
 #include <torch/torch.h>
 #include "base/detail/op_rules.h"
 #include "base/error.h"
-#include "core/task.h"
 #include "graph/replay/cpu_program.h"
-#include "tests/support/toy_tasks.h"
-#include "tests/support/trainer_runs.h"
-#include "tests/support/two_layers.h"
 
 // What a recording sees.
 
 namespace duet {
 namespace {
 
-namespace F = torch::nn::functional;
 using at::Tensor;
-using testing::batch_at;
-using testing::expect_same_bits;
 using ::testing::HasSubstr;
-using testing::plain_loss;
-using testing::same_bits;
-using testing::TwoLayers;
-
-TEST(OpRecorder, LoggedValuesAreThoseOfTheStep) {
-  std::vector<NamedTensors> logs[2];
-  for (const std::string mode : {"eager", "graph"}) {
-    seed_all(3);
-    const auto loss = [](TwoLayers& net, const Batch& batch) {
-      const Tensor value = plain_loss(net, batch);
-      return StepOutput{value,
-                        {{"constant", torch::tensor(2.5F)},
-                         {"input", batch["input"][0][0]},
-                         {"weight", net.a->weight[1][2]},
-                         {"twice", value.detach() * 2},
-                         {"itself", value},
-                         {"share", (net.forward(batch["input"]).argmax(1) == batch["target"]).to(at::kFloat).mean()}}};
-    };
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
-    for (int64_t n = 0; n < 12; ++n) {
-      NamedTensors copies;
-      for (const auto& [name, tensor] : trainer->step(batch_at(n)).log) copies.emplace_back(name, tensor.clone());
-      logs[mode == "graph"].push_back(copies);
-    }
-    if (mode == "eager") continue;
-    EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
-  }
-  for (std::size_t n = 0; n < 12; ++n) {
-    for (std::size_t i = 0; i < logs[0][n].size(); ++i) {
-      EXPECT_TRUE(same_bits(logs[0][n][i].second, logs[1][n][i].second)) << logs[0][n][i].first << " at step " << n;
-    }
-  }
-}
 
 // A tensor of the model's own that is laid over other memory is not moved at a replay.
 TEST(OpRecorder, RefusesToMoveATensorFromOutside) {
@@ -83,16 +43,6 @@ TEST(OpRecorder, WritesDownLeafCallsOfItsThreadAlone) {
   EXPECT_THAT(names, ::testing::Not(::testing::Contains("aten::linear")));
   EXPECT_TRUE(recorder.failure().empty());
   EXPECT_THROW(OpRecorder({}, false), GraphError);
-}
-
-TEST(OpRecorder, StopsRecordingWhilePaused) {
-  OpRecorder recorder({});
-  recorder.pause();
-  const Tensor value = torch::rand({3}).mul(2);
-  value.sum().item<double>();
-  recorder.resume();
-  EXPECT_TRUE(recorder.program().ops.empty());
-  EXPECT_TRUE(recorder.failure().empty());
 }
 
 TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {

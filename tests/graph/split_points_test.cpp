@@ -122,50 +122,24 @@ TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
   }
 }
 
-TEST(SplitPoints, MayReadValuesBackToTheHost) {
-  expect_captured(expect_eager_weights(with_hook_at_backward([](TrainContext& context) {
-    for (const auto& item : context.task.named_parameters()) {
-      if (item.second.grad().abs().max().item<double>() > 0.1) item.second.mutable_grad().mul_(0.5);
-    }
-    if (context.step.loss().item<double>() > 1.5) context.task.named_parameters()[0].second.mutable_grad().zero_();
-  })));
-}
-
-TEST(SplitPoints, AReplacedGradientRunsEagerWithTheReason) {
-  const RunOutcome graph = expect_eager_weights(with_hook_at_backward([](TrainContext& context) {
-    for (const auto& item : context.task.named_parameters()) item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
-  }));
-  EXPECT_EQ(graph.report.at(0).state, "eager");
-  EXPECT_THAT(graph.report.at(0).reason, HasSubstr("gradient of 'a.weight'"));
-}
-
 // The rest of such a step runs op by op, whatever is compared meanwhile.
 TEST(SplitPoints, AGradientThatIsNotTheRecordedOneAtSomeStepsCounts) {
   using Code = std::function<void(const NamedTensors&)>;
   const std::map<std::string, Code> codes = {
       {"removed", [](const NamedTensors& all) { all[1].second.mutable_grad().reset(); }},
-      {"all but one removed",
-       [](const NamedTensors& all) {
-         for (std::size_t i = 1; i < all.size(); ++i) all[i].second.mutable_grad().reset();
-       }},
       {"replaced", [](const NamedTensors& all) { all[0].second.mutable_grad() = all[0].second.grad() * 2 + 0.01; }},
       {"given other memory", [](const NamedTensors& all) { all[0].second.grad().set_data(all[0].second.grad() * 2); }},
       {"one over another's memory",
        [](const NamedTensors& all) {
          all[1].second.mutable_grad() = all[0].second.mutable_grad().view({-1}).narrow(0, 0, all[1].second.numel());
        }},
-      {"other strides",
-       [](const NamedTensors& all) {
+      {"other strides", [](const NamedTensors& all) {
          at::Tensor& gradient = all[0].second.mutable_grad();
          gradient = gradient.t().contiguous().t().mul(0.3);
-       }},
-      {"removed, others in place", [](const NamedTensors& all) {
-         all[0].second.mutable_grad().mul_(0.25);
-         all[1].second.mutable_grad().reset();
        }}};
   for (const auto& [name, code] : codes) {
     for (const auto& [at_optimizer, scales, verify] :
-         {std::tuple(false, false, 0), {true, false, 0}, {false, true, 1}, {true, true, 1}, {true, false, 1}}) {
+         {std::tuple(false, false, 0), {false, true, 1}, {true, false, 1}}) {
       SCOPED_TRACE(c10::str(name, at_optimizer ? ", at the optimizer" : "", scales ? ", scaled" : "", ", ", verify));
       const MakeRun set_up = with_hook([&](LambdaHook& hook, StepRun& run) {
         if (scales) run.options.loss_scale = LossScaleOptions{.init_scale = 1024, .growth_interval = 4};
@@ -184,7 +158,9 @@ TEST(SplitPoints, AGradientThatIsRemovedAtFirstIsCapturedLater) {
   const MakeRun set_up = with_hook_at_backward([](TrainContext& context) {
     if (context.progress.step < 100) context.task.named_parameters()[1].second.mutable_grad().reset();
   });
-  EXPECT_GT(expect_eager_weights(set_up, 300).total(&SignatureReport::replays), 0);
+  const RunOutcome graph = expect_eager_weights(set_up, 300);
+  EXPECT_GT(graph.total(&SignatureReport::replays), 0);
+  EXPECT_THAT(graph.reasons(), HasSubstr("the gradient of 'a.bias'"));
 }
 
 // Hooks have acted when the code inside the step turns out to be another, or throws: nothing of the step comes twice.
@@ -195,8 +171,8 @@ TEST(SplitPoints, WhatHooksDidCountsWhereTheCodeAfterThemDiffers) {
     std::vector<std::string> errors;
     int64_t calls = 0;
   };
-  for (const Check check : {Check::kEvery, Check::kBudget, Check::kOff}) {
-    for (const int64_t verify : {0, 1, 1024}) {
+  for (const Check check : {Check::kEvery, Check::kOff}) {
+    for (const int64_t verify : {1, 1024}) {
       Seen seen[2];
       for (const std::string mode : {"eager", "graph"}) {
         SCOPED_TRACE(c10::str(mode, " ", static_cast<int>(check), " ", verify));
@@ -239,21 +215,6 @@ TEST(SplitPoints, WhatHooksDidCountsWhereTheCodeAfterThemDiffers) {
   }
 }
 
-TEST(SplitPoints, AHookThatComesLaterIsCalledFromThenOn) {
-  int calls = 0;
-  const auto set_up = [&calls](StepRun& run) {
-    run.between = [&calls, net = run.net](BaseTrainer& trainer, int64_t n) {
-      if (n != 6) return;
-      trainer.on(HookPoint::kAfterBackward, [&calls, net](TrainContext&) {
-        ++calls;
-        net->a->weight.mutable_grad().mul_(0.5);
-      });
-    };
-  };
-  expect_same_in_both_modes(set_up, 14);
-  EXPECT_EQ(calls, 2 * 8);
-}
-
 // An exponential mean of the weights in tensors that only the hook knows.
 TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
   for (const bool with_split_points : {false, true}) {
@@ -264,6 +225,7 @@ TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
               for (const auto& item : context.parameters) means->push_back(at::zeros_like(item.second));
             }
             for (std::size_t i = 0; i < means->size(); ++i) {
+              context.parameters[i].second.clamp_(-0.2, 0.2);
               (*means)[i].lerp_(context.parameters[i].second.detach(), 0.1);
               (*means)[i].add_(at::rand_like((*means)[i]) * context.output.loss * 1e-3);
             }
@@ -275,14 +237,6 @@ TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
     expect_captured(outcome);
     EXPECT_THAT(outcome.program, HasSubstr("aten::lerp_"));
   }
-}
-
-TEST(InStep, MayChangeTheWeights) {
-  expect_captured(expect_eager_weights(with_hook([](LambdaHook& hook, StepRun&) {
-    hook.captured = [](StepView& context) {
-      for (const auto& item : context.parameters) item.second.clamp_(-0.2, 0.2);
-    };
-  })));
 }
 
 }  // namespace

@@ -6,76 +6,75 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
 #include "graph/guards/check_schedule.h"
 #include "tests/graph/both_modes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/temp_dir.h"
+
+// Whether host code still does what was recorded, and what is said of replays before which it did not run.
 
 namespace duet {
 namespace {
 
 using testing::batch_at;
 using testing::expect_same_in_both_modes;
+using ::testing::HasSubstr;
 using testing::plain_loss;
-using testing::StepLoss;
+using testing::stderr_of;
 using testing::StepRun;
 using testing::TwoLayers;
 
-GraphOptions with_check(Check check, Fallback fallback = Fallback::kAuto) {
-  return {.fallback = fallback, .check = check, .verify_interval = 0};
-}
-
-// A loss that doubles from the call `from` on.
-StepLoss doubling_from(int64_t from) {
-  return [from, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-    return plain_loss(net, batch) * (++calls >= from ? 2.0 : 1.0);
-  };
-}
-
-// A run without checks whose loss does what the test says.
-struct Unchecked {
-  explicit Unchecked(const StepLoss& loss, const GraphOptions& graph = with_check(Check::kOff)) {
+// Steps of one model, whose loss depends on what the test changes between them.
+struct Steps {
+  explicit Steps(Check check, const std::string& mode = "graph", int64_t verify_interval = 0, double budget = 0.03,
+                 Fallback fallback = Fallback::kAuto) {
     seed_all(3);
-    trainer = testing::make_trainer("graph", make_task(net, loss), {}, graph);
+    const GraphOptions graph{
+        .fallback = fallback, .check = check, .check_budget = budget, .verify_interval = verify_interval};
+    trainer = testing::make_trainer(mode,
+                                    make_task(net,
+                                              [this](TwoLayers& own, const Batch& batch) {
+                                                ++calls;
+                                                if (throws) throw std::runtime_error("the user's own");
+                                                return plain_loss(own, batch) * factor * scale;
+                                              }),
+                                    {}, graph);
   }
-  void steps(int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) trainer->step(batch_at(n));
+  void steps(int64_t count, int64_t size = 8) {
+    for (int64_t n = 0; n < count; ++n) trainer->step(batch_at(n, size));
   }
+  UncheckedSteps saved_in(const std::string& folder) {
+    return *CheckpointStore::read_manifest(trainer->save(folder)).run.unchecked;
+  }
+  SignatureReport report() const { return dynamic_cast<GraphTrainer&>(*trainer).report().front(); }
+
   std::shared_ptr<TwoLayers> net = std::make_shared<TwoLayers>();
+  double factor = 1;
+  at::Tensor scale = torch::ones({});
+  bool throws = false;
+  int64_t calls = 0;
   std::unique_ptr<BaseTrainer> trainer;
 };
 
 TEST(TraceCheck, EveryCheckIsExactForAnyHostCode) {
   for (const int64_t from : {3, 4, 5, 17}) {
     const auto set_up = [from](StepRun& run) {
-      run.loss = doubling_from(from);
-      run.graph = with_check(Check::kEvery);
+      run.loss = [from, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+        return plain_loss(net, batch) * (++calls >= from ? 2.0 : 1.0);
+      };
+      run.graph = {.check = Check::kEvery, .verify_interval = 0};
     };
     EXPECT_EQ(expect_same_in_both_modes(set_up, 30).error, "");
   }
 }
 
 TEST(TraceCheck, StrictNamesWhatDiffersAndStops) {
-  Unchecked run(doubling_from(6), with_check(Check::kEvery, Fallback::kStrict));
-  run.steps(0, 5);
-  expect_error<GraphError>([&] { run.steps(5, 6); }, {"'other' of aten::mul.Scalar is 2., where 1. was recorded"});
-}
-
-TEST(TraceCheck, AnExceptionOfTheHostCodeComesOnceAndAsItIs) {
-  for (const std::string mode : {"eager", "graph"}) {
-    int64_t calls = 0;
-    const auto loss = [&calls](TwoLayers& net, const Batch& batch) {
-      const at::Tensor value = plain_loss(net, batch);
-      if (++calls == 6) throw std::runtime_error("the user's own");
-      return value;
-    };
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
-    for (int64_t n = 0; n < 5; ++n) trainer->step(batch_at(n));
-    expect_error<std::runtime_error>([&] { trainer->step(batch_at(5)); }, {"the user's own"});
-    EXPECT_EQ(calls, 6) << mode;
-    trainer->step(batch_at(6));
-    EXPECT_EQ(calls, 7) << mode;
-  }
+  Steps run(Check::kEvery, "graph", 0, 0.03, Fallback::kStrict);
+  run.steps(5);
+  run.factor = 2;
+  expect_error<GraphError>([&] { run.steps(1); }, {"'other' of aten::mul.Scalar is 2., where 1. was recorded"});
 }
 
 // Random numbers that were drawn before it are drawn, as in eager mode; steps 1 and 2 are recorded and compared.
@@ -93,9 +92,11 @@ TEST(TraceCheck, AnExceptionAfterADropoutLeavesTheStateOfEager) {
     for (int64_t n = 0; n < 20; ++n) {
       try {
         trainer->step(batch_at(n));
-      } catch (const std::runtime_error&) {
+      } catch (const std::runtime_error& error) {
+        EXPECT_EQ(error.what(), std::string("a bad batch"));
       }
     }
+    EXPECT_EQ(calls, 20) << "it comes once, and as it is";
     states[mode == "graph"] = trainer->state_dict();
     if (mode == "graph") {
       EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
@@ -107,61 +108,35 @@ TEST(TraceCheck, AnExceptionAfterADropoutLeavesTheStateOfEager) {
 // Unchecked replays before the difference: nobody knows how they would have gone.
 TEST(TraceCheck, ASaveChecksFirst) {
   const TempDir folder;
-  int64_t calls = 0;
-  bool doubled = false;
-  Unchecked run([&](TwoLayers& net, const Batch& batch) {
-    ++calls;
-    return plain_loss(net, batch) * (doubled ? 2.0 : 1.0);
-  });
-  run.steps(0, 6);
-  EXPECT_EQ(calls, 2);
+  Steps run(Check::kOff);
+  run.steps(6);
+  EXPECT_EQ(run.calls, 2);
   run.trainer->save(folder / "early");
-  EXPECT_EQ(calls, 3) << "the host code of the unchecked steps runs once more";
-  doubled = true;
-  run.steps(6, 9);
+  EXPECT_EQ(run.calls, 3) << "the host code of the unchecked steps runs once more";
+  run.factor = 2;
+  run.steps(3);
   // Up to 7: those before the first save did not run their host code.
   expect_error<GraphError>([&] { run.trainer->save(folder / "late"); }, {"aten::mul.Scalar is 2.", "Up to 7 steps"});
   EXPECT_FALSE(std::filesystem::exists(folder / "late/step-9"));
 }
 
-// Also where the code catches whatever is thrown.
+// Where the code catches whatever is thrown.
 TEST(TraceCheck, TheEndOfARunChecksWhatWasNot) {
-  for (const bool swallows : {false, true}) {
-    bool extra = false;
-    Unchecked run([&](TwoLayers& net, const Batch& batch) {
-      at::Tensor value = plain_loss(net, batch);
-      try {
-        if (extra) value = value + net.a->weight.square().sum();
-      } catch (...) {
-        if (!swallows) throw;
-      }
-      return value;
-    });
-    run.steps(0, 6);
-    extra = true;
-    run.steps(6, 7);
-    EXPECT_THROW(run.trainer->finish(), GraphError);
+  bool extra = false;
+  const auto loss = [&extra](TwoLayers& net, const Batch& batch) {
+    at::Tensor value = plain_loss(net, batch);
+    try {
+      if (extra) value = value + net.a->weight.square().sum();
+    } catch (...) {
+    }
+    return value;
+  };
+  const auto trainer = testing::graph_trainer(loss, {.check = Check::kOff, .verify_interval = 0});
+  for (int64_t n = 0; n < 7; ++n) {
+    extra = n == 6;
+    trainer->step(batch_at(n));
   }
-}
-
-TEST(TraceCheck, ASaveInEvalModeIsNoError) {
-  const TempDir folder;
-  Unchecked run([](TwoLayers& own, const Batch& batch) {
-    return torch::dropout(plain_loss(own, batch), 0.1, own.is_training());
-  });
-  run.steps(0, 6);
-  run.net->eval();
-  run.trainer->save(folder / "eval");
-  run.net->train();
-  run.trainer->finish();
-}
-
-TEST(TraceCheck, AGradientStaysWhereItWasBesideACheckBetweenSteps) {
-  Unchecked run(plain_loss);
-  run.steps(0, 6);
-  const at::Tensor before = run.net->a->weight.grad().clone();
-  run.trainer->finish();
-  EXPECT_TRUE(testing::same_bits(before, run.net->a->weight.grad()));
+  EXPECT_THROW(trainer->finish(), GraphError);
 }
 
 // Asks `schedule` before each of so many replays, which take 1 beside a check and `alone` otherwise; the replays
@@ -180,30 +155,14 @@ std::vector<int64_t> pauses_between_checks(CheckSchedule& schedule, int64_t repl
   return pauses;
 }
 
-CheckSchedule schedule_of(Check check, bool needs_it = false) {
-  CheckSchedule schedule(check, /*budget=*/0.03);
-  schedule.restart(needs_it);
-  return schedule;
-}
-
-TEST(CheckSchedule, ChecksAllWhereItIsCheap) {
-  CheckSchedule schedule = schedule_of(Check::kBudget);
-  EXPECT_EQ(std::ssize(pauses_between_checks(schedule, CheckSchedule::kFirst, 1.02, 1)), CheckSchedule::kFirst);
-  // Some without, to see what a replay alone takes.
-  while (!schedule.due()) {
-    schedule.replayed(0);
-    schedule.note_replay(1);
-  }
-  EXPECT_EQ(std::ssize(pauses_between_checks(schedule, CheckSchedule::kFirst, 1.02, 1)), CheckSchedule::kFirst);
-}
-
-// Elsewhere the first ones, and then no more than the budget, at no fixed period: a share of 0.02 of the steps, 4 000
+// The first ones, and then no more than the budget, at no fixed period: a share of 0.02 of the steps, 4 000
 // of them, give or take six standard deviations. What a check takes is more than the time until its replay begins, as
 // that one finds cold caches: in the second case a replay takes twice as long after a check.
 TEST(CheckSchedule, KeepsToItsBudget) {
   constexpr int64_t kReplays = 200000;
   for (const auto& [check, alone, share] : {std::tuple(2.5, 1.0, 0.03 / 1.5), {1.1, 0.5, 0.03 / (0.6 / 0.5)}}) {
-    CheckSchedule schedule = schedule_of(Check::kBudget);
+    CheckSchedule schedule(Check::kBudget, /*budget=*/0.03);
+    schedule.restart(/*always=*/false);
     EXPECT_EQ(std::ssize(pauses_between_checks(schedule, CheckSchedule::kFirst, check, alone)), CheckSchedule::kFirst);
     const std::vector<int64_t> pauses = pauses_between_checks(schedule, kReplays, check, alone);
     const double wanted = share * kReplays;
@@ -212,9 +171,144 @@ TEST(CheckSchedule, KeepsToItsBudget) {
   }
 }
 
-TEST(CheckSchedule, OffChecksOnlyWhatNeedsIt) {
-  EXPECT_FALSE(schedule_of(Check::kOff).due());
-  EXPECT_TRUE(schedule_of(Check::kOff, /*needs_it=*/true).due());
+TEST(UncheckedSteps, AreCountedWhateverIsFoundLater) {
+  const TempDir folder;
+  for (const auto& [check, unchecked] : {std::pair(Check::kEvery, 0), std::pair(Check::kOff, 10)}) {
+    Steps run(check);
+    run.steps(12);  // the first is eager, the second recorded
+    EXPECT_EQ(run.saved_in(folder / "once").count, unchecked);
+    EXPECT_EQ(run.saved_in(folder / "twice").count, unchecked)
+        << "the code is the recorded one now, which checks no step";
+    EXPECT_EQ(run.report().unchecked, unchecked);
+    EXPECT_EQ(run.report().unchecked_in_a_row, unchecked);
+  }
+  Steps eager(Check::kEvery, "eager");
+  eager.steps(12);
+  EXPECT_EQ(to_text(eager.saved_in(folder / "eager")), "the host code of every step has run");
+}
+
+// A comparison with an eager run, here at replays 2, 4, 8 and 16, runs the host code as well.
+TEST(UncheckedSteps, AreCountedBetweenTwoRunsOfTheHostCode) {
+  const TempDir folder;
+  Steps run(Check::kOff, "graph", /*verify_interval=*/1024);
+  run.steps(26);
+  const UncheckedSteps saved = run.saved_in(folder / "c");
+  EXPECT_EQ(saved.count, 24 - 4);
+  EXPECT_EQ(saved.in_a_row, 8);
+  EXPECT_EQ(saved.confirmed, 18);
+  EXPECT_THAT(to_text(saved), HasSubstr("20 replays did not run their host code, at most 8 in a row"));
+}
+
+TEST(UncheckedSteps, GoOnFromTheCheckpoint) {
+  const TempDir folder;
+  Steps first(Check::kOff);
+  first.steps(12);
+  const std::string path = first.trainer->save(folder / "c");
+  for (const Check check : {Check::kEvery, Check::kOff}) {
+    Steps second(check);
+    second.steps(7);  // are not part of the run that goes on
+    second.trainer->load(path);
+    second.steps(4);
+    EXPECT_EQ(second.saved_in(folder / "d").count, check == Check::kEvery ? 10 : 12) << "a load has it captured anew";
+  }
+}
+
+// Over at each save, and found in the end: what was saved since the last check may be wrong.
+TEST(UncheckedSteps, AChangeThatIsFoundMakesCheckpointsSuspect) {
+  const TempDir folder;
+  const std::string root = folder / "c";
+  Steps run(Check::kOff, "graph", /*verify_interval=*/1024);
+  run.steps(18);
+  run.trainer->save(root);
+  run.steps(4);
+  run.factor = 2;
+  run.steps(5);
+  run.factor = 1;
+  run.trainer->save(root);  // step 27
+  run.steps(6);
+  run.trainer->save(root);  // step 33
+  run.factor = 2;
+  const std::string said = stderr_of([&] { EXPECT_THROW(run.steps(1), GraphError); });  // replay 32 is compared
+  EXPECT_THAT(said, HasSubstr("step-33, step-27"));
+  for (const int64_t step : {18, 27, 33}) {
+    const Manifest manifest = CheckpointStore::verify(root + "/" + CheckpointStore::folder_name(step));
+    EXPECT_EQ(manifest.suspect.empty(), step == 18) << step;
+  }
+  Steps resumed(Check::kEvery);
+  const std::string why = stderr_of([&] { EXPECT_EQ(resumed.trainer->load(root), root + "/step-18"); });
+  EXPECT_THAT(why, HasSubstr("step-33' is suspect: [GraphTrainer] step ("));
+}
+
+// What a save must not run: the code of a step whose inputs or state are gone.
+struct Since {
+  std::string what;
+  std::function<void(Steps&)> change;  // after the last step
+  std::function<void(const std::function<void()>&)> around = [](const auto& save) { save(); };
+};
+
+TEST(UncheckedSteps, ASaveRunsNoCodeUnderAnotherState) {
+  const std::vector<Since> cases = {
+      {"a batch of another size and a new number",
+       [](Steps& run) {
+         run.factor = 2;
+         run.steps(1, 12);
+       }},
+      {"a layer in another mode", [](Steps& run) { run.net->eval(); }},
+      {"a frozen weight", [](Steps& run) { run.net->a->weight.requires_grad_(false); }},
+      {"a hook inside the step", [](Steps& run) { run.trainer->on(HookPoint::kAfterBackward, [](TrainContext&) {}); }},
+      {"weights elsewhere", [](Steps& run) { run.net->a->weight.set_data(run.net->a->weight.detach().clone()); }},
+      {"a tensor rebound", [](Steps& run) { run.scale = torch::full({}, 2.0); }},
+      {"without gradients", [](Steps&) {},
+       [](const auto& save) {
+         const torch::NoGradGuard guard;
+         save();
+       }},
+      {"another default dtype", [](Steps&) {},
+       [](const auto& save) {
+         const auto before = torch::get_default_dtype();
+         torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
+         save();
+         torch::set_default_dtype(before);
+       }},
+  };
+  for (const Since& since : cases) {
+    const TempDir folder;
+    Steps run(Check::kOff);
+    run.steps(12);
+    since.change(run);
+    const int64_t calls = run.calls;
+    const auto save = [&] { EXPECT_EQ(run.saved_in(folder / "c").count, 10) << since.what; };
+    EXPECT_NO_THROW(since.around(save)) << since.what;
+    EXPECT_EQ(run.calls, calls) << since.what;
+  }
+}
+
+TEST(UncheckedSteps, ATensorThatIsReboundBeforeASaveIsCapturedAnewAtTheNextStep) {
+  const TempDir folder;
+  Steps run(Check::kBudget, "graph", /*verify_interval=*/0, /*budget=*/0), eager(Check::kEvery, "eager");
+  for (Steps* each : {&run, &eager}) {
+    seed_all(3);
+    each->steps(1100);
+    each->scale = torch::full({}, 2.0);
+    each->trainer->save(folder / "saved");
+    each->steps(6);
+  }
+  EXPECT_GT(run.report().unchecked, 0);
+  EXPECT_EQ(run.report().state, "captured") << run.report().reason;
+  testing::expect_same_bits(eager.trainer->weights(), run.trainer->weights());
+}
+
+TEST(UncheckedSteps, AnExceptionOfTheCodeThatASaveRunsIsNoError) {
+  const TempDir folder;
+  Steps run(Check::kOff);
+  run.steps(12);
+  const at::Tensor gradient = run.net->a->weight.grad().clone();
+  run.throws = true;
+  const std::string said = stderr_of([&] { EXPECT_EQ(run.saved_in(folder / "c").count, 10); });
+  EXPECT_THAT(said, HasSubstr("its host code threw when it was run once more, to compare it: the user's own"));
+  EXPECT_THAT(said, HasSubstr("10 replays stay unchecked"));
+  EXPECT_TRUE(testing::same_bits(gradient, run.net->a->weight.grad()));
+  EXPECT_EQ(stderr_of([&] { run.trainer->finish(); }), "") << "one step is asked for once";
 }
 
 }  // namespace

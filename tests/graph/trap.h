@@ -40,12 +40,15 @@ inline void PrintTo(const Trap& trap, std::ostream* out) { *out << trap.name; }
 
 struct Traps {
   std::vector<Trap> traps;
-  // `code` sets up a run, or is its loss, which is copied for each run: what it holds by value begins anew.
+  // `code` sets up a run, or is its loss or what it predicts, which is copied for each run: what it holds by value
+  // begins anew.
   template <class Code>
   void operator()(const std::string& name, const Expectation& expected, Code code) {
     traps.push_back({name, expected, [code = std::move(code)](StepRun& run) {
                        if constexpr (std::is_invocable_v<const Code&, StepRun&>) {
                          code(run);
+                       } else if constexpr (std::is_convertible_v<Code, PredictFn>) {
+                         run.predict = code;
                        } else {
                          run.loss = code;
                        }
@@ -72,12 +75,13 @@ inline auto at_step(int64_t step, std::function<void()> act) {
   };
 }
 
-void add_counter_cases(Traps& add);   // counters, generators, clocks, files
-void add_module_cases(Traps& add);    // modules, parameters and hooks that change
-void add_aliasing_cases(Traps& add);  // batches that share memory with what the step writes
-void add_setting_cases(Traps& add);   // settings of the thread around and inside steps
-void add_kept_cases(Traps& add);      // tensors that outlive the step
-void add_read_cases(Traps& add);      // values that the host reads back
-void add_crash_cases(Traps& add);     // what eager mode runs and a capture has stumbled over
+void add_counter_cases(Traps& add);     // counters, generators, clocks, files
+void add_module_cases(Traps& add);      // modules, parameters and hooks that change
+void add_aliasing_cases(Traps& add);    // batches that share memory with what the step writes
+void add_setting_cases(Traps& add);     // settings of the thread around and inside steps
+void add_kept_cases(Traps& add);        // tensors that outlive the step
+void add_read_cases(Traps& add);        // values that the host reads back
+void add_prediction_cases(Traps& add);  // predictions between steps
+void add_crash_cases(Traps& add);       // what eager mode runs and a capture has stumbled over
 
 }  // namespace duet::testing

@@ -57,11 +57,8 @@ MakeRun with_ring(const Ring& ring) {
 void add_aliasing_cases(Traps& add) {
   add("ABatchThatThePlainTensorBehindItOverwrites", kShares, with_ring({}));
   add("ABatchThatABufferBehindItOverwrites", kShares, with_ring({.is_buffer = true}));
-  add("ABatchThatIsOverwrittenInPart", kShares, with_ring({.first = 6}));
   add("ABatchThatIsOverwrittenByItsWholeRing", kShares, with_ring({.first = 0, .written = 64}));
-  add("ABatchThatIsSharedFromStep30On", kShares, with_ring({.shared_from = 30}));
   add("ABatchThatIsSharedForTenSteps", kShares, with_ring({.shared_from = 30, .shared_until = 40}));
-  add("ABatchThatIsSharedInTheFirstSteps", kShares, with_ring({.shared_until = 5}));
   add("ABatchBesideTheRowsThatAreWritten", captured(), with_ring({.first = 16}));
   add("ABatchThatIsReadBeforeItIsOverwritten", captured(), with_ring({.reads_after = false}));
   add("ABatchThatIsABufferOfBatchNorm", kShares, [](StepRun& run) {
@@ -104,20 +101,6 @@ void add_aliasing_cases(Traps& add) {
     run.loss = [](TwoLayers& net, const Batch& batch) {
       batch["a"].detach().mul_(0.5);
       return relu_loss(net, batch["input"] * batch["b"], batch);
-    };
-  });
-  add("GradientsOfTheLastStepAsABatch", "", [](StepRun& run) {
-    run.batch = batch_with("gradient", [bias = run.net->a->bias](int64_t) {
-      return bias.grad().defined() ? bias.grad() : torch::zeros_like(bias).detach();
-    });
-    run.loss = [](TwoLayers& net, const Batch& batch) {
-      return loss_of(net, torch::relu(net.a(batch["input"])) + batch["gradient"], batch);
-    };
-  });
-  add("AWeightAsABatch", "", [](StepRun& run) {
-    run.batch = batch_with("bias", [bias = run.net->a->bias](int64_t) { return bias.detach(); });
-    run.loss = [](TwoLayers& net, const Batch& batch) {
-      return loss_of(net, torch::relu(net.a(batch["input"])) + batch["bias"], batch);
     };
   });
   // What has no plain memory, and no stand-in.

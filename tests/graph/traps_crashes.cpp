@@ -37,20 +37,6 @@ int64_t call_rows_above(const at::Tensor& values, double limit) {
   return op.call(values, limit);
 }
 
-// tanh whose backward is written by hand.
-struct OwnTanh : torch::autograd::Function<OwnTanh> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
-    const at::Tensor y = x.tanh();
-    context->save_for_backward({y});
-    return y;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const at::Tensor y = context->get_saved_variables()[0];
-    return {gradients[0] * (1 - y * y)};
-  }
-};
-
 // Runs `part` without its graph and once more in backward, with the same random numbers, as checkpointing does.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
@@ -94,15 +80,6 @@ void add_crash_cases(Traps& add) {
     const auto rows = static_cast<double>(call_rows_above(batch["input"], 1.0));
     return loss_of(net, hidden, batch) * (1 + 0.01 * rows);
   });
-  add("ASparseTensor", "", [](TwoLayers& net, const Batch& batch) {
-    const at::Tensor sparse = torch::eye(8).to_sparse();
-    return F::cross_entropy(net.b(torch::relu(torch::mm(sparse, net.a(batch["input"])))), batch["target"]);
-  });
-  add("ANestedTensor", "", [](TwoLayers& net, const Batch& batch) {
-    const at::Tensor nested = torch::_nested_tensor_from_tensor_list({batch["input"], batch["input"] * 2});
-    const at::Tensor padded = torch::nested_to_padded_tensor(nested, 0);
-    return F::cross_entropy(net.forward(padded[0]), batch["target"]);
-  });
   add("APackedSequence", "_pack_padded_sequence", [](StepRun& run) {
     const auto gru = std::make_shared<torch::nn::GRU>(torch::nn::GRUOptions(2, 5).batch_first(true));
     run.net->register_module("gru", *gru);
@@ -133,9 +110,6 @@ void add_crash_cases(Traps& add) {
     const at::Tensor spectrum = torch::fft_fft(net.a(batch["input"]));
     return F::cross_entropy(net.b(torch::real(spectrum * spectrum.conj()).sqrt()), batch["target"]);
   });
-  add("AFunctionOfTheUsers", "", [](TwoLayers& net, const Batch& batch) {
-    return F::cross_entropy(net.b(OwnTanh::apply(net.a(batch["input"]))), batch["target"]);
-  });
   add("CheckpointingThatRestoresTheGenerator", "random generator", [](TwoLayers& net, const Batch& batch) {
     return F::cross_entropy(net.b(Checkpointed::apply(net.a(batch["input"]))), batch["target"]);
   });
@@ -150,26 +124,6 @@ void add_crash_cases(Traps& add) {
       }
       return F::cross_entropy(net.b(hidden - left), batch["target"]);
     };
-  });
-  // The discriminator's weights get gradients in the generator's step, too, and are not trained by it.
-  add("AGeneratorAgainstADiscriminator", "", [](StepRun& run) {
-    auto discriminator = std::make_shared<torch::nn::Linear>(5, 1);
-    run.loss = [discriminator](TwoLayers& net, const Batch& batch) {
-      return F::softplus(-(*discriminator)(net.forward(batch["input"]))).mean();
-    };
-    auto other = std::make_shared<std::unique_ptr<BaseTrainer>>();
-    run.between = [discriminator, other, net = run.net](BaseTrainer& trainer, int64_t n) {
-      if (!*other) {
-        const auto loss = [net](torch::nn::LinearImpl& own, const Batch& batch) {
-          const at::Tensor fake = net->forward(batch["input"]).detach();
-          const at::Tensor real = torch::one_hot(batch["target"], 5).to(at::kFloat);
-          return F::softplus(own.forward(fake)).mean() + F::softplus(-own.forward(real)).mean();
-        };
-        *other = make_trainer(to_string(trainer.mode()), make_task(*discriminator, loss));
-      }
-      (*other)->step(batch_at(n + 7));
-    };
-    *run.seen = {(*discriminator)->weight, (*discriminator)->bias};
   });
   add("TwoTrainersOfOneModule", "", [](StepRun& run) {
     auto other = std::make_shared<std::unique_ptr<BaseTrainer>>();

@@ -42,26 +42,12 @@ void add_activations(Traps& add) {
       return loss_of(net, hidden + pooled, batch);
     };
   });
-  add("ActivationsInAList", "", [](StepRun& run) {
-    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = hidden_of(net, batch);
-      seen->push_back(hidden.detach());
-      return loss_of(net, hidden, batch);
-    };
-  });
   add("ActivationsWithTheirGraph", "", [](StepRun& run) {
     run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
       seen->push_back(hidden_of(net, batch));
       if (seen->size() > 3) seen->erase(seen->begin());
       return loss_of(net, seen->back(), batch);
     };
-  });
-  add("StatisticsReadByAHook", "", [](StepRun& run) {
-    run.seen->push_back(torch::zeros({8}));
-    run.between =
-        hooked(HookPoint::kAfterTrainIter, [member = kept_activation(run), average = run.seen->front()](TrainContext&) {
-          average.mul_(0.9).add_(member->mean(0), 0.1);
-        });
   });
   add("StatisticsReadAfterBackward", "", [](StepRun& run) {
     run.between = hooked(HookPoint::kAfterBackward, [member = kept_activation(run), net = run.net](TrainContext&) {
@@ -89,13 +75,6 @@ void add_batches(Traps& add) {
       };
     });
   }
-  add("BatchesInAList", "", [](StepRun& run) {
-    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
-      seen->push_back(batch["input"]);
-      seen->push_back(batch["input"].narrow(1, 2, 3));
-      return plain_loss(net, batch);
-    };
-  });
   add("TheBatchOfTheLastStep", "another tensor", [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable {
     at::Tensor loss = plain_loss(net, batch);
     if (last.defined()) loss = loss + 0.1 * (net.forward(batch["input"]) - net.forward(last)).square().mean();
@@ -110,9 +89,6 @@ void add_gradients(Traps& add) {
       seen->push_back(net->a->weight.grad());
       seen->push_back(net->b->weight.grad().detach()[0]);
     });
-  });
-  add("GradientsKeptByATensorHook", "", [](StepRun& run) {
-    run.net->a->weight.register_hook([seen = run.seen](const at::Tensor& gradient) { seen->push_back(gradient); });
   });
   add("GradientsOfTwoSignaturesThatTakeTurns", captured(), [](StepRun& run) {
     run.batch = [](int64_t n) { return batch_at(n, n % 4 == 3 ? 5 : 8); };
@@ -137,33 +113,6 @@ void add_carried_state(Traps& add) {
       seen->front() = hidden.detach();
       return loss_of(net, hidden, batch);
     };
-  });
-  add("HiddenStateCarriedInPlace", "", [](StepRun& run) {
-    run.seen->push_back(torch::zeros({8, 8}));
-    run.loss = [state = run.seen->front()](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::tanh(net.a(batch["input"]) + state.clone());
-      {
-        const torch::NoGradGuard no_grad;
-        state.copy_(hidden);
-      }
-      return loss_of(net, hidden, batch);
-    };
-  });
-  add("ATensorOfTheLastStep", "", [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable {
-    const at::Tensor logits = net.forward(batch["input"]);
-    at::Tensor loss = F::cross_entropy(logits, batch["target"]);
-    if (last.defined()) loss = loss + 0.1 * (logits - last).square().mean();
-    last = logits.detach();
-    return loss;
-  });
-  add("LossesInAList", "", [](StepRun& run) {
-    run.loss = [seen = run.seen](TwoLayers& net, const Batch& batch) {
-      seen->push_back(plain_loss(net, batch));
-      return seen->back();
-    };
-  });
-  add("HandlesOfWeights", "", [](StepRun& run) {
-    run.between = [seen = run.seen, net = run.net](BaseTrainer&, int64_t) { seen->push_back(net->a->weight); };
   });
 }
 

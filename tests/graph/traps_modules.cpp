@@ -9,22 +9,15 @@ namespace duet::testing {
 
 namespace {
 
-// Batch norm and dropout of its own beside the two layers.
-struct Extras {
-  torch::nn::BatchNorm1d norm{8};
-  torch::nn::Dropout dropout{0.5};
-};
-
-// `change` acts on the model before step 40.
-MakeRun at_step_40(const std::function<void(TwoLayers&, Extras&)>& change) {
+// Batch norm beside the two layers; `change` acts on the model before step 40.
+MakeRun at_step_40(const std::function<void(TwoLayers& net, torch::nn::BatchNorm1d& norm)>& change) {
   return [change](StepRun& run) {
-    const auto extras = std::make_shared<Extras>();
-    run.net->register_module("norm", extras->norm);
-    run.net->register_module("dropout", extras->dropout);
-    run.loss = [extras](TwoLayers& net, const Batch& batch) {
-      return loss_of(net, extras->dropout(extras->norm(net.a(batch["input"]))), batch);
+    const auto norm = std::make_shared<torch::nn::BatchNorm1d>(8);
+    run.net->register_module("norm", *norm);
+    run.loss = [norm](TwoLayers& net, const Batch& batch) {
+      return loss_of(net, (*norm)(net.a(batch["input"])), batch);
     };
-    run.between = at_step(40, [change, extras, net = run.net] { change(*net, *extras); });
+    run.between = at_step(40, [change, norm, net = run.net] { change(*net, *norm); });
   };
 }
 
@@ -39,35 +32,11 @@ void fill(const at::Tensor& scratch, std::mt19937& random) {
 
 void add_addresses(Traps& add) {
   constexpr const char* kByAddress = "by its address";
-  add("AnActivationReadByItsAddressBesideACounter", kByAddress,
-      [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-        const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-        const at::Tensor detached = hidden.detach();
-        const double factor = 1 + 0.01 * static_cast<double>(++calls % 7) + detached.accessor<float, 2>()[0][0];
-        return loss_of(net, hidden, batch) * factor;
-      });
-  add("ABufferReadByItsAddressBesideACounter", kByAddress, [](StepRun& run) {
-    run.loss = [mean = torch::zeros({1}), calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-      update(mean, batch);
-      const double factor = 1 + 0.01 * static_cast<double>(++calls % 7) + *mean.data_ptr<float>();
-      return plain_loss(net, batch) * factor;
-    };
-  });
   // Far enough for the checks to be rare.
   add("AScratchTensorFilledByItsAddress", captured(1500), [](StepRun& run) {
     run.loss = [scratch = torch::zeros({8}), random = std::mt19937(5)](TwoLayers& net, const Batch& batch) mutable {
       fill(scratch, random);
       return plain_loss(net, batch) * (1 + scratch.mean());
-    };
-  });
-  add("AScratchTensorFilledTwiceByItsAddress", kByAddress, [](StepRun& run) {
-    run.loss = [scratch = torch::zeros({8}), random = std::mt19937(5)](TwoLayers& net, const Batch& batch) mutable {
-      at::Tensor loss = plain_loss(net, batch);
-      for (int64_t time = 0; time < 2; ++time) {
-        fill(scratch, random);
-        loss = loss * (1 + scratch.mean());
-      }
-      return loss;
     };
   });
   add("ABufferReadByItsAddressLater", kByAddress, [](StepRun& run) {
@@ -77,54 +46,24 @@ void add_addresses(Traps& add) {
       return noisy(net, batch, ++calls >= 20 && mean.data_ptr<float>()[0] >= 0);
     };
   });
-  add("RunningStatisticsReadByTheirAddress", kByAddress, [](StepRun& run) {
-    const auto norm = std::make_shared<torch::nn::BatchNorm1dImpl>(8);
-    run.loss = [norm](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = norm->forward(net.a(batch["input"]));
-      return loss_of(net, hidden, batch) * (1 + norm->running_mean.const_data_ptr<float>()[0]);
-    };
-  });
   add("AWeightChangedByItsAddress", kByAddress, [](TwoLayers& net, const Batch& batch) {
     net.a->bias.data_ptr<float>()[0] *= 0.5F;
     return plain_loss(net, batch);
   });
-  add("ABranchOnATensorThatTheStepChangesReadByItsAddress", kByAddress, [](StepRun& run) {
-    run.loss = [mean = torch::zeros({1}), calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-      update(mean, batch);
-      return noisy(net, batch, ++calls >= 5 && mean.const_data_ptr<float>()[0] >= 0);
-    };
-  });
 }
 
 void add_changed_modules(Traps& add) {
-  add("BatchNormInEvalMode", "", at_step_40([](TwoLayers&, Extras& extras) { extras.norm->eval(); }));
-  add("DropoutInEvalMode", "", at_step_40([](TwoLayers&, Extras& extras) { extras.dropout->eval(); }));
-  add("AHookOnAWeight", "", at_step_40([](TwoLayers& net, Extras&) {
+  add("BatchNormInEvalMode", "", at_step_40([](TwoLayers&, torch::nn::BatchNorm1d& norm) { norm->eval(); }));
+  add("AHookOnAWeight", "", at_step_40([](TwoLayers& net, torch::nn::BatchNorm1d&) {
         net.a->weight.register_hook([](const at::Tensor& gradient) { return gradient * 0.5; });
       }));
-  add("AFrozenWeight", "", at_step_40([](TwoLayers& net, Extras&) { net.a->weight.requires_grad_(false); }));
-  add("ADropoutRateSetByHand", "", at_step_40([](TwoLayers&, Extras& extras) { extras.dropout->options.p(0.1); }));
-  add("AMomentumSetByHand", "", at_step_40([](TwoLayers&, Extras& extras) { extras.norm->options.momentum(0.5); }));
-  add("SwappedWeights", "another tensor", [](StepRun& run) {
-    const auto spare = std::make_shared<torch::nn::Linear>(8, 5);
-    run.net->register_module("spare", *spare);
-    run.loss = [spare](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      return loss_of(net, hidden, batch) + 0.1 * (*spare)(hidden).square().mean();
-    };
-    run.between = at_step(40, [spare, net = run.net] { std::swap(net->b->weight, (*spare)->weight); });
-  });
+  add("AFrozenWeight", "",
+      at_step_40([](TwoLayers& net, torch::nn::BatchNorm1d&) { net.a->weight.requires_grad_(false); }));
   add("AParameterTakenByData", captured(), [](StepRun& run) {  // anew
     run.between = at_step(40, [net = run.net] {
       const torch::NoGradGuard no_grad;
       net->a->weight.set_data(net->a->weight.detach().clone() * 0.5);
     });
-  });
-  add("AWeightFrozenForSixSteps", "", [](StepRun& run) {
-    run.graph.verify_interval = 0;
-    run.between = [net = run.net](BaseTrainer&, int64_t n) {
-      if (n == 6 || n == 12) net->a->weight.requires_grad_(n == 12);
-    };
   });
   // The forward pass now uses a tensor that no optimizer knows.
   add("AParameterThatTheModuleLetGoOf", "another tensor", [](StepRun& run) {
@@ -144,17 +83,6 @@ void add_changed_code(Traps& add) {
       return loss_of(net, *smooth ? torch::gelu(hidden) : torch::relu(hidden), batch);
     };
     run.between = at_step(40, [smooth] { *smooth = true; });
-  });
-  add("ALayerMoreFromStep40On", "", [](StepRun& run) {
-    const auto deep = std::make_shared<bool>(false);
-    const auto extra = std::make_shared<torch::nn::Linear>(8, 8);
-    run.net->register_module("extra", *extra);
-    run.loss = [deep, extra](TwoLayers& net, const Batch& batch) {
-      at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      if (*deep) hidden = hidden + (*extra)(hidden);
-      return loss_of(net, hidden, batch) + 1e-3 * (*extra)->weight.square().sum();
-    };
-    run.between = at_step(40, [deep] { *deep = true; });
   });
   for (const bool in_key : {false, true}) {
     add(in_key ? "TwoHeadsNamedInGraphKey" : "TwoHeadsInTurn", in_key ? captured() : "", [in_key](StepRun& run) {
@@ -184,28 +112,6 @@ void add_changed_code(Traps& add) {
 }
 
 void add_changed_tensors(Traps& add) {
-  const auto with_class_weights = [](StepRun& run, const std::shared_ptr<at::Tensor>& weights) {
-    *weights = torch::ones({5});
-    run.loss = [weights](TwoLayers& net, const Batch& batch) {
-      return F::cross_entropy(net.forward(batch["input"]), batch["target"],
-                              F::CrossEntropyFuncOptions().weight(*weights));
-    };
-  };
-  add("ClassWeightsAssignedAnew", "another tensor", [=](StepRun& run) {
-    const auto weights = std::make_shared<at::Tensor>();
-    with_class_weights(run, weights);
-    run.between = at_step(40, [weights] { *weights = torch::arange(1, 6).to(at::kFloat); });
-  });
-  add("ClassWeightsChangedInPlace", "", [=](StepRun& run) {
-    const auto weights = std::make_shared<at::Tensor>();
-    with_class_weights(run, weights);
-    run.between = at_step(40, [weights] { weights->mul_(3).add_(torch::arange(5)); });
-  });
-  add("ACacheFilledAtFirstUse", "", [cache = at::Tensor(), calls = 0](TwoLayers& net, const Batch& batch) mutable {
-    if (++calls % 30 == 2) cache.reset();
-    if (!cache.defined()) cache = torch::arange(5).to(at::kFloat) * 0.1 * calls;
-    return F::cross_entropy(net.forward(batch["input"]) + cache, batch["target"]);
-  });
   add("ATensorMadeBetweenSteps", "another tensor", [](StepRun& run) {
     const auto offset = std::make_shared<at::Tensor>(torch::zeros({5}));
     run.loss = [offset](TwoLayers& net, const Batch& batch) {
@@ -235,24 +141,18 @@ struct Counting : Hook {
 };
 
 void add_hooks_and_numbers(Traps& add) {
-  add("AnOptimizerNumberSetByHand", "", [](StepRun& run) {
-    run.between = [](BaseTrainer& trainer, int64_t n) {
-      if (n == 40) trainer.hyper_parameters().set(0, "momentum", 0.5);
-      if (n == 50) trainer.hyper_parameters().set(0, "lr", 0.01);
+  add("SparseGradients", "parse", [](StepRun& run) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 8).sparse(true));
+    run.net->register_module("table", table);
+    run.options.optimizer = SparseAdam{.lr = 0.01};
+    run.loss = [table](TwoLayers& net, const Batch& batch) mutable {
+      return loss_of(net, torch::relu(net.a(batch["input"]) + table(batch["target"])), batch);
     };
   });
   add("AStepThatSometimesEndsEarlier", "the step ends, where", [](StepRun& run) {
     run.seen->push_back(torch::zeros({}));
     run.between = [total = run.seen->front()](BaseTrainer& trainer, int64_t n) {
       if (n == 0) trainer.add_hook(std::make_unique<Counting>(total));
-    };
-  });
-  add("TheLearningRateReadByHostCode", "mul", [](StepRun& run) {
-    const auto rate = std::make_shared<double>(1.0);
-    run.loss = [rate](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * *rate; };
-    run.between = [rate](BaseTrainer& trainer, int64_t n) {
-      if (n % 25 == 0) trainer.hyper_parameters().set(0, "lr", 0.05 / (1.0 + static_cast<double>(n)));
-      *rate = 1.0 + trainer.hyper_parameters().get(0, "lr");
     };
   });
   add("AHookOnAnIntermediate", "mul", [](StepRun& run) {

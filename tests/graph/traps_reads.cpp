@@ -30,15 +30,8 @@ StepLoss of_step(Read read) {
 }
 
 void add_values(Traps& add) {
-  add("AMaskThatIsAlwaysTheSame", captured(),
-      [](TwoLayers& net, const Batch& batch) { return noisy(net, batch, !all_above(batch, -1e9)); });
-  add("AMaskThatIsAnotherOneAtTimes", captured(),
-      [](TwoLayers& net, const Batch& batch) { return noisy(net, batch, all_above(batch, -1)); });
-  add("AValueOfTwoThatTakeTurns", captured(),
-      of_step([](const Tensor& step) { return (step % 2).item<int64_t>() == 1; }));
   add("AValueOfThreeThatAreMixed", captured(),
       of_step([](const Tensor& step) { return (step * step % 11 % 3).item<double>(); }));
-  add("ABoolThatFlipsOnce", captured(), of_step([](const Tensor& step) { return (step > 30).item<bool>(); }));
   add("ANaN", captured(), of_step([](const Tensor& step) {
         return std::isnan((step * std::numeric_limits<double>::quiet_NaN()).item<double>());
       }));
@@ -55,16 +48,10 @@ void add_values(Traps& add) {
       }));
   add("TensorsThatAreEqualAtTimes", captured(),
       of_step([](const Tensor& step) { return at::equal(step % 3, step % 2); }));
-  add("TensorsThatHoldNaNs", captured(), of_step([](const Tensor& step) {
-        const Tensor nan = step * std::numeric_limits<float>::quiet_NaN();
-        return at::equal(nan, nan.clone());
-      }));
   add("AValueThatIsAnotherOneAtEachStep", kChanges,
       of_step([](const Tensor& step) { return step.item<double>() / 100; }));
   add("AValueAmongManyThatSeldomComeBack", {kChanges, 200},
       of_step([](const Tensor& step) { return (step % 31 / 2).floor().item<double>(); }));
-  add("AValueThatIsMostlyTheSame", {kChanges, 100},
-      of_step([](const Tensor& step) { return (step * (step % 4 == 3)).item<double>() / 100; }));
 }
 
 void add_places(Traps& add) {
@@ -79,20 +66,12 @@ void add_places(Traps& add) {
     const Tensor loss = plain_loss(net, batch);
     return loss.item<double>() > 1.5 ? loss * 2 : loss;
   });
-  add("AReadOfAnActivation", "after the last read of parameter 'a.weight'", [](TwoLayers& net, const Batch& batch) {
-    const Tensor hidden = net.a(batch["input"]);
-    return hidden.sum().item<double>() > 1e9 ? hidden.sum() : loss_of(net, hidden, batch);
-  });
   add("AMemoryThatChangesBetweenItsReads", captured(), of_step([](const Tensor& step) {
         const Tensor value = step % 3;
         const auto before = value.item<double>();
         value.add_(step % 2).mul_(2);
         return before + value.item<double>();
       }));
-  add("AReadThatAnotherReadDecides", captured(), [](TwoLayers& net, const Batch& batch) {
-    const bool odd = (batch["id"][0] % 2 == 1).item<bool>();
-    return noisy(net, batch, odd && (batch["input"][0][0] > 0).item<bool>());
-  });
   add("AReadInBackward", captured(), [](TwoLayers& net, const Batch& batch) {
     const Tensor loss = plain_loss(net, batch);
     loss.register_hook([step = batch["id"][0]](const Tensor& gradient) {
@@ -104,12 +83,6 @@ void add_places(Traps& add) {
     const Tensor labels = torch::one_hot(batch["target"], 5);
     return -(torch::log_softmax(net.forward(batch["input"]), 1) * labels).mean();
   });
-  add("AWeightThatDecides", captured(), [](TwoLayers& net, const Batch& batch) {
-    const Tensor bias = net.b->bias.detach();
-    return noisy(net, batch, (bias[0] > bias[1]).item<bool>());
-  });
-  add("AWeightWhoseValueIsUsed", kChanges,
-      [](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * (1 + net.b->bias[0].item<double>()); });
 }
 
 // A tensor that is not the step's own: what is read of it, and who changes it.
@@ -139,8 +112,6 @@ void add_state(Traps& add) {
       of_tensor({[](Tensor& calls) { return (calls.add_(1) > 20).item<bool>(); }}));
   add("ABufferThatTheStepChangesLater", captured(),
       of_tensor({[](Tensor& calls) { return (calls > 20).item<bool>(); }, count}));
-  add("ABufferThatIsReadAtItsOldValue", captured(),
-      of_tensor({[](Tensor& calls) { return calls.fmod(2).item<float>() > 0; }, count}));
   add("ABufferThatTheUserSets", captured(),
       of_tensor({read_flag, nullptr, [](Tensor& flag, int64_t step) { flag.fill_(step / 7 % 2); }}));
   add("ATensorThatTheUserReplaces", "", of_tensor({read_flag, nullptr, [](Tensor& flag, int64_t step) {
@@ -149,14 +120,11 @@ void add_state(Traps& add) {
   add("AValueOfTheStepBefore", "",
       of_tensor({[](Tensor& last) { return (last > 1.5).item<bool>(); },
                  [](Tensor& last, const Tensor& loss) { last = loss.detach(); }}));
-  add("AStatisticThatIsChangedInPlace", "",
-      of_tensor({[](Tensor& mean) { return (mean > 1).item<bool>(); },
-                 [](Tensor& mean, const Tensor& loss) { mean.lerp_(loss.detach(), 0.2); }}));
 }
 
 // The host fills a tensor by its address in the middle of the step, which nobody sees before.
 void add_filled_by_the_host(Traps& add) {
-  for (const int64_t period : {2, 7, 25}) {
+  for (const int64_t period : {2, 25}) {
     for (const bool derived : {false, true}) {
       add((derived ? "AValueOfATensorThatTheHostFillsEvery" : "ATensorThatTheHostFillsEvery") + std::to_string(period),
           "", [=](StepRun& run) {

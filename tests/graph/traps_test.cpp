@@ -17,6 +17,7 @@ std::vector<Trap> all_traps() {
   add_setting_cases(add);
   add_kept_cases(add);
   add_read_cases(add);
+  add_prediction_cases(add);
   add_crash_cases(add);
   return add.traps;
 }

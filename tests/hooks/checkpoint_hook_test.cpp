@@ -178,20 +178,16 @@ TEST_F(Checkpoint, NeedsAWorkDirThatCanBeWritten) {
 
   run.context.work_dir.clear();
   expect_error<ConfigError>([&] { hook.before_train(run.context); }, {"no work_dir"});
-  CheckpointHook idle({.interval = 0, .save_last = false}), lenient({.interval = 1, .need_work_dir = false});
-  for (CheckpointHook* quiet : {&idle, &lenient}) {
-    EXPECT_NO_THROW(quiet->before_train(run.context));
-    train(*quiet, 2);
-    run.validation(*quiet, {{"accuracy", 1}});
-    EXPECT_NO_THROW(quiet->after_train(run.context));
-  }
+  CheckpointHook lenient({.interval = 1, .need_work_dir = false});
+  EXPECT_NO_THROW(lenient.before_train(run.context));
+  train(lenient, 2);
+  run.validation(lenient, {{"accuracy", 1}});
+  EXPECT_NO_THROW(lenient.after_train(run.context));
 }
 
 TEST_F(Checkpoint, RefusesBadOptionsAndUnknownMetrics) {
   expect_error<ConfigError>([] { CheckpointHook({.max_keep = 0}); }, {"max_keep is 0", "at least 1"});
-  expect_error<ConfigError>([] { CheckpointHook({.rule = "more"}); }, {"rule is 'more'", "greater"});
-  expect_error<ConfigError>([] { CheckpointHook({.save_best = {"score"}}); },
-                            {"[CheckpointHook]", "'score'", "set rule"});
+  expect_error<ConfigError>([] { CheckpointHook({.save_best = {"score"}}); }, {"'score'", "set rule"});
   EXPECT_NO_THROW(CheckpointHook({.save_best = {"score"}, .rule = "less"}));
   CheckpointHook hook({.save_best = {"accuracyy"}});
   hook.before_train(run.context);

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
 #include "tests/support/fakes.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -49,6 +50,18 @@ class Checkpoint : public ::testing::Test {
       run.state.value = static_cast<double>(run.context.progress.step + 1);
       run.step(hook);
     }
+  }
+
+  void begin(CheckpointHook& hook) {
+    run.state.hook = &hook;
+    hook.before_train(run.context);
+  }
+  // After a step. What was logged.
+  std::string validate(CheckpointHook& hook, const MetricValues& metrics) {
+    return testing::stderr_of([&] {
+      train(hook, 1);
+      run.validation(hook, metrics);
+    });
   }
 
   // The disk fills up: nothing can be made where the checkpoints were.

@@ -6,18 +6,62 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
-#include "checkpoint/checkpoint.h"
-#include "tests/hooks/ema_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
+#include "tests/support/modes.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {
 
 using namespace testing;
+
+GraphOptions watched_graph() {
+  GraphOptions graph;
+  graph.fallback = Fallback::kStrict;
+  graph.verify_interval = 2;  // every other replay runs both ways
+  return graph;
+}
+
+struct EMASetting {
+  EMAHookOptions ema = {.average = {.momentum = 0.2}};
+  ToyTask task = mlp_task();
+  TrainerOptions options{};
+};
+
+std::unique_ptr<BaseTrainer> make(const std::string& mode, EMASetting setup = {}) {
+  seed_all(5);
+  setup.options.optimizer = AdamW{.lr = 1e-2};
+  auto trainer = make_trainer(mode, setup.task.make(), setup.options, watched_graph());
+  trainer->add_hook(std::make_unique<EMAHook>(setup.ema));
+  return trainer;
+}
+
+void steps(BaseTrainer& trainer, int64_t from, int64_t to, const ToyTask& task = mlp_task()) {
+  for (int64_t n = from; n < to; ++n) trainer.step(task.batch(8, static_cast<uint64_t>(n)));
+}
+
+StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.detach().clone());
+  for (const auto& [name, value] : state.values()) copy.set(name, value);
+  return copy;
+}
+
+StateDict average_of(const BaseTrainer& trainer, const std::string& name = "ema") {
+  return copy_of(trainer.state_dict().part("hooks." + name + ".weights"));
+}
+
+bool equal(const StateDict& a, const StateDict& b) {
+  for (const auto& [name, tensor] : a.tensors()) {
+    if (!same_bits(tensor, b.tensor(name))) return false;
+  }
+  return a.tensors().size() == b.tensors().size();
+}
+
+class EMA : public testing::InBothModes {};
 
 // Its values are those of the step, whatever trains it.
 class ScriptedTask : public FakeTask {
@@ -94,25 +138,15 @@ TEST(EMAHook, FollowsTheRuleOfMmengine) {
   }
 }
 
-TEST(EMAHook, RefusesOptionsOutOfRange) {
-  const auto refuse = [](const EMAHookOptions& options, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>([&] { EMAHook hook(options); }, parts);
-  };
-  refuse({.average = {.momentum = 0}}, {"momentum", "(0, 1]"});
-  refuse({.begin_iter = 3, .begin_epoch = 1}, {"begin_iter", "begin_epoch", "at most one"});
-}
-
 TEST(EMAHook, WarnsOfAMomentumThatLooksLikeTheShareThatIsKept) {
   const auto warned = [](const WeightAverageOptions& average) {
-    ScriptedTask task;
-    FakeHyperParameters numbers;
-    FakeState state;
-    TrainContext context{task, numbers, state, "eager", ""};
+    FakeRun run;
     EMAHook hook({.average = average});
-    return stderr_of([&] { hook.before_train(context); });
+    return stderr_of([&] { hook.before_train(run.context); });
   };
   expect_contains(warned({.momentum = 0.999}), {"[EMAHook] found momentum 0.999", "set 0.001"});
   EXPECT_EQ(warned({.momentum = 0.5}), "");
+  expect_error<ConfigError>([] { EMAHook hook({.begin_iter = 3, .begin_epoch = 1}); }, {"at most one"});
 }
 
 TEST_P(EMA, LeavesTheTrainingAsItIs) {
@@ -243,6 +277,90 @@ TEST_P(EMA, LeavesFrozenParametersOut) {
   const StateDict average = average_of(*trainer), weights = trainer->weights();
   EXPECT_TRUE(same_bits(average.tensor("frozen.weight"), weights.tensor("frozen.weight")));
   EXPECT_FALSE(same_bits(average.tensor("used.weight"), weights.tensor("used.weight")));
+}
+
+TEST_P(EMA, IsWhatEvaluationUses) {
+  using enum HookPoint;
+  for (const HookPoint point : {kBeforeValIter, kBeforeTestIter, kBeforePredictIter}) {
+    const auto trainer = make(mode());
+    StateDict seen;
+    trainer->on(point, [&seen](TrainContext& context) {
+      for (const auto& [name, tensor] : context.task.named_parameters()) seen.set(name, tensor.detach().clone());
+    });
+    steps(*trainer, 0, 8);
+    const StateDict weights = copy_of(trainer->weights()), average = average_of(*trainer);
+    const void* place = trainer->weights().tensor("a.weight").data_ptr();
+    const auto data = loader(6);
+    if (point == kBeforeValIter) trainer->validate(*data);
+    if (point == kBeforeTestIter) trainer->test(*data);
+    if (point == kBeforePredictIter) trainer->predict(*data);
+    expect_same_bits(seen, average);
+    EXPECT_FALSE(equal(seen, weights));
+    expect_same_bits(trainer->weights(), weights);
+    expect_same_bits(average_of(*trainer), average);
+    EXPECT_EQ(trainer->weights().tensor("a.weight").data_ptr(), place);
+  }
+}
+
+TEST_P(EMA, ValidationLeavesTrainingAsItIs) {
+  LoopOptions loop;
+  loop.max_steps = 12;
+  EMASetting setup;
+  setup.options.loop = loop;
+  const auto data = loader(10), data_again = loader(10), validation = loader(4, 1, false);
+  const auto silent = make(mode(), setup);
+  silent->train(*data);
+  setup.options.loop.val_interval = 2;
+  const auto validated = make(mode(), setup);
+  validated->train(*data_again, validation.get());
+  expect_same_bits(validated->state_dict(), silent->state_dict());
+  if (const auto* graph = dynamic_cast<GraphTrainer*>(validated.get())) {
+    EXPECT_GE(graph->replays(), 9);
+  }
+}
+
+TEST_P(EMA, GivesTheWeightsBackAfterAPassThatThrows) {
+  const auto unbroken = make(mode());
+  steps(*unbroken, 0, 12);
+  const StateDict expected = copy_of(unbroken->state_dict());
+
+  auto trainer = make(mode());
+  const auto breaks = [](TrainContext& context) {
+    if (context.evaluation.batch_index == 1) throw DataError("[Planted] lost");
+  };
+  for (const HookPoint point : {HookPoint::kAfterValIter, HookPoint::kAfterTestIter}) trainer->on(point, breaks);
+  const auto data = loader(6);
+  steps(*trainer, 0, 6);
+  EXPECT_THROW(trainer->validate(*data), DataError);
+  steps(*trainer, 6, 12);  // the next step finds them
+  expect_same_bits(trainer->weights(), expected.part("model"));
+  const StateDict live = trainer->weights(), weights = copy_of(live);
+  EXPECT_THROW(trainer->test(*data), DataError);
+  expect_same_bits(trainer->state_dict().part("model"), weights);  // so does a state
+  EXPECT_THROW(trainer->validate(*data), DataError);
+  trainer.reset();
+  expect_same_bits(live, weights);  // and the model that outlives its trainer
+}
+
+TEST_P(EMA, AStateTakenInTheMiddleOfAPassHoldsTheWeights) {
+  const auto trainer = make(mode());
+  StateDict taken;
+  std::vector<StateDict> seen;
+  trainer->add_hook(std::make_unique<EveryPointHook>("taking", [&](const std::string& point, TrainContext& context) {
+    if (point != "before_val_iter" && point != "after_val_iter") return;
+    if (point == "after_val_iter" && taken.tensors().empty()) taken = copy_of(context.trainer.checkpoint_state());
+    if (point == "before_val_iter") {
+      seen.emplace_back();
+      for (const auto& [name, tensor] : context.task.named_parameters()) seen.back().set(name, tensor.detach().clone());
+    }
+  }));
+  steps(*trainer, 0, 8);
+  const StateDict weights = copy_of(trainer->weights()), average = average_of(*trainer);
+  trainer->validate(*loader(6));
+  expect_same_bits(taken.part("model"), weights);
+  expect_same_bits(taken.part("hooks.ema.weights"), average);
+  ASSERT_EQ(seen.size(), 3U);
+  for (const StateDict& state : seen) expect_same_bits(state, average);
 }
 
 DUET_IN_BOTH_MODES(EMA);

@@ -1,8 +1,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include "base/device.h"
 #include "hooks/epoch_hooks.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/fakes.h"
+#include "make_trainer.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/modes.h"
 
@@ -13,30 +12,13 @@ using testing::loader;
 using testing::Names;
 using testing::trainer_for;
 
-TEST(EmptyCacheHook, RefusesToDoNothing) {
-  expect_error<ConfigError>([] { EmptyCacheHook hook({.after_epoch = false}); }, {"[EmptyCacheHook]", "after_iter"});
-}
-
-TEST(EmptyCacheHook, SaysOnceThatTheCpuHasNoCache) {
-  FakeRun run;
-  EmptyCacheHook hook;
-  ::testing::internal::CaptureStderr();
-  hook.after_train_epoch(run.context);
-  hook.after_train_epoch(run.context);
-  const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("nothing to free"), std::string::npos) << log;
-  EXPECT_EQ(log.find("nothing to free"), log.rfind("nothing to free")) << log;
-}
-
 class EmptyCache : public testing::InBothModes {
  protected:
   // Points between the emptyings of two epochs of three steps, each validated with two batches; a test and a
   // prediction.
   static Names run(const EmptyCacheHookOptions& options) {
     Names calls;
-    LoopOptions loop;
-    loop.max_epochs = 2;
-    const auto trainer = trainer_for(GetParam(), loop);
+    const auto trainer = trainer_for(GetParam(), {.max_epochs = 2});
     trainer->add_hook(testing::recorder(calls));
     trainer->add_hook(std::make_unique<EmptyCacheHook>(options, [&calls] { calls.emplace_back("empty"); }));
     const auto data = loader(4, 5, false);
@@ -62,27 +44,19 @@ TEST_P(EmptyCache, FreesOnlyWhatNobodyUses) {
     TrainerOptions options;
     options.device = "cuda";
     seed_all(3);
-    std::unique_ptr<BaseTrainer> trainer;
-    if (GetParam() == "eager") {
-      trainer = std::make_unique<EagerTrainer>(testing::cnn_task().make(), options);
-    } else {
-      trainer = std::make_unique<GraphTrainer>(testing::cnn_task().make(), options);
-    }
+    const auto trainer = make_trainer(parse_mode(GetParam()), testing::cnn_task().make(), options);
     if (with_hook) trainer->add_hook(std::make_unique<EmptyCacheHook>(EmptyCacheHookOptions{.after_iter = true}));
     c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(at::kCUDA);
     for (uint64_t n = 0; n < 8; ++n) {
-      {
-        const at::Tensor unused = at::empty({64 << 20}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA));
-      }
+      at::empty({64 << 20}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA));  // unused from here on
       const int64_t before = allocator.getDeviceStats(0).reserved_bytes[0].current;
       trainer->step(testing::cnn_task().batch(8, n));
       const int64_t after = allocator.getDeviceStats(0).reserved_bytes[0].current;
       if (n > 4) EXPECT_EQ(after <= before - (64 << 20), with_hook);  // a capture frees it, too
     }
     trainer->finish();
-    const StateDict live = trainer->weights();
     StateDict copy;
-    for (const auto& [name, tensor] : live.tensors()) copy.set(name, tensor.cpu());
+    for (const auto& [name, tensor] : trainer->weights().tensors()) copy.set(name, tensor.cpu());
     return copy;
   };
   testing::expect_same_bits(weights(true), weights(false));

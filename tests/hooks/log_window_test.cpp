@@ -80,49 +80,15 @@ TEST(LogWindow, ReadsAllTypesAndShapesExactly) {
                                    {"f2", 2}}));
 }
 
-TEST(LogWindow, LeavesOutWhatGotNoValueSinceTheLineBefore) {
-  LogWindow window;
-  window.add("loss", at::scalar_tensor(1.0));
+TEST(LogWindow, LeavesOutWhatGotNoValueAndShowsNaN) {
+  LogWindow window({.custom_cfg = {{"loss", "min", 3, "least"}, {"loss", "median", 3, "middle"}}});
   window.add("rare", at::scalar_tensor(7.0));
-  EXPECT_EQ(window.read().size(), 2U);
-  add(window, "loss", 1);
-  EXPECT_EQ(window.read(), (Values{{"loss", 1}}));
-}
-
-TEST(LogWindow, ShowsNaN) {
-  LogWindowOptions options;
-  options.custom_cfg = {{"loss", "min", 3, "least"}, {"loss", "median", 3, "middle"}};
-  LogWindow window(options);
   for (const double value : {1.0, std::nan(""), 2.0}) add(window, "loss", value);
-  for (const auto& [name, value] : window.read()) EXPECT_TRUE(std::isnan(value)) << name;
-}
-
-TEST(LogWindow, GoesOnFromItsState) {
-  LogWindowOptions options{.window_size = 4};
-  options.custom_cfg = {{"loss", "max", kEpochWindow, "epoch"}, {"loss", "max", kGlobalWindow, "run"}};
-  LogWindow whole(options), first(options), second(options);
-  const auto feed = [](LogWindow& window, int i) {
-    if (i == 3) window.start_epoch();
-    window.start_step();
-    window.add("time", 1.0);
-    window.add("loss", at::scalar_tensor(10.0 - i));
-    window.add("accuracy", at::scalar_tensor(i));
-  };
-  for (int i = 0; i < 9; ++i) {
-    feed(whole, i);
-    if (i == 4) whole.read();
-    if (i < 7) {
-      feed(first, i);
-      if (i == 4) first.read();
-    } else {
-      if (i == 7) second.load_state_dict(first.state_dict());
-      feed(second, i);
-    }
-  }
-  Values expected = whole.read();
-  Values resumed = second.read();
-  EXPECT_EQ(resumed, expected);
-  EXPECT_EQ(expected, (Values{{"time", 1}, {"loss", 3.5}, {"epoch", 7}, {"run", 10}, {"accuracy", 8}}));
+  EXPECT_EQ(window.read().size(), 4U);
+  add(window, "loss", 1);
+  const Values values = window.read();
+  EXPECT_EQ(values.size(), 3U);
+  for (const auto& [name, value] : values) EXPECT_TRUE(std::isnan(value)) << name;
 }
 
 TEST(LogWindow, RefusesBadOptions) {
@@ -130,10 +96,7 @@ TEST(LogWindow, RefusesBadOptions) {
     expect_error<ConfigError>([&] { check_options(LoggerHookOptions{.window = options}); }, parts);
   };
   refused({.mean_pattern = "("}, {"mean_pattern has '('"});
-  refused({.mean_pattern = std::string(400'000, '(')},
-          {"mean_pattern has a pattern of 400000 characters", "at most 1000"});
   refused({.custom_cfg = {{.data_src = ""}}}, {"data_src"});
-  refused({.custom_cfg = {{"loss", "meen"}}}, {"method_name is 'meen'", "median"});
   refused({.custom_cfg = {{"loss"}, {"accuracy", "mean", 2, "loss"}}}, {"two numbers as 'loss'"});
 }
 

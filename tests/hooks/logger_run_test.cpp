@@ -42,34 +42,7 @@ class LoggerRun : public testing::InBothModes {
   void add_schedule(BaseTrainer& to) {
     to.add_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>{Polynomial{.end = 100}}));
   }
-  std::vector<Json> train_lines() { return kind_of(lines_of(folder / "run/log.jsonl"), "train"); }
 };
-
-// Calls `visit(step)` after each, before the logger sees it.
-std::unique_ptr<Hook> after_each(std::function<void(TrainContext&)> visit) {
-  return std::make_unique<EveryPointHook>("visitor",
-                                          [visit = std::move(visit)](const std::string& point, TrainContext& context) {
-                                            if (point == "after_train_iter") visit(context);
-                                          });
-}
-
-TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
-  std::vector<double> losses;
-  const auto run = trainer(mode, 60);
-  run->add_hook(after_each([&](TrainContext& context) { losses.push_back(context.step.loss().item<double>()); }));
-  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 15}));
-  const auto data = loader(16);
-  run->train(*data);
-  const std::vector<Json> lines = train_lines();
-  ASSERT_EQ(lines.size(), 4U);
-  for (std::size_t line = 0; line < 4; ++line) {
-    double sum = 0;
-    for (std::size_t i = 0; i < 10; ++i) sum += losses.at(15 * (line + 1) - 10 + i);
-    EXPECT_DOUBLE_EQ(lines[line].at("loss").get<double>(), sum / 10);
-    EXPECT_GT(lines[line].at("memory").get<double>(), 1);
-    EXPECT_GT(lines[line].at("samples_per_second").get<double>(), 0);
-  }
-}
 
 TEST_P(LoggerRun, WritesWhatHooksLogWhenAnEpochEnds) {
   auto run = trainer_for(mode, {.max_epochs = 2}, "AdamW", folder / "run");
@@ -175,6 +148,8 @@ TEST_P(LoggerRun, WritesTheSameLinesAfterAResumeInTheOtherMode) {
     return found;
   };
   ASSERT_EQ(tail("whole.jsonl").size(), 5U);
+  const Json last = kind_of(lines_of(folder / "whole.jsonl"), "train").back();
+  for (const char* name : {"memory", "samples_per_second", "time"}) EXPECT_GT(last.at(name).get<double>(), 0) << name;
   EXPECT_EQ(tail("parts.jsonl"), tail("whole.jsonl"));
   const std::vector<Json> parts = lines_of(folder / "parts.jsonl");
   EXPECT_EQ(parts.front().at("run_id"), parts.back().at("run_id"));

@@ -14,33 +14,18 @@ std::vector<double> counted(std::size_t from, std::size_t to) {
 
 // 1 to 9: the median is 5, the distances 0 1 1 2 2 3 3 4 4 have the median 2.
 TEST(LossSpikes, ScoreIsTheDistanceInDeviations) {
-  LossSpikes spikes(9, 3.0);
-  EXPECT_FALSE(spikes.find(counted(1, 9)));
+  LossSpikes spikes(9, 3.0), resumed(8, 3.0);
+  EXPECT_FALSE(spikes.find(counted(1, 8)));
+  EXPECT_FALSE(LossSpikes(spikes).find({1e6})) << "too few are known";
+  EXPECT_FALSE(spikes.find({9.0}));
   const auto found = spikes.find({5.0, 20.0});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->at, 1U);
   EXPECT_EQ(found->loss, 20.0);
   EXPECT_EQ(found->median, 5.0);  // of 2 to 9 and 5
   EXPECT_NEAR(found->score, 15.0 / (1.4826 * 1.0 * 2.0), 1e-12);
-}
-
-TEST(LossSpikes, SaysNothingBeforeItKnowsEnough) {
-  LossSpikes spikes(10, 3.0);
-  std::vector<double> losses = counted(1, 9);
-  losses.push_back(1e6);  // the tenth
-  EXPECT_FALSE(spikes.find(losses));
-  EXPECT_TRUE(spikes.find({1e9}));
-  spikes.set_known({});
-  EXPECT_FALSE(spikes.find({1e12}));
-}
-
-TEST(LossSpikes, GoesOnFromTheLastLossesOfAnother) {
-  LossSpikes first(12, 3.0), second(10, 3.0);
-  first.find(counted(1, 12));
-  second.set_known(first.known());
-  const auto found = second.find({100.0});
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->median, 7.5);  // of 3 to 12
+  resumed.load_state_dict(spikes.state_dict());
+  EXPECT_EQ(resumed.find({100.0})->median, 5.5);  // of 3 to 9 and 5
 }
 
 TEST(LossSpikes, NeitherSpikesNorInfinitiesAreAMeasure) {

@@ -37,6 +37,16 @@ class NaNGuard : public testing::InBothModes {
     return trainer;
   }
 
+  static Batch bad_batch() {
+    Batch batch = testing::mlp_task().batch(8, 1);
+    batch["input"][3][2] = kInf;
+    return batch;
+  }
+  static TrainerOptions skipping() {
+    TrainerOptions options;
+    options.non_finite = NonFinite::kSkip;
+    return options;
+  }
   static void step(BaseTrainer& trainer, double bad = kInf) {
     Batch batch = testing::mlp_task().batch(8, static_cast<uint64_t>(trainer.progress().step));
     if (trainer.progress().step + 1 == kBad) batch["input"][3][2] = bad;

@@ -65,7 +65,7 @@ struct Trained {
 
 Tensor weight(BaseTrainer& trainer, const std::string& name) { return trainer.weights().tensor(name).clone(); }
 
-// Golden: fvcore 0.1.5, update_bn_stats over these three batches.
+// Golden: fvcore 0.1.5, update_bn_stats over these three batches (support/peer_values.py).
 TEST_P(PreciseBN, StatisticsAreThoseOfFvcore) {
   Trained run(mode(), 2);
   run.trainer->validate(*run.validation);
@@ -128,6 +128,24 @@ TEST_P(PreciseBN, AreThoseOfAnAverageAndLeaveTrainingsOwn) {
     kept.push_back(weight(*run.trainer, "b.running_var"));
   }
   EXPECT_TRUE(testing::same_bits(kept[0], kept[1]));
+}
+
+// What was loaded since the validation is trained on, not what was there before it.
+TEST_P(PreciseBN, LeavesLoadedStatisticsAlone) {
+  std::vector<Tensor> ends;
+  for (const bool precise : {true, false}) {
+    Trained run(mode(), 9, "", precise);
+    run.trainer->validate(*run.validation);
+    StateDict loaded = run.trainer->weights();
+    loaded.set("b.running_var", torch::tensor({3.F, 4.F}));
+    loaded.set("b.running_mean", torch::tensor({1.F, 2.F}));
+    run.trainer->load_weights(loaded);
+    run.validation->start_epoch(0);
+    run.trainer->step(*run.validation->next());
+    for (const char* name : {"a.running_mean", "b.running_mean", "b.running_var"})
+      ends.push_back(weight(*run.trainer, name));
+  }
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(testing::same_bits(ends[i], ends[i + 3])) << i;
 }
 
 }  // namespace

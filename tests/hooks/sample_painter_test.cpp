@@ -1,8 +1,8 @@
-#include "hooks/detail/sample_painter.h"
 #include <array>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "hooks/prediction_hooks.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {
@@ -33,23 +33,32 @@ TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
   ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{2, 3 * 2 + 2 * 4, 3}));
   EXPECT_TRUE(picture.is_contiguous());
   EXPECT_EQ(picture.scalar_type(), at::kByte);
-  // The image from black to white; a gap.
-  EXPECT_EQ(colour_at(picture, 0, 0), kBlack);
-  EXPECT_EQ(colour_at(picture, 0, 1), (Colour{64, 64, 64}));
-  EXPECT_EQ(colour_at(picture, 1, 1), kWhite);
-  EXPECT_EQ(colour_at(picture, 0, 3), kWhite);
-  // Truth 1 1 / ignored 0, in Pascal VOC's colours.
-  EXPECT_EQ(colour_at(picture, 0, 6), (Colour{128, 0, 0}));
-  EXPECT_EQ(colour_at(picture, 0, 7), (Colour{128, 0, 0}));
-  EXPECT_EQ(colour_at(picture, 1, 6), kWhite);
-  EXPECT_EQ(colour_at(picture, 1, 7), kBlack);
-  // Prediction 0 1 / 2 3.
-  EXPECT_EQ(colour_at(picture, 0, 12), kBlack);
-  EXPECT_EQ(colour_at(picture, 0, 13), (Colour{128, 0, 0}));
-  EXPECT_EQ(colour_at(picture, 1, 12), (Colour{0, 128, 0}));
-  EXPECT_EQ(colour_at(picture, 1, 13), (Colour{128, 128, 0}));
-  // The other sample: one grey level.
-  EXPECT_EQ(colour_at(paint(scene(), scores(), 1).pixels, 0, 13), (Colour{0, 128, 0}));
+  const Colour one = {128, 0, 0}, two = {0, 128, 0}, three = {128, 128, 0};  // Pascal VOC's
+  struct Pixel {
+    int64_t y, x;
+    Colour colour;
+  };
+  for (const auto& [y, x, colour] : std::vector<Pixel>{{0, 0, kBlack},
+                                                       {0, 1, {64, 64, 64}},
+                                                       {1, 1, kWhite},
+                                                       {0, 3, kWhite},  // the image; a gap
+                                                       {0, 6, one},
+                                                       {0, 7, one},
+                                                       {1, 6, kWhite},
+                                                       {1, 7, kBlack},  // truth 1 1 / ignored 0
+                                                       {0, 12, kBlack},
+                                                       {0, 13, one},
+                                                       {1, 12, two},
+                                                       {1, 13, three}}) {  // prediction 0 1 / 2 3
+    EXPECT_EQ(colour_at(picture, y, x), colour) << y << " " << x;
+  }
+  EXPECT_EQ(colour_at(paint(scene(), scores(), 1).pixels, 0, 13), two);
+
+  const at::Tensor numbers = at::tensor({0, 1, 2, 3}, at::kLong).view({1, 2, 2});
+  EXPECT_EQ(colour_at(paint(scene(), {{"prediction", numbers}}, 0).pixels, 1, 13), three);
+  const at::Tensor binary = at::tensor({-1.0, 1.0, -2.0, 2.0}).view({1, 1, 2, 2});
+  EXPECT_EQ(colour_at(paint(scene(), {{"prediction", binary}}, 0).pixels, 0, 12), kBlack);
+  EXPECT_EQ(colour_at(paint(scene(), {{"prediction", binary}}, 0).pixels, 0, 13), one);
 }
 
 TEST(SamplePainter, ShowsValuesFromZeroToOneAsTheyAre) {
@@ -69,16 +78,6 @@ TEST(SamplePainter, MixesImageAndColours) {
   EXPECT_EQ(colour_at(picture, 0, 18), (Colour{48, 48, 112}));  // 0.75 * 64 + 0.25 * (0, 0, 255)
   EXPECT_EQ(colour_at(picture, 3, 19), (Colour{255, 223, 191}));
   EXPECT_EQ(colour_at(picture, 2, 18), colour_at(picture, 3, 18));
-}
-
-TEST(SamplePainter, TakesClassNumbersAndTwoClassScores) {
-  const auto paint = sample_painter({.alpha = 1, .zoom = 1});
-  const at::Tensor numbers = at::tensor({0, 1, 2, 3}, at::kLong).view({1, 2, 2});
-  EXPECT_EQ(colour_at(paint(scene(), {{"prediction", numbers}}, 0).pixels, 1, 13), (Colour{128, 128, 0}));
-  const at::Tensor binary = at::tensor({-1.0, 1.0, -2.0, 2.0}).view({1, 1, 2, 2});
-  const at::Tensor picture = paint(scene(), {{"prediction", binary}}, 0).pixels;
-  EXPECT_EQ(colour_at(picture, 0, 12), kBlack);
-  EXPECT_EQ(colour_at(picture, 0, 13), (Colour{128, 0, 0}));
 }
 
 TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
@@ -126,9 +125,9 @@ TEST(SamplePainter, RefusesWhatItCannotPaint) {
   expect_error<ConfigError>([&] { paint({{"input", at::rand({2, 4})}}, scores(), 0); }, {"no 'image'"});
   expect_error<DataError>([&] { sample_painter({.palette = {"#ffffff"}})(scene(), scores(), 0); },
                           {"class 1", "palette"});
-  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.palette = {"#fff"}}}); }, {"#fff"});
-  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.palette = {"#gg0000"}}}); },
-                            {"#gg0000"});
+  for (const char* none : {"#fff", "#gg0000", ""}) {
+    expect_error<ConfigError>([&] { VisualizationHook({.paint = {.palette = {none}}}); }, {"'" + std::string(none)});
+  }
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 #include "hooks/epoch_hooks.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
-#include "tests/support/loop_runs.h"
-#include "tests/support/modes.h"
 
 namespace duet {
 namespace {
@@ -73,52 +71,6 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirstOncePe
   hook.before_val(context);
   EXPECT_EQ(group.sums, 8);
 }
-
-// The hook in a run that is in fact one process.
-class SyncedHook : public SyncBuffersHook {
- public:
-  void after_train_epoch(TrainContext& context) override {
-    context.communicator = &others_;
-    SyncBuffersHook::after_train_epoch(context);
-    context.communicator = one_process().get();
-  }
-
- private:
-  Others others_;
-};
-
-class SyncBuffers : public testing::InBothModes {};
-
-// BatchNorm's statistics after four epochs of two steps each. Its step is recursive: r <- 0.9 r + 0.1 x, then + 1.
-TEST_P(SyncBuffers, ChangesBuffersWhereACapturedStepFindsThem) {
-  const auto statistics = [](bool synced) {
-    LoopOptions loop;
-    loop.max_epochs = 4;
-    TrainerOptions options;
-    options.loop = loop;
-    GraphOptions graph;
-    graph.fallback = Fallback::kStrict;
-    graph.verify_interval = 2;
-    seed_all(7);
-    const auto trainer = testing::make_trainer(GetParam(), testing::cnn_task().make(), options, graph);
-    if (synced) trainer->add_hook(std::make_unique<SyncedHook>());
-    const Batch samples = testing::cnn_task().batch(8, 9);
-    DataLoader data(std::make_shared<TensorDataset>(samples.items()), std::make_unique<EpochSampler>(8, false, 0),
-                    {.batch_size = 4});
-    trainer->train(data);
-    return std::pair(trainer->weights().tensor("norm.running_mean").to(at::kDouble),
-                     trainer->weights().tensor("norm.num_batches_tracked").item<int64_t>());
-  };
-  const auto [alone, steps] = statistics(false);
-  const auto [synced, synced_steps] = statistics(true);
-  EXPECT_EQ(steps, 8);
-  EXPECT_EQ(synced_steps, 8);
-  // Running statistics do not act on training, so what was added fades by 0.9 a step: 1 + 0.81 + 0.81^2 + 0.81^3.
-  EXPECT_TRUE(at::allclose(synced - alone, at::full_like(alone, 1 + 0.81 + 0.81 * 0.81 + 0.81 * 0.81 * 0.81), 0, 1e-5))
-      << synced - alone;
-}
-
-DUET_IN_BOTH_MODES(SyncBuffers);
 
 }  // namespace
 }  // namespace duet

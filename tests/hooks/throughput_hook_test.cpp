@@ -1,8 +1,9 @@
 #include "hooks/throughput_hook.h"
-#include <cmath>
+#include <map>
+#include <string>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include "core/detail/flop_counter.h"
+#include "core/detail/kernel_clock.h"
 #include "core/task.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
@@ -17,6 +18,12 @@ using at::Tensor;
 class Throughput : public testing::InBothModes {};
 DUET_IN_BOTH_MODES(Throughput);
 
+std::map<std::string, double> logged(const TrainContext& context) {
+  std::map<std::string, double> values;
+  for (const auto& [name, value] : context.log.values()) values[name] = value.item<double>();
+  return values;
+}
+
 // Of a step of `task`, once the hook knows them.
 double flops_of_step(const std::string& mode, std::unique_ptr<Task> task, const Batch& batch) {
   TrainerOptions options;
@@ -24,7 +31,8 @@ double flops_of_step(const std::string& mode, std::unique_ptr<Task> task, const 
   const auto trainer = testing::make_trainer(mode, std::move(task), options);
   trainer->add_hook(std::make_unique<ThroughputHook>(ThroughputHookOptions{.peak_flops = 1e12}));
   double flops = 0;
-  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& at) { flops = at.log.gauges().at("flops_per_step")(); });
+  const auto look = [&](TrainContext& at) { flops = logged(at).at("flops_per_step"); };
+  trainer->on(HookPoint::kAfterTrainIter, look, "look", kLowest);
   for (int step = 0; step < 3; ++step) trainer->step(batch);
   trainer->finish();
   return flops;
@@ -91,59 +99,42 @@ struct Gpt : torch::nn::Module {
   }
 };
 
-// In each layer 12 T C² multiply-adds of matrices and V C T of the last one, each three times, and T (T + 1) / 2 pairs
-// of a head, of which there are two products forward and five backward.
+// In each layer 12 T C² multiply-adds of matrices and V C T of the last one, each three times, and T² pairs of a head,
+// of which there are two products forward and five backward.
 TEST_P(Throughput, FlopsOfAGptAreThoseByHand) {
-  const double n = 3, t = 48, c = 32, v = 65, pairs = t * (t + 1) / 2;
+  const double n = 3, t = 48, c = 32, v = 65, pairs = t * t;
   const double by_hand = 2 * n * (3 * (2 * 12 * t * c * c + t * c * v) + 2 * 7 * pairs * c);
   const Tensor tokens = torch::arange(3 * 48).view({3, 48}) % 65;
   EXPECT_EQ(flops_of_step(mode(), squares(std::make_shared<Gpt>()), {{"x", tokens}}), by_hand);
 }
 
-// Calls within one that is counted are part of it, and one counter at a time counts.
-TEST(FlopCounter, CountsACallOnce) {
-  FlopCounter counter;
-  {
-    FlopCounter second;
-    torch::matmul(torch::ones({2, 3, 4}), torch::ones({4, 5}));
-    EXPECT_EQ(second.flops(), 0);
-  }
-  EXPECT_EQ(counter.flops(), 2 * 2 * 3 * 4 * 5);
-  torch::mv(torch::ones({3, 4}, torch::kBFloat16), torch::ones({4}, torch::kBFloat16));
-  torch::dot(torch::ones({4}), torch::ones({4}));
-  EXPECT_EQ(counter.flops(), 2 * (2 * 3 * 4 * 5 + 3 * 4 + 4));
-  EXPECT_EQ(counter.dtype(), at::kFloat);
+// Calls within one that is counted are part of it, and one clock at a time counts.
+TEST(KernelClock, CountsACallOnce) {
+  KernelClock clock;
+  KernelClock second;
+  torch::matmul(torch::ones({2, 3, 4}), torch::ones({4, 5}));
+  torch::mm(torch::ones({2, 2}, torch::kBFloat16), torch::ones({2, 2}, torch::kBFloat16));
+  EXPECT_EQ(second.end_step().flops, 0);
+  EXPECT_EQ(clock.end_step().flops, 2 * (2 * 3 * 4 * 5 + 2 * 2 * 2));
+  EXPECT_EQ(clock.median_step().dtype, at::kBFloat16);
 }
 
-TEST(ThroughputHook, PublishesTokensAndMfuSinceTheLineBefore) {
+TEST(ThroughputHook, LogsTokensAndMfuOfEachStep) {
   FakeRun run;
   ThroughputHook hook({.peak_flops = 1000});
   MicroBatches micro_batches{
       {Batch{{"tokens", torch::zeros({2, 5}, torch::kLong)}}}, {10}, 10, /*samples_elsewhere=*/4};
   run.context.step.micro_batches = &micro_batches;
   run.context.step.seconds = 0.5;
-  hook.before_train(run.context);
-  const auto gauge = [&](const char* name) { return run.context.log.gauges().at(name)(); };
-  EXPECT_TRUE(std::isnan(gauge("tokens_per_second")) && std::isnan(gauge("mfu")));
   const std::string said = testing::stderr_of([&] {
     hook.before_train_iter(run.context);
     torch::mm(torch::ones({5, 5}), torch::ones({5, 4}));
     hook.after_train_iter(run.context);
   });
-  EXPECT_NE(said.find("peak_flops of the config"), std::string::npos) << said;
-  run.step(hook);
-  EXPECT_NEAR(gauge("tokens_per_second"), 6 * 5 / 0.5, 1e-3);  // six samples on all ranks
-  EXPECT_EQ(gauge("flops_per_step"), 200);
-  EXPECT_NEAR(gauge("mfu"), 200 / 0.5 / 1000, 1e-5);
-  EXPECT_TRUE(std::isnan(gauge("tokens_per_second")));
-  hook.after_train(run.context);
-  EXPECT_TRUE(run.context.log.gauges().empty());
-}
-
-TEST(MeasurePeakFlops, SaysWhatItWasTakenFrom) {
-  const PeakFlops peak = measure_peak_flops(at::kCPU, at::kFloat);
-  EXPECT_GT(peak.per_second, 1e6);
-  EXPECT_EQ(peak.from, "products of 384 x 384 Float numbers on cpu, as measured");
+  EXPECT_NE(said.find("GFLOP/s: peak_flops"), std::string::npos) << said;
+  EXPECT_EQ(logged(run.context), (std::map<std::string, double>{{"flops_per_step", 200},
+                                                                {"mfu", 200 / 0.5 / 1000},
+                                                                {"tokens_per_second", 6 * 5 / 0.5}}));  // of all ranks
 }
 
 }  // namespace

@@ -32,18 +32,9 @@ TEST(Csv, TakesEveryLineEndAByteOrderMarkAndEmptyLines) {
 TEST(Csv, NamesFileAndLineOfWhatIsWrong) {
   expect_error<DataError>([] { parsed(""); }, {"t.csv", "column names"});
   expect_error<DataError>([] { parsed("a,b\n1,2\n3\n"); }, {"t.csv:3", "found 1 fields, expected 2"});
-  expect_error<DataError>([] { parsed("a;b\n1;2\n"); }, {"t.csv:1", "'a;b'", "separator: \";\""});
-  expect_error<DataError>([] { parsed("a\tb\n"); }, {"t.csv:1", "separator: \"\\t\""});
-  expect_error<DataError>(
-      [] {
-        parsed(
-            std::string("\xFF\xFE"
-                        "a\0",
-                        4));
-      },
-      {"t.csv", "UTF-16"});
-  expect_error<DataError>([] { parsed("a,a\n"); }, {"t.csv:1", "two columns are called 'a'"});
-  expect_error<DataError>([] { parsed("a,\n"); }, {"t.csv:1", "no name", "index=False"});
+  expect_error<DataError>([] { parsed("a;b\n1;2\n"); }, {"t.csv:1", "'a;b'", "separator"});
+  expect_error<DataError>([] { parsed("a,a\n"); }, {"t.csv:1", "the columns a, a", "no two alike"});
+  expect_error<DataError>([] { parsed("a,\n"); }, {"t.csv:1", "a name for each", "index=False"});
   expect_error<DataError>([] { parsed("a\n\"1\n\n2"); }, {"t.csv:2", "does not end"});
   expect_error<DataError>([] { parsed("a\n\"1\"2\n"); }, {"t.csv:2", "behind the quote"});
   expect_error<DataError>([] { parsed("first,second\n").column("secnd"); }, {"no column 'secnd'", "second"});

@@ -5,14 +5,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <zlib.h>
-#include "base/detail/bits.h"
 #include "base/error.h"
-#include "checkpoint/detail/checkpoint_format.h"
 #include "data/file_dataset.h"
 #include "io/bounded_json.h"
 #include "io/csv.h"
 #include "io/file_memory.h"
 #include "io/idx.h"
+#include "io/picture_size.h"
 #include "io/png.h"
 #include "io/pt_file.h"
 #include "io/safetensors.h"
@@ -80,21 +79,6 @@ TEST(BoundedJson, RefusesWhatIsDeepOrLargeOrTwice) {
   expect_contains(parse(keys + "\"z\":0}"), {"more than 20000 keys"});
 }
 
-// A manifest may carry the right hash of itself and be hostile all the same.
-std::string with_hash(const std::string& body) {
-  return body + ",\n  \"manifest_xxh3\": \"" + xxh3_hex(body.data(), body.size()) + "\"\n}\n";
-}
-
-TEST(CheckpointFormat, RefusesDeepManifestsAndValues) {
-  const std::string deep = repeated("[", 200'000) + repeated("]", 200'000);
-  const auto decode = [](const std::string& text) { checkpoint_format::decode_manifest(text, "step-1"); };
-  expect_error<CheckpointError>([&] { decode(with_hash("{\n  \"format\": 1,\n  \"x\": " + deep)); },
-                                {"step-1", "the manifest is nested too deep"});
-  expect_error<CheckpointError>([&] { decode(with_hash("{\n  \"format\": " + deep)); }, {"nested too deep"});
-  expect_error<CheckpointError>([&] { checkpoint_format::decode_values("{\"a\": " + deep + "}", "state.json"); },
-                                {"state.json", "nested too deep"});
-}
-
 std::string safetensors_bytes(const std::string& header) {
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header;
@@ -108,16 +92,16 @@ TEST(Safetensors, TakesMemoryInProportionToItsHeader) {
     return read_safetensors(path).size();
   };
   const std::string begin = R"({"a":{"dtype":"F32","shape":[)", end = R"(],"data_offsets":[0,0]}})";
-  expect_error<DataError>([&] { read(begin + repeated("0,", 10'000'000) + "0" + end); }, {"more than 64 dimensions"});
-  expect_error<DataError>([&] { read(begin + repeated("[0],", 5'000'000) + "0" + end); }, {"more than 64 dimensions"});
-  expect_error<DataError>([&] { read("{\"a\":[" + repeated("0,", 10'000'000) + "0]}"); }, {"'a' has no dtype"});
+  expect_error<DataError>([&] { read(begin + repeated("0,", 10'000'000) + "0" + end); }, {"unfolds to more"});
+  expect_error<DataError>([&] { read(begin + repeated("[0],", 5'000'000) + "0" + end); }, {"unfolds to more"});
+  expect_error<DataError>([&] { read(begin + repeated("0,", 65) + "0" + end); }, {"more than 64 dimensions"});
   const ScopedVariable floor(kFileMemory, "1MiB");
   std::string keys = R"({"__metadata__":{)", tensors = "{";
   for (int i = 0; i < 50'000; ++i) {
     keys += c10::str("\"", i, "\":\"\",");
     tensors += c10::str("\"", i, R"(":{},)");
   }
-  expect_error<DataError>([&] { read(keys + "\"z\":\"\"}}"); }, {"unfolds to more", kFileMemory});
+  EXPECT_EQ(read(keys + "\"z\":\"\"}}"), 0U);
   expect_error<DataError>([&] { read(tensors + "\"z\":{}}"); }, {"'0' has no dtype"});
   const std::string dtype = safetensors_bytes(R"({"a":{"dtype":")" + std::string(4'000'000, '\x7f') + "\"}}");
   const std::string path = folder.write("a.safetensors", dtype);
@@ -186,7 +170,7 @@ TEST(ReadIdx, RefusesAFileThatUnpacksToFarMoreThanItsSize) {
   const TempDir dir;
   const ScopedVariable floor(kFileMemory, "1MiB");
   write_gz(dir / "bomb.gz", idx_bytes(0x08, {20'000'000}, std::string(20'000'000, '\0')));
-  expect_error<DataError>([&] { read_idx(dir / "bomb.gz"); }, {"bomb.gz", "may unfold to", kFileMemory});
+  expect_error<DataError>([&] { read_idx(dir / "bomb.gz"); }, {"bomb.gz", "unfolds to more", kFileMemory});
   const ScopedVariable raised(kFileMemory, "20MiB");
   EXPECT_EQ(read_idx(dir / "bomb.gz").numel(), 20'000'000);
 }
@@ -230,6 +214,8 @@ TEST(ImageFolder, TakesTheMemoryThatItsPicturesMay) {
   if (memory_can_be_limited()) EXPECT_LT(taken, uint64_t{8 << 20} + 20 * kSide * kSide);
   const ScopedVariable floor(kFileMemory, "100MiB");
   expect_error<DataError>([&] { data.get({0}); }, {"0.png", "3000 x 3000", kFileMemory});
+  expect_error<DataError>([] { check_picture("Png", {1 << 20, 1 << 10, 3}, 100); },
+                          {"1048576 x 1024", "scale it down"});
 }
 
 // 20 columns of 100 texts each are 2000 columns of 0 and 1.
@@ -252,7 +238,8 @@ TEST(Csv, TakesMemoryInProportionToItsText) {
   const auto parse = [](const std::string& text) { parse_csv(text, "a.csv"); };
   expect_error<DataError>([&] { parse("a,b,c\n" + repeated(",,\n", 10'000)); }, {"a.csv:", "unfolds", kFileMemory});
   expect_error<DataError>([&] { parse(repeated("column_of_numbers,", 100'001) + "z\n"); }, {"more than 100000 fields"});
-  expect_error<DataError>([&] { parse(std::string(1001, 'x') + "\n1\n"); }, {"1001 bytes", "columns' names"});
+  expect_error<DataError>([&] { parse(std::string(1001, 'x') + "\n1\n"); },
+                          {"at most 1000 bytes", "that of the names?"});
   const std::string row = repeated("0.125,", 20) + "7\n";
   std::string header;
   for (int i = 0; i < 20; ++i) header += c10::str("column", i, ",");
@@ -282,8 +269,8 @@ TEST(ZipArchive, VerifiesWhatLibTorchIsGoingToLoad) {
   const std::string content(1'000'000, 'x');
   EXPECT_EQ(verify(packed_zip(folder, content, 1'000'000)), "");
   for (const char* name : {"script.pt", "compressed.pt"}) EXPECT_EQ(verify(read_bytes(python_file(name))), "") << name;
-  expect_contains(verify(packed_zip(folder, content, 999'999)), {"'a/x' unpacks to more than the 999999 bytes"});
-  expect_contains(verify(packed_zip(folder, content, 1'000'001)), {"'a/x' changed"});
+  expect_contains(verify(packed_zip(folder, content, 999'999)), {"'a/x' does not unpack to the 999999 bytes"});
+  expect_contains(verify(packed_zip(folder, content, 1'000'001)), {"'a/x' does not unpack"});
   std::string flipped = packed_zip(folder, std::string(200, 'y') + "z", 201);
   flipped[64] = static_cast<char>(flipped[64] ^ 1);  // where the entry's bytes begin
   EXPECT_NE(verify(flipped), "");

@@ -26,10 +26,10 @@ TEST(ReadIdx, ReadsEveryTypeAsThisMachineHasIt) {
                     at::tensor({1.0, -2.0}, at::kDouble)));
 }
 
-TEST(ReadIdx, NamesAMissingFileAndItsTwin) {
+TEST(ReadIdx, NamesAMissingFile) {
   const TempDir dir;
-  expect_error<DataError>([&] { read_idx(dir / "none"); }, {dir / "none", dir / "none.gz", "expected"});
-  expect_error<DataError>([&] { read_idx(dir.path().string()); }, {"no regular file"});
+  expect_error<DataError>([&] { read_idx(dir / "none"); }, {dir / "none", "No such file"});
+  expect_error<DataError>([&] { read_idx(dir.path().string()); }, {"Is a directory"});
 }
 
 TEST(ReadIdx, RefusesEveryTruncation) {
@@ -37,9 +37,9 @@ TEST(ReadIdx, RefusesEveryTruncation) {
   const std::string whole = idx_bytes(0x0B, {2, 2}, "abcdefgh");
   for (size_t size = 0; size < whole.size(); ++size) {
     expect_error<DataError>([&] { read_idx(dir.write("cut", whole.substr(0, size))); },
-                            {dir / "cut", "found " + std::to_string(size) + " bytes", "expected"});
+                            {dir / "cut", "found " + std::to_string(size) + " bytes", "truncated"});
   }
-  expect_error<DataError>([&] { read_idx(dir.write("cut", whole + "x")); }, {"found 21 bytes", "expected 20"});
+  expect_error<DataError>([&] { read_idx(dir.write("cut", whole + "x")); }, {"more than the 8 bytes"});
 }
 
 // Any changed byte is an error or, in gzip's own unchecked header fields, harmless.
@@ -69,9 +69,9 @@ TEST(ReadIdx, RefusesABadHeader) {
   const auto expect = [&](const std::string& bytes, const std::string& part) {
     expect_error<DataError>([&] { read_idx(dir.write("bad", bytes)); }, {dir / "bad", part});
   };
-  expect(std::string("\x01\0\x08\x01\0\0\0\0", 8), "first bytes 1 0");
-  expect(idx_bytes(0x0A, {1}, "a"), "type code 10");
-  expect(idx_bytes(0x08, {}, "a"), "0 dimensions");
+  expect(std::string("\x01\0\x08\x01\0\0\0\0", 8), "first bytes 1 0 8 1");
+  expect(idx_bytes(0x0A, {1}, "a"), "first bytes 0 0 10 1");
+  expect(idx_bytes(0x08, {}, "a"), "first bytes 0 0 8 0");
   expect(idx_bytes(0x08, std::vector<uint32_t>(200, 1), "a"), "dimensions");
 }
 

@@ -39,21 +39,20 @@ TEST(Npy, RefusesWhatIsNoWholePlainArray) {
   refused(good.substr(0, good.size() - 1), "cut off or changed");
   refused(good + "y", "cut off or changed");
   refused(good.substr(0, 60), "fits into the file");
-  refused(good.substr(0, 5), "expected an array of numpy.save");
   std::string later = good;
   later[6] = 4;
   refused(later, "version 4");
   refused("PK\x03\x04" + std::string(40, 'x'), "numpy.save has not written");
   refused(npy_bytes(npy_entries(">f4", "2,"), std::string(8, 'x')), "dtype '>f4'");
   refused(npy_bytes(npy_entries("|O", "2,"), std::string(8, 'x')), "dtype '|O'");
-  refused(npy_bytes(npy_entries("<f4", "99999999999, 99999999999"), std::string(8, 'x')), "more than the file holds");
-  refused(npy_bytes(npy_entries("<f4", "0, 4611686018427387904, 4611686018427387904"), ""), "more than the file holds");
+  refused(npy_bytes(npy_entries("<f4", "99999999999, 99999999999"), std::string(8, 'x')), "cut off or changed");
+  refused(npy_bytes(npy_entries("<f4", "0, 4611686018427387904, 4611686018427387904"), ""), "cut off or changed");
   refused(npy_bytes("'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)", "1234"), "plain array");
   refused(npy_bytes(std::string(60'000, ' '), ""), "plain array");
   std::string dims;
   for (int i = 0; i < 21'000; ++i) dims += "1,";
   refused(npy_bytes(npy_entries("<f4", dims), "1234"), "more than 32 dimensions");
-  refused(npy_bytes(npy_entries("<f4", "2,") + ", 'descr': '<f4'", std::string(8, 'x')), "plain array");
+  refused(npy_bytes(npy_entries("<f4", "2,") + ", 'descr': '<f4'", std::string(8, 'x')), "'descr' twice");
   expect_error<DataError>([] { read_npy("/nowhere/x.npy"); }, {"/nowhere/x.npy"});
 }
 

@@ -23,7 +23,7 @@ class References : public ::testing::Test {
 };
 
 // In batches of 17.
-double of(Metric&& metric, const at::Tensor& scores, const at::Tensor& targets) {
+double figure_of(Metric&& metric, const at::Tensor& scores, const at::Tensor& targets) {
   for (int64_t from = 0; from < targets.size(0); from += 17) {
     const int64_t to = std::min<int64_t>(from + 17, targets.size(0));
     metric.add({{"target", targets.slice(0, from, to)}}, {{"prediction", scores.slice(0, from, to)}}, 1);
@@ -41,10 +41,10 @@ TEST_F(References, RankingAndCalibrationEqualNumpys) {
     const at::Tensor scores = at("scores"), targets = at("targets"), values = at("values");
     const auto expected = [&](int64_t i) { return values[i].item<double>(); };
     const int64_t classes = scores.size(1);
-    EXPECT_NEAR(of(Auroc({.num_classes = classes}), scores, targets), expected(0), 1e-12) << number;
-    EXPECT_NEAR(of(AveragePrecision({.num_classes = classes}), scores, targets), expected(1), 1e-12) << number;
-    EXPECT_NEAR(of(CalibrationError(), scores, targets), expected(2), 1e-12) << number;
-    EXPECT_NEAR(of(CalibrationError({.bins = 4}), scores, targets), expected(3), 1e-12) << number;
+    EXPECT_NEAR(figure_of(Auroc({.num_classes = classes}), scores, targets), expected(0), 1e-12) << number;
+    EXPECT_NEAR(figure_of(AveragePrecision({.num_classes = classes}), scores, targets), expected(1), 1e-12) << number;
+    EXPECT_NEAR(figure_of(CalibrationError(), scores, targets), expected(2), 1e-12) << number;
+    EXPECT_NEAR(figure_of(CalibrationError({.bins = 4}), scores, targets), expected(3), 1e-12) << number;
   }
 }
 
@@ -55,8 +55,9 @@ TEST_F(References, RankingOfSeveralLabelsEqualsNumpys) {
   const at::Tensor scores = references.tensor("scores"), values = references.tensor("values");
   for (const at::ScalarType type : {at::kLong, at::kFloat, at::kBool}) {
     const at::Tensor targets = references.tensor("targets").to(type);
-    EXPECT_NEAR(of(Auroc({.num_classes = 4}), scores, targets), values[0].item<double>(), 1e-12) << type;
-    EXPECT_NEAR(of(AveragePrecision({.num_classes = 4}), scores, targets), values[1].item<double>(), 1e-12) << type;
+    EXPECT_NEAR(figure_of(Auroc({.num_classes = 4}), scores, targets), values[0].item<double>(), 1e-12) << type;
+    EXPECT_NEAR(figure_of(AveragePrecision({.num_classes = 4}), scores, targets), values[1].item<double>(), 1e-12)
+        << type;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "optim/amp.h"
+#include "tests/support/autocast_state.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/modes.h"
 #include "tests/support/over_tensors.h"
@@ -79,13 +80,10 @@ std::function<ParamGroups(Task&, const OptimizerOptions&)> groups_of(int64_t cou
   };
 }
 
-std::vector<double> flat(const NamedTensors& weights) {
-  std::vector<double> values;
-  for (const auto& entry : weights) {
-    const Tensor row = entry.second.detach().reshape({-1});
-    for (int64_t k = 0; k < row.numel(); ++k) values.push_back(row[k].item<double>());
-  }
-  return values;
+Tensor flat(const NamedTensors& weights) {
+  std::vector<Tensor> rows;
+  for (const auto& entry : weights) rows.push_back(entry.second.detach().reshape({-1}));
+  return at::cat(rows);
 }
 
 TrainerOptions scaled(const std::string& optimizer) {
@@ -124,16 +122,11 @@ TEST_P(ScalerGolden, HasTheScalesSkipsAndWeightsOfTorch) {
     EXPECT_EQ(output.log.back().second.item<double>(), scales[step].item<double>()) << "step " << step;
   }
   EXPECT_EQ(trainer->hyper_parameters().applied(), kScaledSteps - 4);
-  const std::vector<double> found = flat(lent.weights);
-  const Tensor weights = golden.tensor("weights");
-  ASSERT_EQ(static_cast<int64_t>(found.size()), weights.numel());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double expected = weights[static_cast<int64_t>(i)].item<double>();
-    if (optimizer == "RMSprop") {
-      EXPECT_NEAR(found[i], expected, 1e-6 * std::abs(expected) + 1e-9) << i;
-    } else {
-      EXPECT_EQ(found[i], expected) << i;  // the same kernels
-    }
+  const Tensor weights = golden.tensor("weights"), trained = flat(lent.weights);
+  if (optimizer == "RMSprop") {
+    EXPECT_TRUE(at::allclose(trained, weights, 1e-6, 1e-9));
+  } else {
+    EXPECT_TRUE(at::equal(trained, weights));  // the same kernels
   }
 }
 
@@ -259,6 +252,27 @@ TEST_P(NonFiniteSteps, AResumeContinuesScaleAndSkips) {
   second->load_state_dict(first->state_dict());
   run(*second, 17, 30);
   testing::expect_same_bits(whole->state_dict(), second->state_dict());
+}
+
+TEST(AutocastGuard, RestoresWhatItFoundAlsoOnAThrow) {
+  const testing::AutocastState outside;
+  try {
+    const AutocastGuard guard(at::kCPU, at::kBFloat16);
+    const testing::AutocastState inside;
+    EXPECT_TRUE(inside.enabled);
+    EXPECT_EQ(inside.dtype, at::kBFloat16);
+    EXPECT_FALSE(inside.cache);
+    {
+      const AutocastGuard nothing(at::kCPU, std::nullopt);
+      EXPECT_TRUE(testing::AutocastState() == inside);
+      const AutocastGuard nested(at::kCPU, at::kHalf);
+      EXPECT_EQ(testing::AutocastState().dtype, at::kHalf);
+    }
+    EXPECT_TRUE(testing::AutocastState() == inside);
+    throw std::runtime_error("from within");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_TRUE(testing::AutocastState() == outside);
 }
 
 }  // namespace

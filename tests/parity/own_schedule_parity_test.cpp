@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
-#include "base/error.h"
 #include "optim/schedules/detail/schedule_rules.h"
-#include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 
 // A schedule of somebody's own: what the built-in one does with the same formula, and the same bits in both modes.
@@ -20,28 +18,10 @@ CustomSchedule own_schedule(int64_t begin, int64_t end) {
 }
 
 TEST(OwnSchedule, GivesTheValuesOfItsFormula) {
-  Linear linear{.start_factor = 1.0, .end_factor = 0.1, .begin = 3, .end = 9};
+  const Linear linear{.start_factor = 1.0, .end_factor = 0.1, .begin = 3, .end = 9};
   const Constant constant{.factor = 0.5, .end = 3};
   const ScheduleCurve own({constant, own_schedule(3, 9)}, "lr", {20, 0}), built_in({constant, linear}, "lr", {20, 0});
   for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(own.at(step, 0.3), built_in.at(step, 0.3)) << step;
-
-  CustomSchedule by_epoch = own_schedule(0, 3);
-  by_epoch.by_epoch = true;
-  linear.begin = 0;
-  linear.end = 3;
-  linear.by_epoch = true;
-  const ScheduleCurve own_epochs({by_epoch}, "lr", {20, 5}), epochs({linear}, "lr", {20, 5});
-  for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(own_epochs.at(step, 0.3), epochs.at(step, 0.3)) << step;
-}
-
-TEST(OwnSchedule, GovernsAloneAndKnowsItsLength) {
-  expect_error<ConfigError>([] { validate_schedules({own_schedule(0, 10), Constant{.begin = 5}}, {20, 0}); },
-                            {"OwnLinear from step 0 overlapping", "OwnLinear to govern"});
-  expect_error<ConfigError>([] { validate_schedules({own_schedule(0, -1)}, {0, 0}); }, {"OwnLinear without an end"});
-  validate_schedules({own_schedule(0, -1)}, {20, 0});
-  CustomSchedule taken = own_schedule(0, 10);
-  taken.type = "Cosine";
-  expect_error<ConfigError>([&] { check_schedule(taken); }, {"'Cosine'", "a name of its own"});
 }
 
 TEST(OwnSchedule, GraphGivesTheBitsOfEager) {

@@ -116,31 +116,6 @@ def test_other_dtypes(dtype, kind):
     )
 
 
-@pytest.mark.parametrize(("check", "unchecked"), [("off", True), ("every", False)])
-def test_replays_run_the_loss_function_where_they_are_checked(check, unchecked):
-    calls, fails = [], []
-
-    def loss(model, batch):
-        calls.append(1)
-        if fails:
-            raise ValueError("at the end of the data")
-        return toy.loss(model, batch)
-
-    module = toy.model()
-    step = duet.graph_step(module, loss, toy.adam(module), check=check)
-    for batch in toy.batches(60):
-        step(batch)
-    report = step.report()[0]
-    if unchecked:
-        assert len(calls) < 20, len(calls)
-        assert report["replays"] - len(calls) <= report["unchecked"] >= report["unchecked_in_a_row"] > 20, report
-        assert f"{report['unchecked']} replays did not run their host code" in report["host_code"], report
-    assert not step.explain(batch).text().count("somebody keeps")
-    fails.append(1)  # which the check of what has not been checked meets
-    step.set_mode("eager")
-    assert (step.report()[0]["unchecked"] > 0) == unchecked, step.report()
-
-
 class Counting(toy.Net):
     """Host code that leaves something behind, though no op shows it."""
 
@@ -172,22 +147,6 @@ def test_what_host_code_counts_and_draws_goes_on_as_in_the_loop(kind):
 
     step = toy.same_as_loop(run, make=Counting, check="off")
     assert toy.captured(step.report()) == ["step"], step.report()
-
-
-def test_numbers_that_the_loop_sets_on_the_model_are_part_of_the_signature():
-    class Scaled(toy.Net):
-        factor = 1.0
-
-        def forward(self, x):
-            return super().forward(x) * self.factor
-
-    def run(step, module, optimizer):
-        for i, batch in enumerate(toy.batches(60)):
-            module.factor = 1.0 + i // 20
-            module.drop.p = 0.1 * (i // 30)
-            step(batch)
-
-    toy.same_as_loop(run, make=Scaled, check="off")
 
 
 def test_gradients_are_there_between_steps():

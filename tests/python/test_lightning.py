@@ -159,12 +159,6 @@ def test_what_acts_inside_the_step_is_refused(name):
         duet.lightning(other())
 
 
-def test_a_callback_of_lightnings_is_told_to_be_a_hook():
-    callback = type("Callback", (), {"on_fit_start": lambda self, *_: None, "on_after_backward": lambda self, *_: None})
-    with pytest.raises(duet.ConfigError, match="is a callback of Lightning's, expected a hook"):
-        duet.EagerTrainer(duet.lightning(make()), hooks=[callback()])
-
-
 def test_a_trainer_that_has_not_what_the_module_asks_for_says_what_it_has():
     module = make()
     duet.lightning(module)

@@ -1,6 +1,5 @@
 """find_lr() from Python, and hooks at the points after a save and a line of the log."""
 
-import pytest
 import torch
 
 import duet
@@ -27,24 +26,6 @@ def test_leaves_no_trace(mode):
     for name, value in ends[0].items():
         other = ends[1][name]
         assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other, name
-
-
-def test_measures_and_suggests_as_others_do(mode):
-    data, trainer, module = toy.batches(10), make(mode), toy.model()
-    torch.manual_seed(7)
-    curve = trainer.find_lr(data, min_lr=1e-5, max_lr=10, num_training=50)
-    torch.manual_seed(7)
-    optimizer = torch.optim.SGD(module.parameters(), lr=1)
-    mean = 0.0
-    for i, (lr, smoothed) in enumerate(zip(curve.lr, curve.loss)):
-        assert lr == pytest.approx(1e-5 * 1e6 ** (i / 49))
-        optimizer.param_groups[0]["lr"] = lr
-        mean = 0.98 * mean + 0.02 * float(toy.loop_step(module, toy.loss, optimizer, data[i % 10]))
-        assert smoothed == pytest.approx(mean / (1 - 0.98 ** (i + 1)), rel=1e-4), i
-    lr_finder = pytest.importorskip("lightning.pytorch.tuner.lr_finder")
-    peer = lr_finder._LRFinder("exponential", 1e-5, 10, 50)
-    peer.results = {"lr": curve.lr, "loss": curve.loss}
-    assert peer.suggestion() == curve.steepest
 
 
 def test_hooks_hear_of_saves_and_lines(mode, tmp_path):

@@ -73,24 +73,6 @@ def test_two_graph_steps_train_a_gan_with_the_bits_of_the_loop(clip):
         assert toy.captured(step.report()) == ["step"], step.report()
 
 
-def test_two_trainers_train_a_gan_with_the_bits_of_the_loop(mode):
-    def make_step(name, model):
-        group = {"params": list(model[name].parameters())}
-        return duet.make_trainer(
-            mode, model, LOSSES[name], optimizer=duet.Adam(lr=1e-3), param_groups=[group], allow_untrained=True, default_hooks=False
-        ).step
-
-    toy.assert_same_bits(train(make_step), loop_of_pytorch(fused=True))
-
-
-def test_parameters_that_nobody_trains_are_an_error_unless_allowed():
-    model = networks()
-    with pytest.raises(duet.ConfigError, match="'generator.0.weight' is in no group.*allow_untrained"):
-        duet.GraphTrainer(
-            model, discriminator_loss, param_groups=[{"params": list(model["discriminator"].parameters())}]
-        )
-
-
 def test_a_network_that_the_loss_closes_over_is_left_as_it_is():
     model, expected = networks(), networks()
     step = duet.graph_step(

@@ -35,29 +35,6 @@ def test_names_the_batch(mode):
     assert isinstance(caught.value, duet.ConfigError) and isinstance(caught.value, RuntimeError)
 
 
-def test_names_a_label_out_of_range(mode):
-    bad = toy.batches(1)[0] | {"y": torch.full((12,), 7)}
-    with pytest.raises(duet.DataError, match=r"Target 7 is out of bounds"):
-        trained(mode).step(bad)
-
-
-def test_graph_step_says_the_same(mode):
-    module = toy.model()
-    step = duet.graph_step(module, toy.loss, toy.sgd(module), mode=mode)
-    for batch in toy.batches(4):
-        step(batch)
-    with pytest.raises(duet.StepError, match=r"\[Task\] step 4: (addmm: )?mat1 and mat2 shapes"):
-        step(WRONG_WIDTH)
-
-
-def test_validation_and_prediction_say_which_batch(mode):
-    trainer = make(mode, toy.loss_of, forward=toy.forward)
-    with pytest.raises(duet.StepError, match=r"validation batch 3: (addmm: )?mat1 and mat2 shapes"):
-        trainer.validate([*toy.batches(3), WRONG_WIDTH])
-    with pytest.raises(duet.StepError, match=r"prediction batch 0: (addmm: )?mat1 and mat2 shapes"):
-        trainer.predict(WRONG_WIDTH)
-
-
 def error_of_first_step(mode, code):
     """What a loss that runs `code` ends a step with."""
     with pytest.raises(BaseException) as caught:  # KeyboardInterrupt too
@@ -96,13 +73,3 @@ def test_an_index_of_a_tensor_is_an_error_of_the_step(mode):
     error = error_of_first_step(mode, lambda batch: batch["x"][99].sum())
     assert isinstance(error, duet.DataError) and "out of bounds for dimension" in str(error)
     assert type(error.__cause__) is IndexError
-
-
-def test_a_step_that_calls_backward_is_refused(mode):
-    def loss(model, batch):
-        value = toy.loss(model, batch)
-        value.backward(retain_graph=True)
-        return value
-
-    with pytest.raises(duet.ConfigError, match=r"the loss function has called backward\(\).*leave backward\(\) to the trainer"):
-        make(mode, loss).step(toy.batches(1)[0])

@@ -59,24 +59,16 @@ def saved_tensors(seen):
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
+# Beside those of tests/graph/traps_settings.cpp.
 MODES = {
     "dispatch_mode": CountsOps,
     "function_mode": CountsCalls,
     "function_mode_that_changes": lambda seen: Doubles(),
     "saved_tensors": saved_tensors,
     "saved_on_cpu": lambda seen: torch.autograd.graph.save_on_cpu(),
-    "anomaly": lambda seen: torch.autograd.set_detect_anomaly(True),
-    "anomaly_without_nan": lambda seen: torch.autograd.set_detect_anomaly(True, check_nan=False),
-    "autocast": lambda seen: torch.autocast("cpu", torch.bfloat16),
     "autocast_without_cache": lambda seen: torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
     "default_dtype": lambda seen: setting(torch.set_default_dtype, torch.float64, torch.float32),
     "default_device": lambda seen: torch.device("cpu"),
-    "deterministic": lambda seen: setting(torch.use_deterministic_algorithms, True, False),
-    "flush_denormal": lambda seen: setting(torch.set_flush_denormal, True, False),
-    "precision": lambda seen: setting(torch.set_float32_matmul_precision, "medium", "highest"),
-    "threads": lambda seen: setting(torch.set_num_threads, 2, 1),
-    "mkldnn": lambda seen: torch.backends.mkldnn.flags(enabled=False),
-    "no_multithreading": lambda seen: torch.autograd.set_multithreading_enabled(False),
     "forward_ad": lambda seen: torch.autograd.forward_ad.dual_level(),
 }
 
@@ -113,7 +105,7 @@ def test_a_mode_that_comes_and_goes_gives_the_bits_of_the_loop(mode, where):
 
 
 def test_a_setting_that_stays_is_captured():
-    for mode in ("default_device", "deterministic", "flush_denormal", "default_dtype", "saved_tensors"):
+    for mode in ("default_device", "default_dtype", "saved_tensors"):
         with MODES[mode]([]):
             module = toy.model()
             step = duet.graph_step(module, toy.loss, toy.sgd(module))

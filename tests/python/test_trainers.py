@@ -60,24 +60,7 @@ class Watch(duet.Hook):
     """Keeps what it sees."""
 
     def __init__(self):
-        self.seen, self.kinds, self.outcome, self.kept = [], [], None, None
-
-
-def test_a_run_that_diverged_says_so(mode):
-    class Ends(Watch):
-        def after_train_iter(self, run):
-            if run.progress.step == 2:
-                run.stop_diverged("the loss is beyond hope")
-
-        def after_train(self, run):
-            self.outcome = run.outcome
-
-    watch = Ends()
-    trainer = make(mode, max_steps=8, hooks=[watch])
-    assert trainer.outcome == "none"
-    trainer.fit(toy.batches(10))
-    assert (trainer.outcome, watch.outcome) == ("diverged", "diverged")
-    assert "beyond hope" in trainer.stop_reason
+        self.seen, self.kept = [], None
 
 
 def test_many_steps_in_one_call_are_the_same_steps(mode):
@@ -97,27 +80,16 @@ def test_many_steps_in_one_call_are_the_same_steps(mode):
 
 
 def test_named_loaders_are_one_validation_with_results_of_each(mode):
-    class Names(Watch):
-        def after_val_iter(self, run):
-            self.seen.append(run.dataset)
-
-        def before_run(self, run):
-            self.kinds.append(run.kind)
-
-    watch = Names()
     loaders = {"clean": toy.batches(3), "noisy": toy.batches(2, seed=2)}
     stop = duet.EarlyStoppingHook(monitor="noisy/loss", rule="greater", stopping_threshold=0.0)
-    trainer = make(mode, max_steps=6, val_interval=2, hooks=[watch, stop])
+    trainer = make(mode, max_steps=6, val_interval=2, hooks=[stop])
     trainer.fit(toy.batches(6), loaders)
-    assert trainer.progress.step == 2 and "noisy/loss" in trainer.stop_reason
-    assert watch.seen == ["clean"] * 3 + ["noisy"] * 2
+    assert (trainer.progress.step, trainer.outcome) == (2, "stopped") and "noisy/loss" in trainer.stop_reason
     values = trainer.validate(loaders)
     assert values == {f"{name}/loss": trainer.validate(loader)["loss"] for name, loader in loaders.items()}
     assert trainer.test(loaders) == values
-    assert watch.kinds == ["training"] + ["validation"] * 3 + ["test"]
-    for bad, message in (({}, "no dataset"), ({"a b": loaders["clean"]}, "'a b'"), ({"": loaders["clean"]}, "called ''")):
-        with pytest.raises(duet.ConfigError, match=message):
-            trainer.validate(bad)
+    with pytest.raises(duet.ConfigError, match="called ''"):
+        trainer.validate({"": loaders["clean"]})
 
 
 def test_a_hook_that_wants_the_outputs_of_a_step_gets_them(mode):
@@ -174,11 +146,12 @@ def first_step(mode, loss):
 # What is said -> what was done.
 MISTAKES = {
     "after_train_itr.*after_train_iter": lambda mode: make(mode, hooks=[Typo()]),
+    r"class EMAHook.*pass EMAHook\(\)": lambda mode: make(mode, hooks=[duet.EMAHook]),
+    r"class Typo.*pass Typo\(\)": lambda mode: make(mode, hooks=[Typo]),
+    r"class Accuracy.*pass Accuracy\(\)": lambda mode: make(mode, metrics=[duet.Accuracy]),
     "no option 'optimiser'.*optimizer": lambda mode: make(mode, optimiser=duet.SGD()),
     "no option 'save_best'; known: .*max_epochs": lambda mode: make(mode, save_best="accuracy"),
     "check is 'never', expected every, budget, off": lambda mode: make(mode, check="never"),
-    r"found the class Watch, expected an object of it; write Watch\(\)": lambda mode: make(mode, hooks=[Watch]),
-    r"found the class Accuracy, .*write Accuracy\(\)": lambda mode: make(mode, metrics=[duet.Accuracy]),
     "neither forward nor predict_step.*forward=lambda": lambda mode: make(mode).predict(toy.batches(1)[0]),
     "'prediction' among them.*forward=": lambda mode: make(mode, metrics=[duet.Accuracy()]).validate(toy.batches(1)),
     "generator that has no batches left in epoch 1, .*DataLoader": lambda mode: make(mode, max_epochs=2).fit(b for b in toy.batches(3)),

@@ -1,4 +1,4 @@
-"""Writes three TorchScript models, the data of 20 steps for each, and the losses that PyTorch's Python gets on them.
+"""Writes two TorchScript models, the data of 20 steps for each, and the losses that PyTorch's Python gets on them.
 
     python make_script_models.py FOLDER
 
@@ -8,8 +8,7 @@ For each NAME: FOLDER/NAME.pt (torch.jit.save) and FOLDER/NAME.safetensors with
     loss.module          losses of the nn.Module that the script was made from
     loss.script          losses of NAME.pt, loaded back, under the executor's default settings
     loss.bf16            losses of NAME.pt under bf16 autocast, without the executor's rewrites, which cast at other places; absent
-                         where this CPU has no such kernel (oneDNN's bf16 LSTM needs AVX-512)
-    loss.clipped         losses of the nn.Module, gradients clipped to a norm of 1 by the optimizer's kernel, as duet does it
+                         where this CPU has no such kernel
     weight.NAME          parameters and buffers of the nn.Module after the last step, in float32
 Besides FOLDER/forks.pt and FOLDER/autocast.pt, which take x [N, 4] and have no data.
 
@@ -77,20 +76,6 @@ class ResNet(nn.Module):
     def forward(self, x):
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         return self.fc(torch.flatten(self.avgpool(self.layer2(self.layer1(x))), 1))
-
-
-class Lstm(nn.Module):
-    """Reads an image row by row."""
-
-    def __init__(self, num_classes):
-        super().__init__()
-        self.lstm = nn.LSTM(28, 64, num_layers=2, batch_first=True, dropout=0.2)
-        self.dropout = nn.Dropout(0.1)
-        self.fc = nn.Linear(64, num_classes)
-
-    def forward(self, x):
-        output, _ = self.lstm(x)
-        return self.fc(self.dropout(output[:, -1]))
 
 
 class Attention(nn.Module):
@@ -169,13 +154,7 @@ class Autocast(nn.Module):
         return y.float()
 
 
-def clip_in_kernel(optimizer, parameters):
-    """clip_grad_norm_(parameters, 1.0), its factor left to the fused kernel, which divides by grad_scale."""
-    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters])
-    optimizer.grad_scale = (norm + 1e-6).clamp_min(1.0)
-
-
-def train(model, batches, bf16=False, clip=False):
+def train(model, batches, bf16=False):
     """Losses of one step per batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     losses = []
@@ -187,8 +166,6 @@ def train(model, batches, bf16=False, clip=False):
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
             loss = functional.cross_entropy(model(inputs), target)
         loss.backward()
-        if clip:
-            clip_in_kernel(optimizer, list(model.parameters()))
         optimizer.step()
         losses.append(loss.item())
     return torch.tensor(losses, dtype=torch.float64)
@@ -197,7 +174,7 @@ def train(model, batches, bf16=False, clip=False):
 def make(folder, name, model, shape, classes, trace):
     batches = [(torch.randn(shape), torch.randint(classes, shape[:1])) for _ in range(STEPS)]
     model.train()
-    original, clipped = copy.deepcopy(model), copy.deepcopy(model)  # before tracing, which runs the model
+    original = copy.deepcopy(model)  # before tracing, which runs the model
     if trace:
         script = torch.jit.trace(model, torch.randn(shape), check_trace=False)  # dropout: no two runs are alike
     else:
@@ -212,7 +189,6 @@ def make(folder, name, model, shape, classes, trace):
         except RuntimeError as error:
             if "could not create a primitive" not in str(error):
                 raise
-    tensors["loss.clipped"] = train(clipped, batches, clip=True)
     tensors["seed"] = torch.tensor(SEED)
     for key, value in [*original.named_parameters(), *original.named_buffers()]:
         tensors["weight." + key] = value
@@ -230,7 +206,6 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     make(folder, "resnet", ResNet(10), (4, 3, 32, 32), 10, trace=False)
-    make(folder, "lstm", Lstm(10), (8, 28, 28), 10, trace=False)
     make(folder, "vit", Vit(10), (4, 3, 32, 32), 10, trace=True)
     torch.jit.save(torch.jit.script(Forks()), os.path.join(folder, "forks.pt"))
     torch.jit.save(torch.jit.script(Autocast()), os.path.join(folder, "autocast.pt"))

@@ -5,7 +5,6 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "core/script_task.h"
@@ -22,7 +21,6 @@ using testing::expect_same_bits;
 using testing::make_trainer;
 using testing::missing;
 using testing::modes;
-using testing::same_bits;
 using testing::strict;
 
 constexpr int64_t kSteps = 20;
@@ -51,9 +49,9 @@ class ScriptModel : public ::testing::TestWithParam<std::string> {
 
   void seed() const { seed_all(data_.tensor("seed").item<int64_t>()); }
 
-  std::vector<double> run(BaseTrainer& trainer, int64_t begin = 0, int64_t end = kSteps) const {
+  std::vector<double> run(BaseTrainer& trainer) const {
     std::vector<double> losses;
-    for (int64_t n = begin; n < end; ++n) losses.push_back(trainer.step(batch(n)).loss.item<double>());
+    for (int64_t n = 0; n < kSteps; ++n) losses.push_back(trainer.step(batch(n)).loss.item<double>());
     return losses;
   }
 
@@ -95,14 +93,6 @@ TEST_P(ScriptModel, TrainsAsInPythonInBothModes) {
   }
 }
 
-// clip_grad_norm_ would scale the gradients first, which rounds them once more: Python leaves the factor to the fused
-// kernel here, as duet does.
-TEST_P(ScriptModel, ClipsAsInPythonInBothModes) {
-  TrainerOptions options = adamw();
-  options.clip_grad = ClipNorm{1.0, 2.0};
-  expect_both_modes(options, {"loss.clipped"});
-}
-
 TEST_P(ScriptModel, TrainsAsInPythonUnderBf16InBothModes) {
   if (!data_.tensors().contains("loss.bf16")) {
     GTEST_SKIP() << "oneDNN has no bf16 kernel for this model on this CPU, in Python either";
@@ -110,50 +100,9 @@ TEST_P(ScriptModel, TrainsAsInPythonUnderBf16InBothModes) {
   TrainerOptions options = adamw();
   options.amp = at::kBFloat16;
   expect_both_modes(options, {"loss.bf16"});
-  options.clip_grad = ClipNorm{1.0, 2.0};
-  expect_both_modes(options, {});
 }
 
-TEST_P(ScriptModel, StateOfATrainerContinuesInOneOfTheOtherMode) {
-  seed();
-  const auto unbroken = make_trainer("eager", make_task(), adamw());
-  run(*unbroken);
-  const StateDict expected = unbroken->state_dict();
-  for (const std::string& mode : modes()) {
-    SCOPED_TRACE("first part " + mode);
-    seed();
-    const auto first = make_trainer(mode, make_task(), adamw(), strict());
-    run(*first, 0, 8);
-    const auto second = make_trainer(mode == "eager" ? "graph" : "eager", make_task(), adamw(), strict());
-    second->load_state_dict(first->state_dict());
-    EXPECT_EQ(second->progress().step, 8);
-    run(*second, 8);
-    expect_same_bits(expected, second->state_dict());
-  }
-}
-
-TEST_P(ScriptModel, EvaluationBetweenStepsChangesNothing) {
-  std::vector<StateDict> states;
-  for (const bool evaluate : {false, true}) {
-    seed();
-    const auto trainer = make_trainer("graph", make_task(), adamw(), strict());
-    for (int64_t n = 0; n < 8; ++n) {
-      trainer->step(batch(n));
-      if (!evaluate) continue;
-      Task& task = trainer->task();
-      const at::NoGradGuard no_grad;
-      task.train(false);
-      // The same twice: dropout follows train(), in traced models too.
-      const at::Tensor once = task.validation_step(batch(n)).at(1).second;
-      EXPECT_TRUE(same_bits(once, task.predict(batch(n)).at(0).second));
-      task.train(true);
-    }
-    states.push_back(trainer->state_dict());
-  }
-  expect_same_bits(states[0], states[1]);
-}
-
-INSTANTIATE_TEST_SUITE_P(Files, ScriptModel, ::testing::Values("resnet", "lstm", "vit"),
+INSTANTIATE_TEST_SUITE_P(Files, ScriptModel, ::testing::Values("resnet", "vit"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

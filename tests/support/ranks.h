@@ -41,7 +41,7 @@ int free_port();
 // No rank has an error.
 void expect_no_error(const std::vector<RankResult>& results);
 // This rank has an error of that exit code, whose text holds `text`, and waited for no timeout.
-void expect_error(const RankResult& result, int exit_code, const std::string& text);
+void expect_rank_error(const RankResult& result, int exit_code, const std::string& text);
 // All ranks have one.
 void expect_error_on_all(const std::vector<RankResult>& results, int exit_code, const std::string& text);
 // All ranks gave tensors of the same bits.

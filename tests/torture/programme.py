@@ -6,7 +6,6 @@ usage: programme.py BUILD-FOLDER [--only R4[,R6...]] [--long] [--seed N]
 """
 
 import argparse
-import functools
 import os
 import pathlib
 import sys
@@ -14,7 +13,7 @@ import tempfile
 import time
 import traceback
 
-from torture import Failed, LeftOut, Torture  # first: it knows where the next ones are
+from torture import Failed, Torture  # first: it knows where the next ones are
 import bad_configs
 import disks
 import failures
@@ -24,7 +23,6 @@ import lost_writes
 import not_finite
 import released
 import strikes
-import suites
 from program import hear_signals
 
 TESTS = {
@@ -39,31 +37,26 @@ TESTS = {
     "R13": strikes.signals,
     "R14": failures.of_allocations,
     "R17": released.run,
-    **{name: functools.partial(suites.run, name=name) for name in suites.SUITES},
 }
-PASSED, LEFT_OUT, FAILED = "passed", "left out", "failed"
 
 
 def run_one(name, options):
-    """How it went; its line is printed."""
+    """Whether it went well; its line is printed."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="torture_", ignore_cleanup_errors=True) as folder:
         torture = Torture(name, options, folder)
         try:
             line = TESTS[name](torture)
-        except LeftOut as reason:
-            print(f"{name} left out: {reason}", flush=True)
-            return LEFT_OUT
         except (Exception, SystemExit) as error:  # of a script that fails in its own way too: the others are still run
             what = error if isinstance(error, (Failed, SystemExit)) else traceback.format_exc()
             again = f"scripts/torture --only {name}{' --long' if options.long else ''} --seed {options.seed}"
             print(f"{name} FAILED at {torture.case}: {what}\nagain: {again}", flush=True)
-            return FAILED
+            return False
         finally:
             torture.close()
     without = "".join(f"; left out: {what}" for what in torture.left_out)
     print(f"{name} {line}{without}, {time.monotonic() - begun:.0f} s", flush=True)
-    return PASSED
+    return True
 
 
 def main():
@@ -82,14 +75,10 @@ def main():
         sys.exit(f"found no test {', '.join(unknown)}; known: {', '.join(known)}")
     begun = time.monotonic()
     print(f"{'long' if options.long else 'short'} form, --seed {options.seed}", flush=True)
-    ends = {name: run_one(name, options) for name in names}
-    counts = []
-    for end in (PASSED, LEFT_OUT, FAILED):
-        found = [name for name in names if ends[name] == end]
-        if found or end == PASSED:
-            counts.append(f"{len(found)} {end}" + ("" if end == PASSED else f" ({', '.join(found)})"))
-    print(f"of {len(names)} tests {', '.join(counts)}, {time.monotonic() - begun:.0f} s in all", flush=True)
-    sys.exit(FAILED in ends.values())
+    failed = [name for name in names if not run_one(name, options)]
+    told = f", {len(failed)} failed ({', '.join(failed)})" if failed else ""
+    print(f"of {len(names)} tests {len(names) - len(failed)} passed{told}, {time.monotonic() - begun:.0f} s in all", flush=True)
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

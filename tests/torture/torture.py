@@ -15,16 +15,9 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "cli"), str(HERE.parent / "support")]
 
-# The Python that has PyTorch, where there is one.
-TORCH_PYTHON = next((path for path in [HERE.parents[1] / ".venv/bin/python"] if path.exists()), pathlib.Path(sys.executable))
-
 
 class Failed(Exception):
     """A case that did not go as it must."""
-
-
-class LeftOut(Exception):
-    """A test that cannot run here, and why."""
 
 
 class Forked:
@@ -60,12 +53,11 @@ class Forked:
 class Server:
     """Starts the program once and then forks it for every call: one at a time."""
 
-    def __init__(self, program, preload, before=()):
-        """`before`: words that start it, as in a file system of its own."""
+    def __init__(self, program, preload):
         self.socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.current = None
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        line = [*before, "env", f"LD_PRELOAD={preload}", f"TORTURE_SERVER={other.fileno()}", program]
+        line = ["env", f"LD_PRELOAD={preload}", f"TORTURE_SERVER={other.fileno()}", program]
         self.process = subprocess.Popen(line, pass_fds=[other.fileno()], env=environment)
         other.close()
 
@@ -116,12 +108,12 @@ class Torture:
         self.left_out = []
         self.servers = {}
 
-    def server(self, number=0, program="duet", before=()):
+    def server(self, number=0, program="duet"):
         """`program`: or "duet_faulty", which knows faults."""
         key = (number, program)
         if key not in self.servers:
             path = self.program if program == "duet" else self.built(program)
-            self.servers[key] = Server(path, self.preload, before)
+            self.servers[key] = Server(path, self.preload)
         return self.servers[key]
 
     def built(self, name):

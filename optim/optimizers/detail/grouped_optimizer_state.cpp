@@ -1,5 +1,4 @@
 #include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/grouped_optimizer.h"
@@ -35,34 +34,23 @@ StateDict GroupedOptimizer::state_dict() const {
 }
 
 void GroupedOptimizer::check_fits(const StateDict& state) const {
-  if (state.text("kind") != kind_text()) {
-    throw CheckpointError("[Optimizer] found the state of " + state.text("kind") + ", expected that of " + kind_text() +
-                          "; use the optimizer that it was saved from, or load the weights alone");
-  }
+  const auto require_fit = [](bool fits, const std::string& found, const std::string& expected) {
+    require<CheckpointError>(fits, "[Optimizer] the state has " + found + ", expected " + expected +
+                                       "; use the optimizer and parameter groups that it was saved with, or load the "
+                                       "weights alone");
+  };
+  require_fit(state.text("kind") == kind_text(), state.text("kind"), kind_text());
   const StateDict own = state_dict();
-  for (const auto& entry : own.values()) {
-    if (!state.has(entry.first)) {
-      throw CheckpointError("[Optimizer] the state has no '" + entry.first +
-                            "', expected the same parameter groups; use the "
-                            "groups that it was saved with, or load the weights alone");
-    }
-    if (std::holds_alternative<double>(entry.second)) state.number(entry.first);
-    if (std::holds_alternative<bool>(entry.second)) state.flag(entry.first);
+  for (const auto& [name, value] : own.values()) {
+    require_fit(state.has(name), "no '" + name + "'", "one");
+    if (std::holds_alternative<double>(value)) state.number(name);
+    if (std::holds_alternative<bool>(value)) state.flag(name);
   }
-  if (state.has(number_key("param_groups", group_count(), "lr"))) {
-    throw CheckpointError(c10::str("[Optimizer] the state has more than this optimizer's ", group_count(),
-                                   " parameter groups; ",
-                                   "use the groups that it was saved with, or load the weights alone"));
-  }
+  require_fit(!state.has(number_key("param_groups", group_count(), "lr")), "more parameter groups",
+              std::to_string(group_count()));
   state.integer("applied_steps");
   for (const auto& [name, tensor] : own.tensors()) check_state("optimizer." + name, state.tensor(name), tensor);
-  for (const auto& entry : state.tensors()) {
-    if (!own.has(entry.first)) {
-      throw CheckpointError("[Optimizer] found '" + entry.first +
-                            "', which this optimizer does not keep; load the state "
-                            "into an optimizer of the type and options that it was saved from");
-    }
-  }
+  for (const auto& entry : state.tensors()) require_fit(own.has(entry.first), "'" + entry.first + "'", "none");
 }
 
 void GroupedOptimizer::load_counters(const StateDict& state) {

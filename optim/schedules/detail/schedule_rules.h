@@ -42,8 +42,7 @@ Schedule in_steps(const Schedule& schedule, int64_t steps_per_epoch);
 // overlap.
 void validate_schedules(const std::vector<Schedule>& schedules, const ScheduleRun& run);
 
-// What is legal, but seldom meant, a sentence for each: a schedule that the run ends before, or before its first decay,
-// and steps after a schedule that anneals, or before it, in which the value just stays.
+// What is legal, but seldom meant: a sentence for each schedule that the run ends before.
 std::vector<std::string> schedule_gaps(const std::vector<Schedule>& schedules, const ScheduleRun& run);
 
 // The numbers of the optimizer that schedules drive, each with the param_name that stands for it: momentum means beta1

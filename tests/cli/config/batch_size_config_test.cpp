@@ -56,6 +56,11 @@ TEST(GlobalBatchSize, FollowsLibaisArithmetic) {
     const RunConfig config = config_with(words, c.world_size);
     EXPECT_EQ(config.train->loader.batch_size, c.then_batch_size);
     EXPECT_EQ(config.trainer.loop.accumulate, c.then_accumulate);
+    // What is saved with the run is what was written: another number of processes may go on from it.
+    const int64_t others = c.global > 0 && (c.batch_size == 0 || c.accumulate == 0) ? 1 : c.world_size;
+    const RunConfig again = parse_run_config(ConfigNode::parse_text(config.root.dump(), "saved"), "c", others);
+    EXPECT_EQ(again.train->loader.batch_size * again.trainer.loop.accumulate * others,
+              c.then_batch_size * c.then_accumulate * c.world_size);
   }
   expect_error<ConfigError>([] { config_with({"trainer.global_batch_size=0"}); }, {"global_batch_size", ">= 1"});
 }

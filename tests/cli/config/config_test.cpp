@@ -66,22 +66,25 @@ TEST(Config, TypeErrorsNameLinePathAndValue) {
       {[&] { sub.read<int64_t>("q", 0); }, "3: sub.q is '1', expected an integer"},
       {[&] { sub.read<int64_t>("m", 0); }, "4: sub.m is a map, expected an integer"},
       {[&] { sub.read<double>("l", 0); }, "5: sub.l is a list of 2, expected a number"},
-      {[&] { c.child("x").child("y"); }, "1: x is 1, expected a map of 'key: value'"},
-      {[&] { c.list("x"); }, "1: x is 1, expected a list"}};
+      {[&] { c.child("x").child("y"); }, "1: x is 1, expected a map of 'key: value', such as {type: ...}"},
+      {[&] { c.list("x"); }, "1: x is 1, expected a list, such as [{type: ...}]"}};
   for (const auto& [read, message] : cases) EXPECT_EQ(config_error_of(read), "[Config] c.yaml:" + message);
 }
 
 TEST(Config, ErrorsPutTextInQuotesAndNumbersNot) {
-  std::vector<std::pair<std::string, std::string>> cases = {
-      {"'3'", "'3'"},   {"\"true\"", "'true'"},    {"''", "''"},
-      {"null", "null"}, {"[1, 2]", "a list of 2"}, {"{a: 1}", "a map"}};
-  for (const char* bare : {"0.5", "-3", "+1e-3", "1.", ".5", "99999999999999999999", "1e999", "-.inf", "0x1f", "False"})
-    cases.emplace_back(bare, bare);
-  for (const char* text : {"abc", "5x", "1:30", "1.2.3", "e5", "truer", "off", "nan"})
-    cases.emplace_back(text, "'" + std::string(text) + "'");
-  for (const auto& [value, shown] : cases) {
-    const ConfigNode c = ConfigNode::parse_text("v: " + value + "\n", "c.yaml");
-    EXPECT_EQ(config_error_of([&] { c.fail_value("v", "x"); }), "[Config] c.yaml:1: v is " + shown + ", expected x");
+  for (const auto& [value, shown] : {std::pair("'3'", "'3'"),
+                                     {"''", "''"},
+                                     {"null", "null"},
+                                     {"[1, 2]", "a list of 2"},
+                                     {"{a: 1}", "a map"},
+                                     {"+1e-3", "+1e-3"},
+                                     {"-.inf", "-.inf"},
+                                     {"False", "False"},
+                                     {"1.2.3", "'1.2.3'"},
+                                     {"off", "'off'"}}) {
+    const ConfigNode c = ConfigNode::parse_text(std::string("v: ") + value + "\n", "c.yaml");
+    EXPECT_EQ(config_error_of([&] { c.fail_value("v", "x"); }),
+              std::string("[Config] c.yaml:1: v is ") + shown + ", expected x");
   }
 }
 
@@ -104,20 +107,11 @@ TEST(Config, RangesAndChoices) {
   EXPECT_EQ(c.read_bytes("none", 12), 12);
 }
 
-TEST(Config, UnknownKeysNameTheNearestKnownOne) {
-  const ConfigNode c = ConfigNode::parse_text("a:\n  lr: 1\n  learning_rat: 2\n", "c.yaml");
-  c.child("a").read<double>("lr", 0);
-  c.child("a").read<double>("learning_rate", 0);
-  expect_contains(
-      config_error_of([&] { c.reject_unknown(); }),
-      {"c.yaml:3: unknown key 'learning_rat' in a", "known: lr, learning_rate", "did you mean 'learning_rate'"});
-}
-
 TEST(Config, UnknownKeysInListsAndLaterParts) {
   const ConfigNode c = ConfigNode::parse_text("l: [{a: 1, b: 2}]\nlater: {x: 1}\n", "c.yaml");
   for (const ConfigNode& item : c.list("l")) item.read<int64_t>("a", 0);
   c.child("later").check_later();
-  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"c.yaml:1: unknown key 'b' in l.0"});
+  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"c.yaml:1: unknown key 'b' in l.0; known: a"});
   c.list("l")[0].read<int64_t>("b", 0);
   c.reject_unknown();
   expect_contains(config_error_of([&] { c.child("later").reject_unknown(); }), {"unknown key 'x' in later"});
@@ -149,13 +143,9 @@ TEST(Config, BadOverridesSayWhatToWrite) {
                                                                   {"a=[1, 2", "the value of 'a=[1, 2' is not YAML"}};
   for (const auto& [word, message] : cases)
     expect_contains(config_error_of([&] { c.override_with(word); }), {"command line: ", message});
-  c.override_with("typo=1");
-  c.child("a");
-  c.child("l");
-  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"command line: unknown key 'typo'"});
 }
 
-// What is said of texts that are no config. bounded_yaml_test.cpp has those that are too large.
+// What is said of texts that are no config. config_limits_test.cpp has those that are too large.
 TEST(Config, TextsThatAreNoConfigNameTheLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a: 1\nb: [1, 2\nc: 3\n", "c.yaml:3:2: this is not YAML"},
@@ -164,27 +154,20 @@ TEST(Config, TextsThatAreNoConfigNameTheLine) {
       {"a: *nope\n", "c.yaml:1"},
       {"a: 'open\n", "c.yaml:"},
       {std::string("a: \0x\n", 7), "c.yaml:1:4: found the control character 0"},
-      {std::string(100000, '['), "nested too deeply"},
       {"", "c.yaml:1: the config is empty"},
-      {"# only a comment\n", "is empty"},
       {"just words\n", "no map"},
-      {"- a\n- b\n", "no map"},
       {"a: 1\nb: 2\na: 3\n", "c.yaml:3: a is given twice, first at c.yaml:1"},
-      {"x: {k: 1, k: 2}\n", "x.k is given twice"},
       {"a: 1\n---\nb: 2\n", "2 YAML documents"},
       {",a: 1\nb: 'x\n", "c.yaml:"},  // yaml-cpp alone would find documents without end
       {"? [a, b]\n: 1\n", "c.yaml:1: found a key that is no plain word"},
-      {"a: &a [*a]\n", "c.yaml:1: the config is nested too deeply or refers to itself"},
       {"a: &a {x: 1}\nb: {<<: *a}\n", "c.yaml:2: found the merge key"},
       {"a: !!python/object:os.system x\n", "c.yaml:1: a has the tag"},
-      {"x: 1\nwork_dir: runs/{{ fileBasenameNoExtension }}\n",
-       "c.yaml:2: work_dir has '{{ fileBasenameNoExtension }}'"},
-      {"lr: '{{_base_.optim.lr}}'\n",
-       "c.yaml:1: lr has '{{_base_.optim.lr}}', which is not filled in, expected ${env:"},
-      {"l: ['{{$HOST:none}}']\n", "l.0 has '{{$HOST:none}}'"},
+      {"lr: '{{_base_.optim.lr}}'\n", "c.yaml:1: lr has '{{_base_.optim.lr}}', of which"},
+      {"lr: '{{ _base_.lr }}'\n", "c.yaml:1: lr has '{{ _base_.lr }}', of which"},
+      {"root: 'x{{{{ fileDirname }}/a'\n", "c.yaml:1: root has"},
+      {"root: '{{$HOME:/x}}'\n", "write ${env:NAME,default}"},
       {"work_dir: {{ fileDirname }}\n", "{{...}} is not filled in: write ${env:NAME}"}};
   for (const auto& [text, message] : cases) expect_contains(parse_error(text), {message});
-  EXPECT_EQ(parse_error("pattern: 'a{{2}} {{ name }} {{'\n"), "");  // text like any other
 }
 
 TEST(Config, UnreadableFiles) {

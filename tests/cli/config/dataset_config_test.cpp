@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "cli/registry.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/log_lines.h"
 
 // What a config says of a dataset beside the dataset's own keys, and in which order it is done.
 
@@ -46,27 +45,6 @@ TEST(DatasetConfig, TransformsSeeTheNamesAndDtypesThatTheConfigGave) {
 
 TEST(DatasetConfig, ACastToIntegersKeepsEveryValue) {
   expect_error<DataError>([] { raw("cast: {noise: int64}\n")->get({0, 1}); }, {"'noise'", "that Long cannot hold"});
-}
-
-TEST(DatasetConfig, APictureOfBytesThatIsCastToFloatIsWarnedOfOnce) {
-  const auto warnings = [](const std::string& keys) {
-    const std::string text = testing::stderr_of([&] {
-      const auto dataset = raw(keys);
-      for (int i = 0; i < 2; ++i) dataset->get({0});
-    });
-    std::size_t count = 0;
-    for (std::size_t at = text.find("stay 0 to 255"); at != std::string::npos;
-         at = text.find("stay 0 to 255", at + 1)) {
-      ++count;
-    }
-    return count;
-  };
-  EXPECT_EQ(warnings("cast: {pixels: float32}\n"), 1);
-  EXPECT_EQ(warnings("cast: {pixels: float32}\ntransforms: [{type: ChannelsFirst, tensor: pixels}]\n"), 1);
-  EXPECT_EQ(warnings("cast: {pixels: float32}\ntransforms: [{type: ChannelsFirst, tensor: pixels}, "
-                     "{type: Normalize, mean: [127.5], std: [127.5]}]\n"),
-            0);
-  EXPECT_EQ(warnings("cast: {pixels: int64, label: float32}\n"), 0);
 }
 
 TEST(DatasetConfig, ClassesAreThoseOfTheRenamedTarget) {

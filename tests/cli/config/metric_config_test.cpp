@@ -70,21 +70,16 @@ TEST(MetricConfig, GivesTheMetricsToTheTrainer) {
   EXPECT_EQ(found, (Names{"loss", "mine", "val/loss"}));
 }
 
-TEST(MetricConfig, WhatDoesNotFitTheFirstBatchIsAMistakeOfTheConfig) {
-  const auto metrics = read_metrics(parse("x: 1\nevaluator:\n  - {type: Perplexity, loss: nll}\n"));
-  FakeTrainer trainer({.max_steps = 1});
-  add_metrics(metrics, trainer);
-  FakeData data(2);
-  expect_error<ConfigError>([&] { trainer.validate(data); }, {"c.yaml:3: evaluator.0: [Perplexity]", "expected 'nll'"});
-}
-
-// Labels may be wrong in any batch.
-TEST(MetricConfig, WhatALaterBatchLacksIsAMistakeOfTheData) {
-  const auto metrics = read_metrics(parse("evaluator: {type: Second}\n"));
-  FakeTrainer trainer({.max_steps = 1});
-  add_metrics(metrics, trainer);
-  FakeData data(2);
-  expect_error<DataError>([&] { trainer.validate(data); }, {"the second"});
+TEST(MetricConfig, WhatDoesNotFitTheFirstBatchIsAMistakeOfTheConfigAndLaterOnOneOfTheData) {
+  const auto validate = [](const std::string& text) {
+    FakeTrainer trainer({.max_steps = 1});
+    add_metrics(read_metrics(parse(text)), trainer);
+    FakeData data(2);
+    trainer.validate(data);
+  };
+  expect_error<ConfigError>([&] { validate("x: 1\nevaluator:\n  - {type: Perplexity, loss: nll}\n"); },
+                            {"c.yaml:3: evaluator.0: [Perplexity]", "expected 'nll'"});
+  expect_error<DataError>([&] { validate("evaluator: {type: Second}\n"); }, {"the second"});
 }
 
 TEST(MetricConfig, TestsWithMetricsOfTheirOwnIfThereAreAny) {
@@ -103,33 +98,28 @@ TEST(MetricConfig, NamesTheFirstMetricOfTheFirstEvaluatorFirst) {
 }
 
 TEST(MetricConfig, FindsMistakesAtTheStart) {
-  const auto expect = [](const std::string& text, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>([&] { run_config(text); }, parts);
-  };
-  expect("evaluator: [{type: Acuracy}]", {"c.yaml:2", "evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"});
-  expect("evaluator: [Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map", "write {type: Accuracy}"});
-  expect("evaluator: {type: IoUMetric, num_classes: 3, iou_metrics: [mIou]}", {"'mIou'", "did you mean 'mIoU'"});
-  expect("evaluator: {type: Accuracy, prefix: val/}", {"evaluator.prefix is 'val/'", "expected a word"});
-  expect("evaluator: [{type: Accuracy}, {type: Accuracy, prediction: aux}]",
-         {"evaluator.1.prefix", "'accuracy'", "evaluator.0", "prefix"});
-  expect("evaluator: [{type: Loss}]", {"evaluator.0.prefix", "'loss'", "every evaluation"});
-  expect("evaluator: {type: Accuracy}\nval_evaluator: {type: Accuracy}", {"val_evaluator is set beside evaluator"});
-  expect("test_evaluator: {type: Acuracy}", {"test_evaluator.type is 'Acuracy'"});
   const std::string miou = "evaluator: {type: IoUMetric, num_classes: 3, prefix: val}\n";
-  expect(miou + "default_hooks: {checkpoint: {save_best: mIoU}}", {"save_best is 'mIoU'", "did you mean 'val/mIoU'"});
   const std::string plateau = "param_scheduler: {type: ReduceOnPlateau, rule: greater, monitor: ";
-  expect(miou + plateau + "mIoU}\n", {"c.yaml:3: param_scheduler.monitor is 'mIoU'", "did you mean 'val/mIoU'"});
-  EXPECT_NO_THROW(run_config(miou + plateau + "val/mIoU}\n"));
-  EXPECT_NO_THROW(run_config(plateau + "loss}\n"));
-  // A reduction by an accuracy that falls: the default of mmengine and PyTorch.
   const std::string by_default = miou + "param_scheduler: {type: ReduceOnPlateau, monitor: val/mIoU";
-  expect(by_default + "}\n", {"c.yaml:3: param_scheduler.rule is missing", "'val/mIoU'", "set rule: greater"});
-  EXPECT_NO_THROW(run_config(by_default + ", rule: less}\n"));
-  EXPECT_NO_THROW(run_config(miou + "param_scheduler: {type: ReduceOnPlateau}\n"));
   const std::string cells = "evaluator: {type: ConfusionMatrix, num_classes: 3, flatten: true}\n";
-  expect(cells + "default_hooks: {checkpoint: {save_best: auto}}",
-         {"'confusion_0_0'", "not what is better", "set rule"});
-  EXPECT_NO_THROW(run_config(cells + "default_hooks: {checkpoint: {save_best: auto, rule: greater}}"));
+  for (const auto& [text, parts] : std::vector<std::pair<std::string, Names>>{
+           {"evaluator: [{type: Acuracy}]", {"c.yaml:2", "evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"}},
+           {"evaluator: [Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"}},
+           {"evaluator: {type: Accuracy, prefix: val/}", {"evaluator.prefix is 'val/'", "expected a word"}},
+           {"evaluator: [{type: Accuracy}, {type: Accuracy, prediction: aux}]",
+            {"evaluator.1.prefix", "'accuracy'", "evaluator.0"}},
+           {"evaluator: [{type: Loss}]", {"evaluator.0.prefix", "'loss'", "every evaluation"}},
+           {"evaluator: {type: Accuracy}\nval_evaluator: {type: Accuracy}", {"val_evaluator is set beside evaluator"}},
+           {"test_evaluator: {type: Acuracy}", {"test_evaluator.type is 'Acuracy'"}},
+           {miou + "default_hooks: {checkpoint: {save_best: mIoU}}", {"save_best is 'mIoU'", "'val/mIoU'"}},
+           {miou + plateau + "mIoU}\n", {"c.yaml:3: param_scheduler.monitor is 'mIoU'", "did you mean 'val/mIoU'"}},
+           // A reduction by an accuracy that falls: the default of mmengine and PyTorch.
+           {by_default + "}\n", {"c.yaml:3: param_scheduler.rule is missing", "'val/mIoU'", "set rule: greater"}},
+           {cells + "default_hooks: {checkpoint: {save_best: auto}}", {"'confusion_0_0'", "not what is better"}}})
+    expect_error<ConfigError>([&] { run_config(text); }, parts);
+  for (const std::string& text : {miou + plateau + "val/mIoU}\n", plateau + "loss}\n", by_default + ", rule: less}\n",
+                                  cells + "default_hooks: {checkpoint: {save_best: auto, rule: greater}}"})
+    EXPECT_NO_THROW(run_config(text)) << text;
 }
 
 TEST(MetricConfig, ResultsAreCalledByTheClassesOfTheData) {

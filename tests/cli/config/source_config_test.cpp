@@ -134,27 +134,18 @@ TEST(StreamConfig, NamesWhatDoesNotFit) {
   expect_error<ConfigError>([] { stream("cast: {value: flaot32}\n"); }, {"cast.value", "did you mean 'float32'"});
   expect_error<DataError>([] { stream("row: true\n" + kShaken)->next(); }, {"'row'", "[1, 3]", "2 rows"});
   expect_error<ConfigError>([] { stream("transforms: [{type: RandomFlip, chance: 0}]\n")->next(); },
-                            {"[RandomFlip]", "'picture' [6, 6, 3]", "ChannelsFirst"});
+                            {"[RandomFlip]", "picture uint8 [6, 6, 3]", "ChannelsFirst"});
 }
 
 TEST(StreamConfig, KeysWithoutEffectAreWarnedOf) {
   register_counts();
-  const auto warnings = [](const std::string& keys) {
-    return testing::stderr_of([&] {
-      parse_run_config(
-          ConfigNode::parse_text(
-              "model: {type: Mlp}\ntrainer: {max_steps: 1}\ndata: {train: {type: Counts" + keys + "}}\n", "c.yaml"),
-          "c");
-    });
+  const std::string text = "model: {type: Mlp}\ntrainer: {max_steps: 1}\ndata: {train: {type: Counts, ";
+  const auto warnings = [&](const std::string& key) {
+    return testing::stderr_of([&] { parse_run_config(ConfigNode::parse_text(text + key + "}}\n", "c.yaml"), "c"); });
   };
-  for (const char* key :
-       {"shuffle: false", "sampler: weighted", "class_weights: [1]", "samples_per_epoch: 5", "num_workers: 2",
-        "prefetch: 3", "drop_last: true", "pin_memory: true", "loader: default", "sample_weights: w"}) {
-    const std::string name(key, std::string_view(key).find(':'));
-    EXPECT_THAT(warnings(std::string(", ") + key),
-                ::testing::HasSubstr("data.train." + name + " has no effect on a stream"));
-  }
-  EXPECT_THAT(warnings(", batch_size: 3, rename: {value: x}"), ::testing::Not(::testing::HasSubstr("no effect")));
+  for (const char* key : {"shuffle: false", "sampler: weighted", "num_workers: 2", "loader: default"})
+    EXPECT_THAT(warnings(key), ::testing::HasSubstr(" has no effect")) << key;
+  EXPECT_EQ(warnings("batch_size: 3, rename: {value: x}"), "");
 }
 
 }  // namespace

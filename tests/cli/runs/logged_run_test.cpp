@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include "cli/runs/run_folder.h"
+#include "cli/runs/text_columns.h"
 #include "tests/support/peak_memory.h"
 #include "tests/support/temp_dir.h"
 
@@ -66,6 +67,10 @@ TEST(LoggedRun, KnowsWhatTheLinesOfEpochsAndAnErrorSay) {
   EXPECT_EQ(log.curve("train", "epoch_time")->points.back().value, 2.5);
   EXPECT_EQ(log.epoch, 1);
   EXPECT_EQ(log.step, 6);
+}
+
+TEST(TextColumns, AlignWhatIsShown) {
+  EXPECT_EQ(text_columns({{"a\x1b", "b"}, {"größe", "c"}}), "a\\x1b  b\ngröße  c\n");
 }
 
 // `duet list` looks into every folder that it finds: nothing there may keep it waiting.

@@ -87,30 +87,6 @@ TEST_F(CudaGraph, CapturesAStepAndReplaysIt) {
   }
 }
 
-TEST_F(CudaGraph, ARefusedCaptureLeavesEverythingAsItWas) {
-  const std::vector<std::pair<std::string, cuda::Calls>> calls = {{"cudaLaunchKernel", cuda::Calls::kWithinCaptures},
-                                                                  {"cudaStreamEndCapture", cuda::Calls::kAll},
-                                                                  {"cudaStreamBeginCapture", cuda::Calls::kAll},
-                                                                  {"cudaGraphGetNodes", cuda::Calls::kAll},
-                                                                  {"cudaGraphInstantiate", cuda::Calls::kAll}};
-  for (const auto& [call, which] : calls) {
-    SCOPED_TRACE(call);
-    DeviceRun run;
-    run.warm_up();
-    cuda::fail(call, 1, kUnknownError, which);
-    run.step_at(8);
-    EXPECT_EQ(cuda::failed_call(), call);
-    EXPECT_EQ(run.latest().state, "eager");
-    EXPECT_THAT(run.latest().reason, HasSubstr("the device refused the capture"));
-    run.steps(2);
-    run.warm_up(5);
-    run.steps(2, 5);
-    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
-    EXPECT_EQ(run.latest().replays, 2);
-    expect_all_works();
-  }
-}
-
 TEST_F(CudaGraph, DrawsFromGeneratorsOfTheTasksOwn) {
   at::Generator own = at::make_generator<at::CUDAGeneratorImpl>(kDevice.index());
   DeviceRun run(mlp_with(

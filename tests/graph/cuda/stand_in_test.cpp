@@ -86,16 +86,6 @@ TEST_F(CudaStandIn, WhatWaitsSpoilsACapture) {
   }
 }
 
-TEST_F(CudaStandIn, RelaxedAThreadMayAllocate) {
-  void* memory = nullptr;
-  begin();
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
-  EXPECT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
-  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
-  EXPECT_EQ(end(), cudaSuccess);
-}
-
 TEST_F(CudaStandIn, StreamsOfACaptureMustJoinIt) {
   begin();
   EXPECT_EQ(cudaEventRecord(event_, stream_), cudaSuccess);
@@ -158,17 +148,6 @@ TEST_F(CudaStandIn, CountsWhatACaptureLacks) {
   EXPECT_EQ(cudaMemsetAsync(memory, 0, 4, other_), cudaSuccess);
   EXPECT_EQ(end(), cudaSuccess);
   EXPECT_EQ(cuda::outside_launches(), before + 1);
-}
-
-TEST_F(CudaStandIn, FailsWhenItIsTold) {
-  void* memory = nullptr;
-  cuda::fail("cudaMalloc", 2, cudaErrorMemoryAllocation);
-  EXPECT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
-  EXPECT_EQ(cudaMalloc(&memory, 4), cudaErrorMemoryAllocation);
-  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
-  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  EXPECT_EQ(cuda::failed_call(), "cudaMalloc");
-  EXPECT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
 }
 
 }  // namespace

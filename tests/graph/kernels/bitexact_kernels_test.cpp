@@ -1,78 +1,230 @@
 #include <cmath>
-#include <ATen/Parallel.h>
+#include <limits>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
-#include "graph/kernels/bitexact_kernel.h"
-#include "tests/graph/kernels/kernel_cases.h"
+#include "graph/kernels/call_kernels.h"
+#include "tests/graph/kernels/call_families.h"
 
-// duet's own kernels give the bits they promise, are refused where they do not, and take an op's place only where they
-// may.
+// duet's own kernels give the bits they promise, NaN included, and are refused where they do not.
 
 namespace duet {
 namespace {
 
 using at::Tensor;
-using namespace testing;  // NOLINT: the cases' words
+using testing::CallFamily;
+using testing::Calls;
+using testing::Random;
+using testing::Threads;
 
-TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
-  const KernelSettings before = kernel_settings();
-  if (!at::globalContext().setFlushDenormal(true)) GTEST_SKIP() << "this CPU cannot flush denormals";
-  const KernelSettings flushing = kernel_settings();
-  at::globalContext().setFlushDenormal(false);
-  EXPECT_FALSE(before == flushing);
-  EXPECT_TRUE(before == kernel_settings());
+float* floats(const Tensor& tensor) { return static_cast<float*>(tensor.mutable_data_ptr()); }
+
+class OwnKernels : public ::testing::TestWithParam<CallFamily> {
+ protected:
+  void SetUp() override {
+    if (!testing::has_kernels()) GTEST_SKIP() << "no kernel of duet's for this CPU and LibTorch";
+  }
+  Random random;
+};
+
+TEST_P(OwnKernels, GiveTheBitsOfATen) {
+  SCOPED_TRACE(random.seed);
+  int64_t taken = 0, all = 0;
+  for (int round = 0; round < GetParam().rounds; ++round) {
+    const Threads threads(round % 10 < 7 ? 1 : round % 10 == 7 ? 4 : 2);
+    const Calls calls = GetParam().make(random, round % testing::kKinds);
+    ASSERT_EQ(calls.difference(taken), "") << "round " << round;
+    all += static_cast<int64_t>(calls.calls.size());
+  }
+  EXPECT_GE(static_cast<double>(taken), GetParam().taken * static_cast<double>(all)) << "of " << all;
 }
 
-TEST(BitexactGelu, GivesTheBitsOfATen) {
-  const GeluKernels kernels = fast_gelu_kernels();
-  if (kernels.forward == nullptr) GTEST_SKIP() << "ATen has neither AVX2 nor AVX-512 here";
-  for (const int threads : {1, 2}) {
-    const Threads scope(threads);
-    EXPECT_TRUE(gelu_kernels_are_bitexact(kernels)) << threads << " threads";
+TEST_P(OwnKernels, FollowATenWhereDenormalsAreFlushed) {
+  SCOPED_TRACE(random.seed);
+  const testing::FlushedDenormals flushed;
+  if (!flushed.possible) GTEST_SKIP() << "this CPU cannot flush denormals";
+  const Threads one(1);
+  int64_t taken = 0;
+  for (int kind = 0; kind < testing::kKinds; ++kind) ASSERT_EQ(GetParam().make(random, kind).difference(taken), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(, OwnKernels, ::testing::ValuesIn(testing::call_families()),
+                         [](const auto& info) { return info.param.name; });
+
+// What a mask hides shows in ATen's result where it is infinite, and where it makes a 0 of a -0.
+TEST(BitexactAttention, LeavesToATenWhatAMaskDoesNotHide) {
+  Random random;
+  int64_t taken = 0;
+  const auto expect_same_with = [&](std::size_t op, std::size_t argument, const auto& fill) {
+    const Calls calls = testing::attention_calls({1, 1, 16, 16}, true, 0, random);
+    fill(calls.calls[op].arguments[argument].toTensor()[0][0]);
+    EXPECT_EQ(calls.difference(taken), "") << op << " " << argument;
+  };
+  const auto last_is_infinite = [](const Tensor& rows) { rows[15][3] = INFINITY; };
+  expect_same_with(0, 2, last_is_infinite);
+  for (const std::size_t argument : {1, 2, 3, 4}) expect_same_with(1, argument, last_is_infinite);
+  for (const float sum : {INFINITY, -INFINITY}) expect_same_with(1, 5, [sum](const Tensor& sums) { sums[15] = sum; });
+  const Calls overflow = testing::attention_calls({1, 1, 16, 16}, true, 0, random);
+  overflow.calls[1].arguments[0].toTensor()[0][0][0].fill_(1e20F);
+  overflow.calls[1].arguments[3].toTensor()[0][0][15].fill_(1e20F);
+  EXPECT_EQ(overflow.difference(taken), "");
+
+  const Calls zero = testing::attention_calls({1, 1, 16, 16}, true, 0, random);
+  zero.calls[0].arguments[0].toTensor().fill_(1);
+  zero.calls[0].arguments[1].toTensor().fill_(0)[0][0][0] = -5.75F;  // later rows give it a weight of 1e-10
+  const Tensor v = zero.calls[0].arguments[2].toTensor().fill_(1)[0][0];
+  v.narrow(0, 0, 11).fill_(-0.0F)[0] = -1e-40F;
+  EXPECT_EQ(zero.difference(taken), "");
+}
+
+// param += 1 / (sqrt(exp_avg_sq) / bias_sqrt), where nothing else changes: what multiply-adds make of the division.
+TEST(BitexactAdamw, DividesAsTheCpuDoes) {
+  if (!testing::has_kernels()) GTEST_SKIP() << "no kernel of duet's for this CPU";
+  Random random;
+  SCOPED_TRACE(random.seed);
+  constexpr int64_t kCount = 997;
+  const Tensor param = at::empty({kCount}), grad = at::empty({kCount}).zero_(), average = at::empty({kCount});
+  for (int round = 0; round < 500; ++round) {
+    const Tensor squares = testing::floats_of_kind({kCount}, round % testing::kKinds, random).abs_();
+    const float bias = std::ldexp(static_cast<float>(random.bits() % (1 << 24) + 1), -24 - round % 3 * 5);
+    param.zero_(), average.fill_(1);
+    floats(squares)[0] = round % 2 == 0 ? 0.0F : std::numeric_limits<float>::infinity();
+    floats(squares)[1] = std::numeric_limits<float>::denorm_min();
+    AdamwStep work{floats(param), floats(grad), floats(average), floats(squares), kCount, nullptr};
+    work.beta2 = 1, work.bias_sqrt = bias, work.step = 1;
+    cpu_kernels().pointwise.adamw(work);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const float expected = 1 / (std::sqrt(floats(squares)[i]) / bias), given = floats(param)[i];
+      ASSERT_TRUE(expected == given || (std::isnan(expected) && std::isnan(given)))
+          << floats(squares)[i] << " " << bias;
+    }
   }
 }
 
-void wrong_forward(const float* x, float* tanh, float* y, int64_t count) {
-  fast_gelu_kernels().forward(x, tanh, y, count);
-  if (count == 97) y[96] = std::nextafter(y[96], 1e30F);
+// Whether ATen draws from MKL here, as it does on Intel's CPUs: then nobody draws its numbers but itself.
+bool draws_one_by_one() {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1), same = generator.clone();
+  at::empty({16}).bernoulli_(0.5, generator);
+  for (int i = 0; i < 16; ++i) same.get<at::CPUGeneratorImpl>()->random64();
+  return same_bits(generator.get_state(), same.get_state());
 }
 
-void wrong_backward(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) {
-  fast_gelu_kernels().backward(grad, x, tanh, grad_x, count);
-  if (count == 33) grad_x[32] = std::nextafter(grad_x[32], 1e30F);
+void up(float& value) { value = std::nextafter(value, 1e30F); }
+
+// Kernels that are right but for what one might easily get wrong.
+class BitexactTrials : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::has_kernels()) GTEST_SKIP() << "no kernel of duet's for this CPU";
+  }
+  static inline const CpuKernels& right = cpu_kernels();
+  const Threads one{1};
+};
+
+TEST_F(BitexactTrials, RefuseAGeluOrMaxPoolIfOneBitDiffers) {
+  EXPECT_TRUE(gelu_is_bitexact(right.gelu));
+  EXPECT_FALSE(gelu_is_bitexact({}));
+  EXPECT_FALSE(gelu_is_bitexact({[](const float* x, float* tanh, float* y, int64_t count) {
+                                   right.gelu.forward(x, tanh, y, count);
+                                   if (count == 97) up(y[96]);
+                                 },
+                                 right.gelu.backward}));
+  EXPECT_FALSE(gelu_is_bitexact(
+      {right.gelu.forward, [](const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) {
+         right.gelu.backward(grad, x, tanh, grad_x, count);
+         if (count == 33) up(grad_x[32]);
+       }}));
+
+  EXPECT_TRUE(max_pool_is_bitexact(right.max_pool));
+  EXPECT_FALSE(max_pool_is_bitexact({}));
+  EXPECT_FALSE(max_pool_is_bitexact({right.max_pool.forward, [](const MaxPoolBackward& work, const IndexRange& planes) {
+                                       right.max_pool.backward(work, planes);
+                                       float& first = work.grad_x[planes.begin * work.pool.height * work.pool.width];
+                                       if (first == 0) first = -0.0F;
+                                     }}));
 }
 
-TEST(BitexactGelu, IsRefusedIfOneBitDiffers) {
-  const GeluKernels kernels = fast_gelu_kernels();
-  EXPECT_FALSE(gelu_kernels_are_bitexact(GeluKernels{}));
-  if (kernels.forward == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
-  EXPECT_FALSE(gelu_kernels_are_bitexact({wrong_forward, kernels.backward}));
-  EXPECT_FALSE(gelu_kernels_are_bitexact({kernels.forward, wrong_backward}));
+TEST_F(BitexactTrials, RefuseArithmeticIfOneBitDiffers) {
+  const auto with_adamw = [](void (*adamw)(const AdamwStep& work)) {
+    PointwiseKernels kernels = right.pointwise;
+    kernels.adamw = adamw;
+    return adamw_is_bitexact(kernels);
+  };
+  EXPECT_TRUE(with_adamw(right.pointwise.adamw));
+  EXPECT_FALSE(with_adamw([](const AdamwStep& work) {
+    right.pointwise.adamw(work);
+    if (work.count == 69) up(work.param[68]);
+  }));
+  EXPECT_FALSE(with_adamw([](const AdamwStep& work) {
+    const float first = work.grad[0];
+    right.pointwise.adamw(work);
+    work.grad[0] = first;
+  }));
+
+  const auto with_bernoulli = [](void (*bernoulli)(Bernoulli& work)) {
+    PointwiseKernels kernels = right.pointwise;
+    kernels.bernoulli = bernoulli;
+    return bernoulli_is_bitexact(kernels);
+  };
+  EXPECT_EQ(with_bernoulli(right.pointwise.bernoulli), draws_one_by_one());
+  EXPECT_FALSE(with_bernoulli([](Bernoulli& work) {
+    float& last = work.y[work.count - 1];
+    right.pointwise.bernoulli(work);
+    last = 1 - last;
+  }));
+  EXPECT_FALSE(with_bernoulli([](Bernoulli& work) {
+    right.pointwise.bernoulli(work);
+    --work.next, ++work.left;
+  }));
+
+  EXPECT_TRUE(rows_are_bitexact(right.pointwise.add));
+  EXPECT_FALSE(rows_are_bitexact([](const Pointwise& work) {
+    right.pointwise.add(work);
+    if (work.count == 133) up(work.y[132]);
+  }));
 }
 
-std::vector<bool> gelu_pair(const Tensor& x, const std::string& forward, const std::string& backward,
-                            bool write_between, std::size_t backward_segment = 0) {
-  Calls calls;
-  calls.add("aten::gelu", "out", {x, forward, torch::empty_like(x)});
-  if (write_between) calls.add("aten::mul_", "Tensor", {x.view(-1), torch::ones({})});
-  calls.add("aten::gelu_backward", "grad_input", {torch::randn_like(x), x, backward, torch::empty_like(x)},
-            backward_segment);
-  return calls.taken(find_bitexact_gelus);
+CallKernel right_product(const OpCall& call) {
+  return [a = call.floats(0), b = call.floats(1), y = call.floats(2)]() mutable {
+    at::mul_out(y, a, b);
+    return true;
+  };
+}
+CallKernel wrong_in_the_last(const OpCall& call) {
+  return [run = right_product(call), y = call.floats(2)] {
+    run();
+    up(floats(y)[y.numel() - 1]);
+    return true;
+  };
+}
+CallKernel writes_an_input(const OpCall& call) {
+  return [run = right_product(call), a = call.floats(0)] {
+    run();
+    floats(a)[0] = 3;
+    return true;
+  };
+}
+CallKernel leaves_all_to_aten(const OpCall&) {
+  return [] { return false; };
 }
 
-TEST(GeluPass, PairsOnlyWhatMayBePaired) {
-  const GeluKernels kernels = fast_gelu_kernels();
-  const Tensor x = torch::randn({4, 33});
-  const bool available = kernels.forward != nullptr && gelu_kernels_are_bitexact(kernels);
-  EXPECT_EQ(gelu_pair(x, "tanh", "tanh", false), std::vector<bool>({available, available}));
-  const std::vector<bool> nothing = {false, false};
-  EXPECT_EQ(gelu_pair(x, "none", "none", false), nothing);
-  EXPECT_EQ(gelu_pair(x, "tanh", "none", false), nothing);
-  EXPECT_EQ(gelu_pair(x.to(at::kDouble), "tanh", "tanh", false), nothing);
-  EXPECT_EQ(gelu_pair(x.to(at::kBFloat16), "tanh", "tanh", false), nothing);
-  EXPECT_EQ(gelu_pair(torch::randn({33, 4}).t(), "tanh", "tanh", false), nothing);
-  EXPECT_EQ(gelu_pair(x, "tanh", "tanh", false, /*backward_segment=*/1), nothing) << "host code runs between";
-  EXPECT_EQ(gelu_pair(x, "tanh", "tanh", true), std::vector<bool>({false, false, false})) << "x changes between";
+TEST_F(BitexactTrials, OfACallArePassedOnlyIfEveryBitIsRight) {
+  const auto passes = [](CallKernel (*make)(const OpCall&), int64_t rows, bool tries_some = true) {
+    Calls calls;
+    calls.add("aten::mul", "out", {at::empty({rows, 3}), at::empty({rows, 3})}, {at::empty({rows, 3})});
+    return is_bitexact({"aten::mul", "out", "", make, -1, tries_some}, calls.calls[0]);
+  };
+  EXPECT_TRUE(passes(right_product, 20));
+  EXPECT_TRUE(passes(right_product, 100000));
+  for (const bool some : {false, true}) {
+    EXPECT_FALSE(passes(wrong_in_the_last, 21, some));
+    EXPECT_FALSE(passes(wrong_in_the_last, 100001, some));
+    EXPECT_FALSE(passes(writes_an_input, 22, some));
+    EXPECT_FALSE(passes(leaves_all_to_aten, 23, some));
+  }
+  EXPECT_FALSE(passes([](const OpCall&) { return CallKernel(); }, 24));
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
+#include <stdexcept>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include "core/task.h"
-#include "graph/detail/graph_executor.h"
 #include "graph/graph_trainer.h"
-#include "graph/kernels/bitexact_kernel.h"
-#include "tests/support/trainer_runs.h"
-#include "tests/support/two_layers.h"
+#include "graph/kernels/cpu_kernels.h"
+#include "tests/graph/kernels/trainer_with_kernels.h"
+#include "tests/support/log_lines.h"
 
 // Kernels that have to be tried come once a capture has been replayed so often that the trials may pay.
 
@@ -17,7 +16,7 @@ using testing::batch_at;
 using testing::expect_same_bits;
 using ::testing::HasSubstr;
 using testing::same_bits;
-using testing::TwoLayers;
+using testing::TrainerWithKernels;
 
 // Widths that no other test has, since what was tried in the process is known.
 struct Wide : torch::nn::Module {
@@ -39,7 +38,7 @@ std::unique_ptr<Task> wide(int64_t width) {
 
 constexpr const char* kOwn = "bit-exact layer norm";
 
-bool has_own_kernels() { return aten_uses("AVX2") || aten_uses("AVX512"); }
+bool has_own_kernels() { return cpu_kernels().rows.layer_norm_forward != nullptr; }
 
 TEST(LateKernels, ComeAfterSomeReplaysWithTheSameBits) {
   if (!has_own_kernels()) GTEST_SKIP() << "this CPU has no kernel of duet's";
@@ -76,51 +75,51 @@ void find_wrong_products(const std::vector<OpCall>& calls, BitexactKernels& kern
   }
 }
 
-class WithWrongProducts : public BaseTrainer {
- public:
-  explicit WithWrongProducts(const GraphOptions& graph)
-      : BaseTrainer(task(), on_cpu(), Mode::kGraph, [graph](StepCode& step, at::Device) {
-          const auto* pass = new KernelPass{"wrong products", find_wrong_products};  // NOLINT: known by its address
-          return std::make_unique<GraphExecutor>(step, cpu_capture_method({pass}), graph);
-        }) {}
+int failures = 0;  // to come
 
-  static std::unique_ptr<Task> task() {
-    seed_all(3);
-    return make_task(std::make_shared<TwoLayers>(), testing::plain_loss);
-  }
-  const GraphExecutor& graph() const { return static_cast<GraphExecutor&>(executor(Mode::kGraph)); }
-
- private:
-  static TrainerOptions on_cpu() {
-    TrainerOptions options;
-    options.device = "cpu";
-    return options;
-  }
-};
+void fail_to_find(const std::vector<OpCall>& /*calls*/, BitexactKernels& kernels) {
+  kernels.untried = !kernels.may_try;
+  if (kernels.may_try && failures-- > 0) throw std::runtime_error("planted");
+}
 
 // However long it is until the next comparison.
 TEST(LateKernels, AreComparedAtTheFirstReplayWithThem) {
-  const auto eager = testing::make_trainer("eager", WithWrongProducts::task());
-  WithWrongProducts graph({.fuse_after = 20, .check = Check::kOff, .verify_interval = 1 << 20});
+  const auto eager = TrainerWithKernels::eager();
+  TrainerWithKernels graph(find_wrong_products, {.fuse_after = 20, .check = Check::kOff, .verify_interval = 1 << 20});
   for (int64_t n = 0; n < 40; ++n) {
     EXPECT_TRUE(same_bits(eager->step(batch_at(n)).loss, graph.step(batch_at(n)).loss)) << "step " << n;
   }
-  EXPECT_THAT(graph.graph().report().front().reason, HasSubstr("wrong product in aten::mm.out"));
-  EXPECT_EQ(graph.graph().report().front().state, "captured");
+  EXPECT_THAT(graph.report().reason, HasSubstr("wrong product in aten::mm.out"));
+  EXPECT_EQ(graph.report().state, "captured");
+  expect_same_bits(eager->state_dict(), graph.state_dict());
+}
+
+// Where memory runs out, say.
+TEST(LateKernels, ThatCannotBeTriedEndNoRun) {
+  failures = 1;
+  const auto eager = TrainerWithKernels::eager();
+  TrainerWithKernels graph(fail_to_find, {.fuse_after = 5});
+  const std::string said = testing::stderr_of([&] {
+    for (int64_t n = 0; n < 30; ++n)
+      EXPECT_TRUE(same_bits(eager->step(batch_at(n)).loss, graph.step(batch_at(n)).loss)) << "step " << n;
+  });
+  EXPECT_THAT(said, HasSubstr("its kernels could not be tried (planted); it is captured again"));
+  EXPECT_EQ(failures, -1);
+  EXPECT_EQ(graph.report().state, "captured");
   expect_same_bits(eager->state_dict(), graph.state_dict());
 }
 
 TEST(LateKernels, WaitWhileComparisonsDo) {
-  const auto eager = testing::make_trainer("eager", WithWrongProducts::task());
-  WithWrongProducts graph({.fuse_after = 10, .check = Check::kOff, .verify_interval = 1 << 20});
+  const auto eager = TrainerWithKernels::eager();
+  TrainerWithKernels graph(find_wrong_products, {.fuse_after = 10, .check = Check::kOff, .verify_interval = 1 << 20});
   bool waits = true;
   graph.on(HookPoint::kBeforeTrainIter, [&](TrainContext& run) { run.control.postpones_checks = waits; });
   for (int64_t n = 0; n < 40; ++n) {
     waits = n < 30;
     EXPECT_TRUE(same_bits(eager->step(batch_at(n)).loss, graph.step(batch_at(n)).loss)) << "step " << n;
-    if (waits) EXPECT_EQ(graph.graph().report().front().reason, "") << n;
+    if (waits) EXPECT_EQ(graph.report().reason, "") << n;
   }
-  EXPECT_THAT(graph.graph().report().front().reason, HasSubstr("wrong product"));
+  EXPECT_THAT(graph.report().reason, HasSubstr("wrong product"));
 }
 
 // Two signatures, whose captures take turns in one memory, with kernels that come in between.

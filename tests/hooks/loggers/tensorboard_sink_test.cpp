@@ -22,14 +22,6 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-TEST(TensorBoardSink, CreatesItsFolderAtOnceAndTheFileWithTheFirstRecord) {
-  const TempDir dir;
-  const auto sink = tensorboard_sink(dir / "a/tensorboard");
-  EXPECT_TRUE(files_in(dir.path() / "a/tensorboard").empty());
-  sink->write({.kind = "train", .step = 1, .values = {{"loss", 1.0}}});
-  EXPECT_EQ(files_in(dir.path() / "a/tensorboard").size(), 1U);
-}
-
 TEST(TensorBoardSink, NamesEveryFileAfterThoseThatAreThere) {
   const TempDir dir;
   // Written by a machine whose clock is ahead.

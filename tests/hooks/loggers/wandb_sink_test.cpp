@@ -34,26 +34,25 @@ TEST(WandbSink, NamesFoldersAndFilesAsWandbDoes) {
   const std::string name = folder.filename().string();
   ASSERT_TRUE(std::regex_match(name, match, std::regex(R"(offline-run-\d{8}_\d{6}-([0-9a-z]{8}))"))) << name;
   EXPECT_EQ(runs_in(dir.path()), (std::multiset<std::string>{"run-" + match[1].str() + ".wandb"}));
-}
-
-TEST(WandbSink, TakesTheIdItIsGiven) {
-  const TempDir dir;
-  const LogSinkOptions options{.folder = dir.path().string(), .id = "mine-1"};
-  run_once(options, 0);
-  run_once(options, 5);
+  for (const int64_t step : {0, 5}) run_once({.folder = dir.path().string(), .id = "mine-1"}, step);
   EXPECT_EQ(runs_in(dir.path()).count("run-mine-1.wandb"), 2U);
 }
 
 TEST(WandbSink, RefusesOptionsThatCannotBe) {
   const TempDir dir;
-  const std::string folder = dir.path().string();
-  expect_error<ConfigError>([&] { wandb_sink({.folder = ""}); }, {"folder"});
-  expect_error<ConfigError>([&] { wandb_sink({.folder = folder, .project = "a/b"}); }, {"project", "a/b"});
-  expect_error<ConfigError>([&] { wandb_sink({.folder = folder, .id = "../x"}); }, {"id", "../x"});
-  expect_error<ConfigError>([&] { wandb_sink({.folder = folder}, "[1]"); }, {"config", "JSON object"});
-  expect_error<ConfigError>([&] { wandb_sink({.folder = folder}, "{"); }, {"config", "JSON object"});
-  const std::string file = dir.write("file", "x");
-  expect_error<ConfigError>([&] { wandb_sink({.folder = file + "/logs"}); }, {"[WandbSink]", file});
+  const std::string folder = dir.path().string(), file = dir.write("file", "x");
+  struct Case {
+    LogSinkOptions options;
+    std::string config;
+    std::vector<std::string> parts;
+  };
+  for (const Case& one : std::vector<Case>{{{.folder = ""}, "{}", {"folder"}},
+                                           {{.folder = folder, .project = "a/b"}, "{}", {"project", "a/b"}},
+                                           {{.folder = folder, .id = "../x"}, "{}", {"id", "../x"}},
+                                           {{.folder = folder}, "[1]", {"config", "JSON object"}},
+                                           {{.folder = file + "/logs"}, "{}", {"[WandbSink]", file}}}) {
+    expect_error<ConfigError>([&] { wandb_sink(one.options, one.config); }, one.parts);
+  }
 }
 
 }  // namespace

@@ -81,11 +81,6 @@ inline std::vector<float> values_of(const NamedTensors& parameters) {
   return values;
 }
 
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); });
-}
-
 inline void expect_bits(const std::vector<float>& expected, const std::vector<float>& found, const std::string& where) {
   ASSERT_EQ(expected.size(), found.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {

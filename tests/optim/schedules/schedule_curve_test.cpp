@@ -81,50 +81,15 @@ TEST(ScheduleCurve, RefusesPartsThatDoNotFitIntoTheirWhole) {
   refused(schedules, {109}, {"WSD of 109", "60 of warm-up", "50 of decay"});
 }
 
-TEST(ScheduleCurve, NamesTheGapsThatSchedulesLeave) {
-  const auto gaps = [](const Schedules& schedules) { return schedule_gaps(schedules, {1000, 50}); };
-  const auto found = gaps({Cosine{.begin = 120}, Linear{.end = 100}});
-  ASSERT_EQ(found.size(), 1U);
-  for (const char* part : {"Linear from step 0", "100", "Cosine begins at step 120", "lr"}) {
-    EXPECT_NE(found[0].find(part), std::string::npos) << part << " is not in " << found[0];
-  }
-  EXPECT_EQ(
-      gaps({Cosine{.end = 10}, Linear{.begin = 10, .end = 12}, WSD{.decay_ratio = 0.5, .begin = 1, .by_epoch = true}})
-          .size(),
-      1U);
-  EXPECT_TRUE(gaps({Linear{.end = 100}, Cosine{.begin = 2, .by_epoch = true}}).empty());
-  EXPECT_TRUE(gaps({Linear{.end = 100}, Step{.step_size = 5, .begin = 500}}).empty());
-  EXPECT_TRUE(gaps({Cosine{.begin = 100}}).empty());
-  EXPECT_TRUE(gaps({Constant{.end = 3}, Cosine{.begin = 100, .param_name = "momentum"}}).empty());
-}
-
 TEST(ScheduleCurve, NamesTheSchedulesThatARunEndsBefore) {
   const Schedules schedules = {Linear{.end = 100}, Cosine{.begin = 2000},
                                Step{.step_size = 5, .begin = 20, .end = 30, .by_epoch = true}};
   const auto found = schedule_gaps(schedules, {1000, 50});
   ASSERT_EQ(found.size(), 2U);
-  for (const char* part : {"Cosine from step 2000", "of lr", "no effect", "ends at step 1000"}) {
-    EXPECT_NE(found[0].find(part), std::string::npos) << part << " is not in " << found[0];
-  }
-  EXPECT_NE(found[1].find("Step from step 1000"), std::string::npos) << found[1];
-
+  expect_contains(found[0], {"Cosine from step 2000 of lr", "no effect", "ends at step 1000"});
+  expect_contains(found[1], {"Step from step 1000"});
   EXPECT_TRUE(schedule_gaps({Linear{.begin = 999}}, {1000, 50}).empty());
   EXPECT_TRUE(schedule_gaps({Step{.step_size = 5, .begin = 2000}}, {}).empty());  // a run without a known end
-}
-
-TEST(ScheduleCurve, NamesAnAnnealingThatEndsBeforeTheRun) {
-  const auto gaps = [](const Schedules& schedules) { return schedule_gaps(schedules, {1000, 50}); };
-  const auto found = gaps({Linear{.end = 100}, Cosine{.begin = 100, .end = 400}});
-  ASSERT_EQ(found.size(), 1U);
-  expect_contains(found[0], {"Cosine from step 100 ends at step 400", "the run at step 1000", "lr stays"});
-  EXPECT_EQ(gaps({OneCycle{.total_steps = 10, .by_epoch = true}}).size(), 1U);
-  EXPECT_TRUE(gaps({OneCycle{.total_steps = 20, .by_epoch = true}}).empty());
-  EXPECT_TRUE(gaps({Linear{.end = 100}}).empty());  // a warm-up is meant to be over
-  EXPECT_TRUE(gaps({Polynomial{.end = 100, .param_name = "momentum"}}).empty());
-  EXPECT_TRUE(gaps({Cosine{.end = 400}, Constant{.factor = 1, .begin = 400}}).empty());
-  EXPECT_TRUE(gaps({Cosine{.T_max = 400}}).empty());
-  EXPECT_TRUE(gaps({Cosine{.end = 400}, ReduceOnPlateau{.begin = 400}}).empty());
-  EXPECT_TRUE(schedule_gaps({Cosine{.end = 400}}, {}).empty());  // a run without a known end
 }
 
 TEST(ScheduleCurve, FindsTheNumbersThatAParamNameStandsFor) {
@@ -158,6 +123,54 @@ TEST(ScheduleCurve, ListsTheValuesOfEveryStepAndGroup) {
     EXPECT_TRUE(std::isnan(table.at("momentum")[step][0]));
     EXPECT_EQ(table.at("momentum")[step][1], 0.4);
   }
+}
+
+// Schedules that count epochs beside those that count steps.
+template <class T>
+Schedule in_epochs(T schedule, bool converted) {
+  schedule.by_epoch = true;
+  schedule.convert_to_iter_based = converted;
+  return schedule;
+}
+
+// One that counts epochs has at each of their steps the value that it would have if they were steps.
+TEST(ScheduleEpochs, CountAsTheirStepsDo) {
+  constexpr int64_t kEpochs = 40, kSteps = 50;  // of each
+  const auto check = [](const auto& schedule) {
+    const ScheduleCurve epochs({in_epochs(schedule, false)}, "lr", {kEpochs * kSteps, kSteps});
+    const ScheduleCurve plain({schedule}, "lr", {kEpochs});
+    for (int64_t step = 0; step < kEpochs * kSteps; ++step) {
+      ASSERT_EQ(epochs.at(step, 0.1), plain.at(step / kSteps, 0.1)) << type_of(Schedule(schedule)) << " " << step;
+    }
+  };
+  check(Linear{.start_factor = 0.1, .end = 5});
+  check(Cosine{.eta_min = 1e-3, .begin = 5, .end = 38});
+  check(MultiStep{.milestones = {12, 30}});
+  check(Exponential{.gamma = 0.97});
+  check(CosineRestart{.periods = {10, 20}, .restart_weights = {1, 0.5}, .begin = 2});
+  check(OneCycle{.eta_max = 0.4});
+}
+
+// Converted, whatever is counted in epochs is so many times the steps of one.
+TEST(ScheduleEpochs, ConvertedAreThoseOfAsManySteps) {
+  constexpr int64_t kSteps = 50;  // of an epoch
+  const auto check = [](const auto& schedule, const Schedule& expected) {
+    const ScheduleRun run = {40 * kSteps, kSteps};
+    const ScheduleCurve converted({in_epochs(schedule, true)}, "lr", run), plain({expected}, "lr", run);
+    for (int64_t step = 0; step < run.steps; ++step) {
+      ASSERT_EQ(converted.at(step, 0.1), plain.at(step, 0.1)) << type_of(expected) << " at step " << step;
+    }
+  };
+  check(Linear{.start_factor = 0.1, .end = 3}, Linear{.start_factor = 0.1, .end = 150});
+  check(Cosine{.T_max = 30, .begin = 3, .end = 40}, Cosine{.T_max = 1500, .begin = 150, .end = 2000});
+  check(Step{.step_size = 7, .gamma = 0.6}, Step{.step_size = 350, .gamma = 0.6});
+  check(MultiStep{.milestones = {3, 20}, .begin = 2}, MultiStep{.milestones = {150, 1000}, .begin = 100});
+  check(Constant{.factor = 0.5, .begin = 1, .end = 9}, Constant{.factor = 0.5, .begin = 50, .end = 450});
+  check(Polynomial{.power = 2, .begin = 2, .end = 40}, Polynomial{.power = 2, .begin = 100, .end = 2000});
+  check(CosineRestart{.periods = {10, 30}, .restart_weights = {1, 0.3}, .eta_min = 0.01},
+        CosineRestart{.periods = {500, 1500}, .restart_weights = {1, 0.3}, .eta_min = 0.01});
+  check(OneCycle{.eta_max = 0.4, .total_steps = 40, .three_phase = true},
+        OneCycle{.eta_max = 0.4, .total_steps = 2000, .three_phase = true});
 }
 
 }  // namespace
