@@ -74,7 +74,7 @@ class CapturedStep {
   bool same_outside() const { return check_->memory().bound_are_same(memory()); }
   // The host code of the step that ran last, once more and without a step.
   bool still_same(StepCode& step, StepObserver& observer);
-  // Runs the recorded ops without host code (run_by_op.h), on micro-batches as in replay().
+  // Runs the recorded ops without host code (recorded_ops.h), on micro-batches as in replay().
   OpHashes run_by_op(const MicroBatches& micro_batches);
   UnstableOps unstable_ops(const std::vector<OpHashes>& runs) const { return {recording_, runs}; }
 
