@@ -32,23 +32,20 @@
 #include "distributed/communicator.h"  // Communicator: the ranks that train together; init_distributed(): where they meet
 
 // optim: gradients into weights
-#include "optim/amp.h"                 // AutocastGuard; LossScaleOptions: float16 training
 #include "optim/groups/param_group.h"  // ParamGroup: parameters with HyperParameters (lr, ...) of their own; rules
 #include "optim/optimizers/optimizer_kind.h"     // OptimizerKind: an optimizer of your own
-#include "optim/optimizers/optimizer_options.h"  // SGD, Adam, AdamW, ... LBFGS; ClipNorm, ClipValue, ClipWith
+#include "optim/optimizers/optimizer_options.h"  // SGD, Adam, ... LBFGS; ClipNorm, ...; LossScaleOptions
 #include "optim/schedules/schedule.h"            // Linear, Cosine, ...: hyper-parameters as closed forms
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 
 // core: the run
-#include "core/exported_task.h"    // a file of torch.export as a Task
 #include "core/hook.h"             // Hook: the points of a run; HookList: their order; CallbackHook
 #include "core/losses.h"           // losses by name: cross entropy, focal, dice, mse, l1, huber, bce
-#include "core/script_task.h"      // a TorchScript file as a Task
+#include "core/model_file.h"       // a file of TorchScript or torch.export as a Task
 #include "core/task.h"             // Task: what you write; make_task from a module and a loss function
 #include "core/train_context.h"    // TrainContext: what a hook sees; RunLog; MicroBatches, StepResult
 #include "core/trainer.h"          // BaseTrainer: the loop
 #include "core/trainer_options.h"  // TrainerOptions, LoopOptions: what either trainer is built from
-#include "core/weights_report.h"   // loading what fits, and what did not
 
 // the two modes
 #include "eager/eager_trainer.h"  // EagerTrainer: op by op, what you debug with

@@ -52,8 +52,8 @@ class TimedCommunicator : public Communicator {
   void report(int64_t step, const char* phase) override { inner_->report(step, phase); }
   void report(const char* phase) override { inner_->report(phase); }
   void set_running(bool running) override { inner_->set_running(running); }
-  void set_patient(bool patient) override { inner_->set_patient(patient); }
-  void main_works() override { inner_->main_works(); }
+  void use_start_timeout(bool patient) override { inner_->use_start_timeout(patient); }
+  void announce_main_work() override { inner_->announce_main_work(); }
   void fail(const std::string& reason) override { inner_->fail(reason); }
 
   double waited = 0;  // milliseconds

@@ -18,7 +18,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "core/exported_task.h"
+#include "core/model_file.h"
 #include "core/trainer.h"
 #include "graph/graph_trainer.h"
 #include "make_trainer.h"

@@ -87,6 +87,7 @@ struct LoadedCheckpoint {
 //
 // The steps of one root belong to one run. A save of step 250 beside a step 300 is one of a run that went back: what it
 // left is then set aside, so that the newest step is the newest save.
+// Its many members are what can be asked of the steps of a root: save, find, read, set aside, keep.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::string root, CheckpointOptions options = {});

@@ -8,7 +8,7 @@
 #include "cli/ranks.h"
 #include "cli/registry.h"
 #include "cli/report.h"
-#include "core/weights_report.h"
+#include "core/task.h"
 #include "data/data_loader.h"
 #include "data/dataset.h"
 #include "data/sampler.h"

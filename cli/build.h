@@ -26,8 +26,7 @@ struct Run {
   int64_t steps_per_epoch = 0;    // 0: unknown
 };
 
-// The datasets of data.train and data.val, which runs may share. Throws ConfigError if there is no data.train, and if
-// both are texts with characters of their own: each numbers them in its own way.
+// The datasets of data.train and data.val, which runs may share. Throws ConfigError if there is no data.train.
 void read_training_data(const RunConfig& config, Run& run);
 // Throws ConfigError unless the numbers of the training data mean what they meant to the run `trained`, which has saved
 // `checkpoint` (Dataset::encoding()).
@@ -35,15 +34,13 @@ void require_encoding(const RunConfig& config, const Run& run, const RunIdentity
                       const std::string& checkpoint);
 // Of data whose encoding is not known to the checkpoint that is used with it. Null: a stream.
 void warn_of_own_encoding(const Dataset* data, const std::string& checkpoint);
-// What `sampler` and the keys beside it say: the order of all processes. Throws ConfigError for weights that are not
-// those of the dataset.
+// What `sampler` and the keys beside it say: the order of all processes.
 std::unique_ptr<Sampler> build_sampler(const Dataset& dataset, const DataConfig& data, uint64_t seed);
-// The loaders of these datasets, which hold a position, and the length of an epoch. Of several processes each reads its
-// share; batch_size counts the samples of one.
+// The loaders of these datasets, and the length of an epoch. Of several processes each reads its share.
 void build_loaders(const RunConfig& config, Run& run);
 
-// Model and trainer in `mode`, with metrics and without hooks. The default generators are seeded first, so that both
-// modes start from the same weights. `loop` replaces the config's limits. All processes of the run call it together.
+// Model and trainer in `mode`, with metrics and without hooks, after seeding: both modes start from the same weights.
+// `loop` replaces the config's limits. All processes of the run call it together.
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run);
 
 // Steps of a run with these limits, whichever comes first; 0: no limit.
@@ -60,26 +57,22 @@ HookContext hook_context(const RunConfig& config, const Run& run);
 // All hooks of the config.
 void add_hooks(const RunConfig& config, Run& run);
 
-// Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew. All
-// processes of the run call it together.
+// Gives the model the weights that load_from names, if it is set. All processes of the run call it together.
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 
-// Everything for `duet train`, built by all processes of the run together. Throws ConfigError if the config has no
-// training data or no limit, or data of other classes than the checkpoint to go on from, which has `classes` (none:
-// unknown).
+// Everything for `duet train`, built by all processes of the run together. `classes`: of the checkpoint to go on from,
+// which must be those of the data (none: unknown).
 Run build_training(const RunConfig& config, const std::vector<std::string>& classes = {});
 
-// A run in `mode` on the datasets of `data`, with its hooks and start weights: for a MeasureHook to end after `steps`
-// steps. Its schedules are those of the whole run.
+// A run in `mode` on the datasets of `data`, with its hooks and start weights, for a MeasureHook to end after `steps`.
 Run build_measured_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t steps);
 
 // Trains on `data`, with the run's validations.
 void train_on(DataSource& data, const RunConfig& config, Run& run);
 
 // For testing and predicting on `data`, as run.test; the weights are those that the model was made with. With `output`
-// a hook writes predictions into that folder. `trained`: classes and encoding of the run that trained the weights,
-// which hold for all data; throws ConfigError if data.train has other classes. With an encoding data.train is not read.
-// All processes of the run call it together.
+// a hook writes predictions into that folder. `trained`: the run that trained the weights, whose classes and encoding
+// hold for all data; with an encoding data.train is not read. All processes of the run call it together.
 Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output = "",
                      const RunIdentity& trained = {});
 // The metrics on run.test, which was built of `data`.

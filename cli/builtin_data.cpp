@@ -4,7 +4,7 @@
 #include "cli/registry.h"
 #include "cli/zoo/fashion_mnist.h"
 #include "cli/zoo/fashion_scenes.h"
-#include "data/detail/split.h"
+#include "data/detail/samples.h"
 #include "data/file_dataset.h"
 #include "data/transform.h"
 #include "io/npy.h"

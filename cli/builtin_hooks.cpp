@@ -4,7 +4,7 @@
 #include "base/detail/text.h"
 #include "base/log.h"
 #include "cli/builtin_types.h"
-#include "cli/config/metric_config.h"
+#include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "core/detail/param_scheduler_hook.h"
 #include "core/hook.h"
@@ -134,18 +134,22 @@ LogStatistic read_statistic(const ConfigNode& node) {
   return statistic;
 }
 
-// A map with its type, or the type's name alone. A key of one type is unknown to the others.
+// A sink is a map with its type, or the type's name alone.
+std::string type_of_sink(const ConfigNode& node) {
+  return node.kind() == ConfigNode::Kind::kValue ? node.text() : node.need<std::string>("type");
+}
+
+// A key of one type is unknown to the others.
 LogSinkOptions read_sink(const ConfigNode& node) {
   std::vector<std::string> types = {"terminal", "jsonl", "tensorboard", "wandb"};
-  if (node.kind() == ConfigNode::Kind::kValue) {
-    if (std::find(types.begin(), types.end(), node.text()) != types.end()) return {.type = node.text()};
+  LogSinkOptions sink{.type = type_of_sink(node)};
+  const bool is_word = node.kind() == ConfigNode::Kind::kValue;
+  if (std::find(types.begin(), types.end(), sink.type) == types.end()) {
     const std::vector<std::string> own = registered("sink");
     types.insert(types.end(), own.begin(), own.end());
-    node.fail_value("", "a sink; " + known_and_nearest(node.text(), types));
+    node.fail_value(is_word ? "" : "type", "a sink; " + known_and_nearest(sink.type, types));
   }
-  LogSinkOptions sink;
-  node.need<std::string>("type");
-  sink.type = node.read_choice("type", "", types);
+  if (is_word) return sink;
   const auto read = [&](const char* key, std::string& into) { into = node.find<std::string>(key).value_or(""); };
   if (sink.type == "jsonl") read("file", sink.file);
   if (sink.type == "tensorboard" || sink.type == "wandb") read("folder", sink.folder);
@@ -159,21 +163,15 @@ LogSinkOptions read_sink(const ConfigNode& node) {
   return sink;
 }
 
-// Of a type that the user has registered.
-bool is_own_sink(const ConfigNode& node) {
-  const std::vector<std::string> own = registered("sink");
-  const bool is_name = node.kind() == ConfigNode::Kind::kValue;
-  return std::find(own.begin(), own.end(), is_name ? node.text() : node.need<std::string>("type")) != own.end();
-}
-
 std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
   auto options = read_options<LoggerHookOptions>(node);
   for (const ConfigNode& item : node.list("custom_cfg")) options.window.custom_cfg.push_back(read_statistic(item));
   const ConfigNode sinks = node.child("sinks");
   if (sinks.is_set()) options.sinks.clear();
+  const std::vector<std::string> own_types = registered("sink");
   std::vector<std::unique_ptr<LogSink>> own;
   for (const ConfigNode& item : node.list("sinks")) {
-    if (is_own_sink(item)) {
+    if (std::ranges::count(own_types, type_of_sink(item)) > 0) {
       if (!context.scratch && !context.evaluates) own.push_back(register_sink.make(item));
       item.check_later();
     } else {

@@ -3,10 +3,7 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
-#include "cli/config/hook_config.h"
-#include "cli/config/optim_config.h"
 #include "cli/config/run_config.h"
-#include "cli/config/schedule_config.h"
 #include "cli/registry.h"
 #include "core/hook.h"
 #include "hooks/default_hooks.h"

@@ -12,9 +12,8 @@ namespace duet {
 
 // A command that several processes may run together, each with the same arguments.
 
-// Runs `run` with what `load` gives. If a launcher has started several processes, they meet first, and config.launch
-// and config.communicator() say which of them this one is. An error while loading, and a difference between the
-// configs, end all of them with the same type of error; an error of `run` is told to the others.
+// Runs `run` with what `load` gives, after all processes that a launcher has started have met. An error while loading,
+// and a difference between the configs, end all of them alike; an error of `run` is told to the others.
 int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& load,
                  const std::function<int(RunConfig&)>& run);
 

@@ -9,7 +9,6 @@
 #include "cli/builtin_types.h"
 #include "cli/config/dataset_config.h"
 #include "cli/config/run_config.h"
-#include "cli/config/schedule_config.h"
 #include "core/hook.h"
 #include "core/task.h"
 #include "data/data_source.h"

@@ -5,15 +5,18 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 #include <nlohmann/json_fwd.hpp>
 #include "base/device.h"
 #include "core/hook.h"
 #include "graph/graph_options.h"
+#include "metrics/metric.h"
 
 namespace duet {
 
 class BaseTrainer;
+class GraphTrainer;
 struct Run;
 
 // Of its parameters and buffers, as they are now.
@@ -61,8 +64,8 @@ class MeasureHook : public Hook {
   double cpu_start_ = 0;
 };
 
-// What `--json` of train and compare says about one mode: counters, weights and captures of a run that has ended. Steps
-// are those that are finished, the ones before a resume included; `measured` is of this process.
+// What `--json` of train and compare says of one mode: counters, weights and captures of a run that has ended, the
+// steps before a resume included; `measured` is of this process.
 nlohmann::ordered_json report_of(Run& run, const std::string& mode, const Measurements& measured);
 
 // Whether one form of step is captured, or why not, and how often it was replayed.
@@ -79,8 +82,7 @@ void check_writable(const std::string& path);
 // Writes `json` to `path`, if there is one. Throws ConfigError if that fails.
 void write_json(const std::string& path, const nlohmann::ordered_json& json);
 
-// Says that `command` was stopped by a signal (see StopSignals) with nothing to save. Returns its exit code: 128 and
-// the number of the signal, as shells have it.
+// Says that `command` was stopped by a signal with nothing to save. Returns its exit code: 128 and the signal's number.
 int report_stop(const std::string& command);
 
 // "1.25 GiB"
@@ -97,5 +99,31 @@ Failure failure_of(const std::exception_ptr& error);
 
 // Where torchrun asks for it (TORCHELASTIC_ERROR_FILE), writes the text in its format, so that its summary shows it.
 void write_error_file(const std::string& text);
+
+// What is noted of a training for --json.
+struct TrainRecord {
+  std::string mode;
+  Measurements measured{};
+  std::vector<std::pair<int64_t, MetricValues>> validations{};  // by the step that they came after
+};
+
+// How it ended: by `error`, if there is one.
+struct TrainEnd {
+  std::exception_ptr error;
+  int exit_code = 0;
+};
+
+// Writes report_of() the run, its last and best results, state, exit code and reason to `path`, if there is one.
+void write_train_record(const std::string& path, Run& run, const TrainRecord& record, const TrainEnd& end);
+
+// Files beside the log and the config for those who look at the run later. A run does not end for want of these: what
+// cannot be written is a warning.
+
+// {"versions": {...}, "machine": {...}}
+nlohmann::ordered_json environment_json();
+// environment.json: the same. Removes the graph.json of a run before.
+void write_run_environment(const std::string& work_dir);
+// graph.json: how many steps were replayed, and of each signature whether it is captured or why not.
+void write_graph_coverage(const std::string& work_dir, const GraphTrainer& trainer);
 
 }  // namespace duet

@@ -1,4 +1,3 @@
-#include "cli/train_record.h"
 #include <cmath>
 #include <exception>
 #include <filesystem>
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/build.h"
+#include "cli/report.h"
 #include "cli/runs/run_folder.h"
 #include "cli/runs/text_columns.h"
 #include "core/trainer.h"

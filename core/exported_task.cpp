@@ -1,4 +1,3 @@
-#include "core/exported_task.h"
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include "core/exported/layers.h"
 #include "core/exported/ops.h"
 #include "core/exported/program.h"
+#include "core/model_file.h"
 #include "io/pt2_file.h"
 #include "io/read_file.h"
 

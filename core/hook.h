@@ -105,8 +105,8 @@ const char* to_string(HookPoint point);
 // before_val, before_val_epoch, before_val_iter, after_val_iter, after_val_epoch, after_val surround a validation, all
 // of its named datasets together; test and predict have the like. An evaluation on its own is a run, too: before_run
 // comes first, after_test (or its like) and after_run in every exit, on_exception before them on an error;
-// RunControl::kind says what the run is. BaseTrainer::step() in a loop of the user's own has the points of training but
-// those of epochs; finish() ends it.
+// RunControl::kind says what the run is. Progress::step counts up between after_optimizer_step and after_train_iter.
+// BaseTrainer::step() in a loop of the user's own has the points of training but those of epochs; finish() ends it.
 //
 // A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured step there. What
 // it changes in place (a gradient, a weight) counts; reading a value there costs a sync.
@@ -180,6 +180,7 @@ std::unique_ptr<Hook> as_hook(std::unique_ptr<H> hook) {
 // Lambdas as one hook, with a name, a priority and others that it comes after; BaseTrainer::on() does for a single one.
 // Points without a lambda cost nothing. Several lambdas of a point run in the order they were given in. Give all of
 // them before the hook is added to a trainer, which may capture what acts inside of steps.
+// It has a member for each point of a run.
 class CallbackHook : public Hook {
  public:
   using Callback = std::function<void(TrainContext&)>;

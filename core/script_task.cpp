@@ -1,4 +1,3 @@
-#include "core/script_task.h"
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -28,6 +27,7 @@
 #include "base/log.h"
 #include "core/detail/file_task.h"
 #include "core/detail/user_place.h"
+#include "core/model_file.h"
 #include "io/file_io.h"
 #include "io/file_memory.h"
 #include "io/plain_tensor.h"
@@ -153,30 +153,11 @@ std::string type_of(const torch::jit::Module& module) {
   return name ? name->name() : std::string();
 }
 
-at::Tensor weight_of(const torch::jit::Module& module) {
-  const bool has_weight = module.hasattr("weight") && module.attr("weight").isTensor();
-  return has_weight ? module.attr("weight").toTensor() : at::Tensor();
-}
-
-}  // namespace
-
-std::vector<ModuleInfo> modules_of(const torch::jit::Module& module) {
-  std::vector<ModuleInfo> modules;
-  for (const auto& item : module.named_modules()) {
-    std::string type = type_of(item.value);
-    const ModuleKind kind = kind_of(type, weight_of(item.value));
-    modules.push_back({item.name, std::move(type), kind});
-  }
-  return modules;
-}
-
-namespace {
-
 // What a module of TorchScript holds, as LibTorch's modules hold it: the tensors are the same, so an optimizer, a
 // checkpoint and to() that know the one reach the other, and rules for norms find them. Training flags are handed on.
-class ScriptTree : public torch::nn::Module, public DescribedLayer {
+class ScriptTree : public DescribedLayer {
  public:
-  explicit ScriptTree(const torch::jit::Module& module) : module_(module), info_(modules_of(module).front()) {
+  explicit ScriptTree(const torch::jit::Module& module) : DescribedLayer(type_of(module)), module_(module) {
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       register_parameter(item.name, item.value, item.value.requires_grad());
     }
@@ -192,11 +173,8 @@ class ScriptTree : public torch::nn::Module, public DescribedLayer {
     if (module_.type()->findAttributeSlot("training")) module_.setattr("training", on);
   }
 
-  ModuleInfo info() const override { return info_; }
-
  private:
   torch::jit::Module module_;
-  ModuleInfo info_;
 };
 
 // Of parameters or buffers.

@@ -10,10 +10,10 @@ namespace duet {
 const char* to_string(StepExplanation::Reach reach) {
   using Reach = StepExplanation::Reach;
   switch (reach) {
-    case Reach::kChanges: return "changes the result";
+    case Reach::kChangesResult: return "changes the result";
     case Reach::kCapturesAnew: return "captured anew";
     case Reach::kFrozen: return "frozen";
-    case Reach::kNothingAtAll: return "no effect in either mode";
+    case Reach::kNoEffect: return "no effect in either mode";
     case Reach::kUntried: return "not tried";
   }
   return "";
@@ -53,7 +53,7 @@ void write_ops(std::ostream& out, const StepExplanation& explanation) {
 // "lr of group 0, lr of group 1" of those with this reach.
 std::vector<std::string> numbers_with(const StepExplanation& explanation, Reach reach) {
   std::vector<std::string> names;
-  for (const StepExplanation::Number& number : explanation.hyper_parameters) {
+  for (const StepExplanation::HyperParameter& number : explanation.hyper_parameters) {
     if (number.reach == reach) names.push_back(c10::str(number.name, " of group ", number.group));
   }
   return names;
@@ -64,10 +64,10 @@ void write_numbers(std::ostream& out, const StepExplanation& explanation) {
     const std::vector<std::string> names = numbers_with(explanation, reach);
     if (!names.empty()) out << "  " << words << ": " << join(names) << "\n";
   };
-  write(Reach::kChanges, "reach the captured step");
+  write(Reach::kChangesResult, "reach the captured step");
   write(Reach::kCapturesAnew, "captured anew with every new value");
   write(Reach::kFrozen, "FROZEN, set() has no effect on the captured step");
-  write(Reach::kNothingAtAll, "without effect on this step in either mode");
+  write(Reach::kNoEffect, "without effect on this step in either mode");
   write(Reach::kUntried, "not tried");
 }
 

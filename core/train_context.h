@@ -228,6 +228,7 @@ enum class RunKind { kNone, kTraining, kValidation, kTest, kPrediction };
 const char* to_string(RunKind kind);
 
 // Whether a run goes on, and how it ends.
+// Its members are the wishes of all hooks about the run, one each.
 struct RunControl {
   // Ends training after this step, or after the validation that runs now; after_train runs as usual.
   void request_stop(const std::string& reason) { stop(reason, RunOutcome::kStopped); }
@@ -254,11 +255,11 @@ struct RunControl {
   // Validates after this step, as val_interval does; train() takes its validation data for it. On all ranks at the same
   // step. Without such data nothing happens.
   void request_validation() { validation_requested = true; }
-  // CheckpointHook saves after this step, or after the next one if it has had its turn already. On all ranks at the
+  // CheckpointHook saves after this step, or after the next one if it has already run in this step. On all ranks at the
   // same step.
   void request_save() { save_requested = true; }
-  // The same for what a rank alone finds, by its clock or for a signal: all save after a step that they agree on, this
-  // one's next at the latest.
+  // The same for what one rank alone finds, by its clock or for a signal: all ranks save after the same step, the next
+  // one at the latest.
   void propose_save() { save_proposed = true; }
 
   // Who may interrupt the run from outside, for a signal or a time limit: `look` is called after each step, between the

@@ -22,9 +22,9 @@ struct StepExplanation {
   // Something that keeps the step from being captured.
   struct Obstacle {
     std::string op;       // "aten::nonzero"; empty if it is no op's
-    std::string what;     // it does
+    std::string what;     // it does, to be read after the op: "reads a value on the host"
     std::string where;    // in the model: the parameter that was read last
-    std::string source;   // "train.cpp:31 in Net::forward", or the function alone where no debug information has lines
+    std::string source;   // of Python code: "train.py:31 in forward"
     std::string way_out;  // what to write instead
     int64_t times = 1;    // in the step
   };
@@ -35,13 +35,13 @@ struct StepExplanation {
   };
   // What another value of a hyper-parameter does to the captured step.
   enum class Reach {
-    kChanges,       // the result
+    kChangesResult,
     kCapturesAnew,  // it is part of the signature
     kFrozen,        // nothing, though it changes the result in eager mode: set() has no effect
-    kNothingAtAll,  // nothing in either mode, at this state of the weights
+    kNoEffect,      // nothing in either mode, at this state of the weights
     kUntried,       // trying them all takes too long, or no other value is allowed
   };
-  struct Number {
+  struct HyperParameter {
     std::size_t group = 0;
     std::string name;
     Reach reach = Reach::kUntried;
@@ -62,7 +62,7 @@ struct StepExplanation {
   int64_t reads = 0;           // values that its host code reads back, compared before each replay
   std::string changes;         // what its host code did otherwise when it ran once more; empty: nothing
   std::string left_out;        // why the in-step code of hooks took no part; empty: it did
-  std::vector<Number> hyper_parameters;
+  std::vector<HyperParameter> hyper_parameters;
   Ops ops;
   int64_t bytes = 0;                   // that the captured step owns
   double replay_us = 0, eager_us = 0;  // best of a few runs
@@ -82,9 +82,9 @@ struct LrCurve {
 std::optional<double> steepest_descent(const std::vector<double>& lr, const std::vector<double>& loss);
 std::optional<double> valley_of(const std::vector<double>& lr, const std::vector<double>& loss, int64_t num_training);
 
-// Whose learning rates, weight decays and other numbers of the optimizer hold after a load, where those of the
-// checkpoint's run were configured otherwise than this run's. Schedules are this run's, over those numbers.
-enum class NumbersFrom { kCheckpoint, kThisRun };
+// Whether a loaded checkpoint's or this run's configured learning rates, weight decays and other numbers of the
+// optimizer are used, where they differ. Schedules are this run's, over those numbers.
+enum class HyperParametersFrom { kCheckpoint, kThisRun };
 
 class EpochPlan;
 class Evaluator;
@@ -102,6 +102,7 @@ class TrainStep;
 // The loop around the steps and its hook list, the same in both modes. A run is made of parts: TrainStep is what
 // happens in a step, the StepExecutor how it is run (the mode), RunState what a resume needs, the Evaluator passes over
 // other data.
+// Its many members are the calls that users make, which forward to those parts.
 class BaseTrainer : public Stateful, private TrainerServices {
  public:
   ~BaseTrainer() override;
@@ -127,8 +128,8 @@ class BaseTrainer : public Stateful, private TrainerServices {
 
   // Trains to the limits of LoopOptions, from where this trainer stands (0, or a loaded state).
   // Validates on `validation` every val_interval steps if it is given. Several named datasets are one validation, in
-  // turn, with results "<name>/<metric>": train(data, {{"clean", clean}, {"noisy", noisy}}). Throws ConfigError for
-  // names that are none, or the same.
+  // turn, with results "<name>/<metric>": train(data, {{"clean", clean}, {"noisy", noisy}}). Throws ConfigError if
+  // a name is invalid or used twice.
   void train(DataSource& data, DataSource* validation = nullptr);
   void train(DataSource& data, DataSource& validation) { train(data, &validation); }
   void train(DataSource& data, const NamedSources& validation);
@@ -208,7 +209,7 @@ class BaseTrainer : public Stateful, private TrainerServices {
   // Goes on from a checkpoint: one that save() or CheckpointHook wrote, or the newest good one in a folder of them.
   // Returns its path. Rank 0 reads it, once, and the others get it from there. Throws CheckpointError, or what a hook
   // throws at after_load_checkpoint; then nothing has changed, on any rank.
-  std::string load(const std::string& path, NumbersFrom numbers = NumbersFrom::kCheckpoint);
+  std::string load(const std::string& path, HyperParametersFrom numbers = HyperParametersFrom::kCheckpoint);
   // What its checkpoints say of this run. The trainer sets parent, when it loads one, and world_size.
   RunIdentity& identity() { return context_.identity; }
   const RunIdentity& identity() const { return context_.identity; }

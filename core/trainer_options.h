@@ -7,7 +7,6 @@
 #include <vector>
 #include "../base/options.h"
 #include "../distributed/communicator.h"
-#include "../optim/amp.h"
 #include "../optim/groups/param_group.h"
 #include "../optim/optimizers/optimizer_options.h"
 #include "../optim/schedules/schedule.h"

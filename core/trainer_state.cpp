@@ -143,10 +143,10 @@ std::string BaseTrainer::save(const std::string& folder) {
   return path;
 }
 
-std::string BaseTrainer::load(const std::string& path, NumbersFrom numbers) {
+std::string BaseTrainer::load(const std::string& path, HyperParametersFrom numbers) {
   Communicator& ranks = step_->communicator();
   LoadedCheckpoint checkpoint = read_on_main(ranks, path);
-  if (numbers == NumbersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());
+  if (numbers == HyperParametersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());
   all_or_nothing([&] { run_on_all_ranks(ranks, [&] { adopt(checkpoint.state); }); });
   go_on_from(checkpoint);
   return checkpoint.path;

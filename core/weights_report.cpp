@@ -1,4 +1,3 @@
-#include "core/weights_report.h"
 #include <algorithm>
 #include <map>
 #include <set>

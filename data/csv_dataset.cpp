@@ -11,7 +11,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "data/detail/csv_values.h"
-#include "data/detail/split.h"
+#include "data/detail/samples.h"
 #include "data/file_dataset.h"
 #include "io/csv.h"
 #include "io/file_memory.h"

@@ -5,7 +5,6 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/machine_load.h"
 #include "base/error.h"
 #include "data/detail/batch_workers.h"
 #include "data/detail/samples.h"
@@ -50,7 +49,6 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<S
                        DataLoaderOptions options)
     : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
   check_options(options_);
-  warn_of_workers(options_.num_workers);
   require<ConfigError>(dataset_ != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
   require<ConfigError>(sampler_ != nullptr, "[DataLoader] found no sampler, expected one; pass an EpochSampler");
   require<ConfigError>(!options_.shuffle,
@@ -144,7 +142,7 @@ void DataLoader::set_shard(int64_t rank, int64_t world_size) {
   own_sampler_->load_state_dict(position_);
 }
 
-Batch DataLoader::shown(const Batch& batch) const { return dataset_->shown(batch, batch.sample_ids()); }
+Batch DataLoader::denormalized(const Batch& batch) const { return dataset_->denormalized(batch, batch.sample_ids()); }
 
 std::string DataLoader::sample_name(int64_t id) const { return dataset_->sample_name(id); }
 

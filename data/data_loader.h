@@ -42,7 +42,7 @@ class DataLoader : public DataSource {
   int64_t batches_per_epoch() const override;
   int64_t batches_left() const override;
   std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
-  Batch shown(const Batch& batch) const override;
+  Batch denormalized(const Batch& batch) const override;
   std::string sample_name(int64_t id) const override;
   std::vector<std::string> class_names() const override;
   void set_shard(int64_t rank, int64_t world_size) override;

@@ -37,9 +37,9 @@ class DataSource : public Stateful {
   virtual int64_t batches_left() const { return -1; }
   // Whether every epoch has an order of its own; nothing if the source cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
-  // What people look at in the place of a batch that next() gave, on any device: its pictures with the values that they
-  // had before they were normalized for the model.
-  virtual Batch shown(const Batch& batch) const { return batch; }
+  // A batch that next() gave, on any device, for display: pictures with the values that they had before they were
+  // normalized.
+  virtual Batch denormalized(const Batch& batch) const { return batch; }
   // What the sample of this number (Batch::sample_ids) is called where it comes from: the path of a file within its
   // folder. Empty: it has no name.
   virtual std::string sample_name(int64_t /*id*/) const { return ""; }

@@ -55,9 +55,9 @@ class Dataset {
   // What was found out from the samples for the model's numbers to mean something: columns, means and categories of a
   // table, the characters of a text. Checkpoints keep this text, and DatasetUse gives it back. Empty: nothing was.
   virtual std::string encoding() const { return ""; }
-  // What people look at in the place of `batch`, which get() or draw() gave for `indices`: its pictures with the values
-  // that they had before they were normalized for a model.
-  virtual Batch shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const { return batch; }
+  // `batch`, which get() or draw() gave for `indices`, for display: pictures with the values that they had before they
+  // were normalized.
+  virtual Batch denormalized(const Batch& batch, const std::vector<int64_t>& /*indices*/) const { return batch; }
   // What a sample is called where it comes from: the path of a file within its folder. Empty: it has no name.
   virtual std::string sample_name(int64_t /*index*/) const { return ""; }
   // Throws ConfigError if its numbers mean something else than those of the data that a model was trained with: other
@@ -146,24 +146,26 @@ class DatasetView : public Dataset {
     return draw(indices, std::vector<SampleDraw>(indices.size()));
   }
   Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override {
-    return dataset_->draw(below(indices), draws);
+    return dataset_->draw(source_indices(indices), draws);
   }
   bool in_memory() const override { return dataset_->in_memory(); }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
   int64_t max_label() const override { return dataset_->max_label(); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   std::string encoding() const override { return dataset_->encoding(); }
-  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override {
-    return dataset_->shown(batch, below(indices));
+  Batch denormalized(const Batch& batch, const std::vector<int64_t>& indices) const override {
+    return dataset_->denormalized(batch, source_indices(indices));
   }
-  std::string sample_name(int64_t index) const override { return dataset_->sample_name(below({index}).front()); }
+  std::string sample_name(int64_t index) const override {
+    return dataset_->sample_name(source_indices({index}).front());
+  }
   void check_fits(const Dataset& training) const override { dataset_->check_fits(training); }
   const Dataset& source() const override { return dataset_->source(); }
 
  protected:
   const Dataset& viewed() const { return *dataset_; }
-  // What these samples are called in the other dataset.
-  virtual std::vector<int64_t> below(const std::vector<int64_t>& indices) const { return indices; }
+  // Maps indices of this view to those of the dataset below it.
+  virtual std::vector<int64_t> source_indices(const std::vector<int64_t>& indices) const { return indices; }
 
  private:
   std::shared_ptr<const Dataset> dataset_;
@@ -179,7 +181,7 @@ class SubsetDataset : public DatasetView {
   std::vector<int64_t> labels() const override;
 
  private:
-  std::vector<int64_t> below(const std::vector<int64_t>& indices) const override;
+  std::vector<int64_t> source_indices(const std::vector<int64_t>& indices) const override;
 
   std::vector<int64_t> indices_;
 };
@@ -195,7 +197,7 @@ class RepeatDataset : public DatasetView {
   std::vector<int64_t> labels() const override;
 
  private:
-  std::vector<int64_t> below(const std::vector<int64_t>& indices) const override;
+  std::vector<int64_t> source_indices(const std::vector<int64_t>& indices) const override;
 
   int64_t times_;
 };
@@ -217,7 +219,7 @@ class ConcatDataset : public Dataset {
   int64_t max_label() const override;
   std::vector<std::string> class_names() const override { return datasets_.front()->class_names(); }
   std::string encoding() const override { return datasets_.front()->encoding(); }
-  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  Batch denormalized(const Batch& batch, const std::vector<int64_t>& indices) const override;
   std::string sample_name(int64_t index) const override;
   void check_fits(const Dataset& training) const override;
   const Dataset& source() const override { return datasets_.front()->source(); }

@@ -18,7 +18,7 @@ SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector
   check_indices("SubsetDataset", indices_, viewed().size());
 }
 
-std::vector<int64_t> SubsetDataset::below(const std::vector<int64_t>& indices) const {
+std::vector<int64_t> SubsetDataset::source_indices(const std::vector<int64_t>& indices) const {
   check_indices("SubsetDataset", indices, size());
   std::vector<int64_t> below;
   for (const int64_t index : indices) below.push_back(indices_[static_cast<std::size_t>(index)]);
@@ -49,10 +49,10 @@ Batch RepeatDataset::draw(const std::vector<int64_t>& indices, const std::vector
   for (std::size_t i = 0; i < indices.size(); ++i) {
     turns[i].pass = draws[i].pass * times_ + indices[i] / DatasetView::size();
   }
-  return viewed().draw(below(indices), turns);
+  return viewed().draw(source_indices(indices), turns);
 }
 
-std::vector<int64_t> RepeatDataset::below(const std::vector<int64_t>& indices) const {
+std::vector<int64_t> RepeatDataset::source_indices(const std::vector<int64_t>& indices) const {
   std::vector<int64_t> below;
   for (const int64_t index : indices) below.push_back(index % DatasetView::size());
   return below;
@@ -93,13 +93,13 @@ std::pair<std::size_t, int64_t> ConcatDataset::place_of(int64_t index) const {
 }
 
 // Each part may be normalized in its own way.
-Batch ConcatDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
+Batch ConcatDataset::denormalized(const Batch& batch, const std::vector<int64_t>& indices) const {
   std::vector<Batch> samples;
   for (const int64_t index : indices) {
     const auto row = static_cast<int64_t>(samples.size());
     const auto [part, number] = place_of(index);
     const Batch sample = batch.mapped([row](const at::Tensor& tensor) { return tensor.narrow(0, row, 1); });
-    samples.push_back(datasets_[part]->shown(sample, {number}));
+    samples.push_back(datasets_[part]->denormalized(sample, {number}));
   }
   return indices.empty() ? batch : stacked(samples, indices);
 }

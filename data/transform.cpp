@@ -92,8 +92,8 @@ Batch TransformedDataset::draw(const std::vector<int64_t>& indices, const std::v
   return transformed(std::move(samples), indices, draws, transforms_);
 }
 
-Batch TransformedDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
-  return viewed().shown(untransformed_for_show(batch, transforms_), indices);
+Batch TransformedDataset::denormalized(const Batch& batch, const std::vector<int64_t>& indices) const {
+  return viewed().denormalized(untransformed_for_show(batch, transforms_), indices);
 }
 
 }  // namespace duet

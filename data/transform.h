@@ -48,7 +48,7 @@ class TransformedDataset : public DatasetView {
   TransformedDataset(std::shared_ptr<const Dataset> dataset, Transforms transforms);
 
   Batch draw(const std::vector<int64_t>& indices, const std::vector<SampleDraw>& draws) const override;
-  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  Batch denormalized(const Batch& batch, const std::vector<int64_t>& indices) const override;
   bool in_memory() const override { return false; }  // a transform may take long
 
  private:

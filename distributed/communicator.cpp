@@ -47,19 +47,19 @@ Communicator& Communicator::find(int64_t id) {
   return *found->second;
 }
 
-void Communicator::keep() {
-  live();
+void Communicator::record_collectives() {
+  resume_collectives();
   mode_ = Mode::kKeep;
 }
 
-void Communicator::repeat() {
+void Communicator::replay_collectives() {
   mode_ = Mode::kRepeat;
   open_.clear();
   repeated_ = 0;
   repeated_exactly_ = true;
 }
 
-void Communicator::live() {
+void Communicator::resume_collectives() {
   mode_ = Mode::kLive;
   repeated_ = 0;
   kept_.clear();
@@ -209,11 +209,11 @@ void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
 }
 
 void run_on_main(Communicator& ranks, const std::function<void()>& call) {
-  ranks.set_patient(true);
-  const auto impatient = c10::make_scope_exit([&] { ranks.set_patient(false); });
+  ranks.use_start_timeout(true);
+  const auto impatient = c10::make_scope_exit([&] { ranks.use_start_timeout(false); });
   run_on_all_ranks(ranks, [&] {
     if (!ranks.is_main()) return;
-    ranks.main_works();
+    ranks.announce_main_work();
     call();
   });
 }

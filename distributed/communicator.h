@@ -24,6 +24,7 @@ namespace duet {
 //
 // What waits for others throws PeerError when one of them is lost, has failed, or does not answer in time; then this
 // communicator is at its end.
+// It has many members, for each way in which processes exchange something one.
 class Communicator {
  public:
   Communicator();
@@ -66,20 +67,23 @@ class Communicator {
   virtual void report(const char* /*phase*/) {}
   // True: waits end after DistributedOptions::timeout; false: after start_timeout.
   virtual void set_running(bool /*running*/) {}
-  // Until it is called with `false` again the longer one holds: somebody may be at work that the others do not see.
-  virtual void set_patient(bool /*patient*/) {}
+  // True: waits end after start_timeout until this is called with `false`: a rank may be at work that the others do not
+  // see.
+  virtual void use_start_timeout(bool /*patient*/) {}
   // Rank 0 says that it does something that the others wait for, such as writing a checkpoint: as long as it lives,
-  // those who are patient wait for it, however long it takes. Over with its next call here that waits for others.
-  virtual void main_works() {}
+  // those who use the start timeout wait for it, however long it takes. Over with its next call here that waits for
+  // others.
+  virtual void announce_main_work() {}
   // Tells the others that this process ends with an error, and why. Every later call here throws PeerError.
   virtual void fail(const std::string& reason) = 0;
 
-  // To run one step several times and compare: after keep() its sums and broadcasts are kept; after repeat() they are
-  // given out again in the same order, and nothing goes to the others; after live() all is as usual.
-  void keep();
-  void repeat();
-  void live();
-  // Whether every contribution since repeat() had the bits of the kept one.
+  // To run one step several times and compare: after record_collectives() its sums and broadcasts are kept; after
+  // replay_collectives() they are given out again in the same order, and nothing goes to the other ranks; after
+  // resume_collectives() all is as usual.
+  void record_collectives();
+  void replay_collectives();
+  void resume_collectives();
+  // Whether every contribution since replay_collectives() had the bits of the kept one.
   bool repeated_exactly() const { return repeated_exactly_; }
 
   // A number that tensor operators name this communicator by (collective_ops.h).
@@ -104,7 +108,7 @@ class Communicator {
   int64_t bytes_started_ = 0;
   Mode mode_ = Mode::kLive;
   std::vector<Kept> kept_;
-  std::size_t repeated_ = 0;  // started since repeat()
+  std::size_t repeated_ = 0;  // started since replay_collectives()
   bool repeated_exactly_ = true;
   std::vector<std::pair<const void*, std::size_t>> open_;  // memory of what is on its way, and its place in kept_
 };

@@ -4,7 +4,7 @@
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/step_place.h"
 #include "core/detail/train_step.h"
-#include "core/weights_report.h"
+#include "core/task.h"
 #include "graph/detail/graph_executor.h"
 #include "graph/graph_trainer.h"
 

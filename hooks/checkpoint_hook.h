@@ -56,6 +56,7 @@ struct CheckpointHookOptions {
 // checkpoint, of what was evaluated: the average, where a hook evaluates its own. No run resumes from it.
 // published_keys: "<work_dir>/published/last-<8 digits of its hash>.safetensors", "best-..." or "best_<metric>-...";
 // beside them the file of TorchScript or torch.export that the model came from, with these weights.
+// It has a member for each occasion to save.
 class CheckpointHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

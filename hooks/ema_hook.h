@@ -30,6 +30,7 @@ struct EMAHookOptions {
 //
 // In a checkpoint the average is a file of its own, ema.safetensors, with the names of model.safetensors. A checkpoint
 // without one starts it from the loaded weights.
+// It has a member for each point at which the weights of the model are exchanged.
 class EMAHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

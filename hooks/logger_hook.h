@@ -113,6 +113,7 @@ struct LoggerHookOptions {
 // name).
 // Times are seconds per step, step counts finished steps, iter those of the epoch. A name that is taken gets "log."
 // in front. A gauge that gives NaN has nothing to say and is left out.
+// Its many members are the points of a run at which a line is written.
 class LoggerHook : public Hook {
  public:
   // `extra` sinks come after those of the options. Throws ConfigError for options out of range.

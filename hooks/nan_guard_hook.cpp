@@ -14,7 +14,6 @@
 #include "core/task.h"
 #include "distributed/communicator.h"
 #include "hooks/detail/loss_spikes.h"
-#include "hooks/detail/non_finite_trace.h"
 #include "hooks/detail/not_finite.h"
 #include "hooks/detail/shared.h"
 

@@ -51,6 +51,7 @@ struct NaNGuardHookOptions {
 // numbers; host code of the task that counts or draws numbers of its own goes on.
 //
 // What a step that is not finite does to the weights is TrainerOptions::non_finite's to say.
+// Its members are counters and options of three guards that share one look at the loss.
 class NaNGuardHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

@@ -309,7 +309,7 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   int64_t count = context.evaluation.batch->size();
   if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
   const DataSource* data = context.evaluation.data;
-  const Batch batch = data == nullptr ? *context.evaluation.batch : data->shown(*context.evaluation.batch);
+  const Batch batch = data == nullptr ? *context.evaluation.batch : data->denormalized(*context.evaluation.batch);
   for (int64_t i = 0; i < count; ++i) {
     const std::optional<Painting> painting = painting_of(batch, *context.evaluation.outputs, i);
     if (!painting) continue;

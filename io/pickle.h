@@ -11,7 +11,7 @@ class FileBudget;
 }
 
 // Python pickles as torch.save writes them. Reading one runs no code: it builds plain data, and a class or function
-// that is not on the list in pickle_globals.cpp ends it.
+// that is not on the list in kGlobals ends it.
 namespace duet::pickle {
 
 enum class Kind : uint8_t {

@@ -31,9 +31,9 @@ class Metric {
   // What compute() starts from, as tensors whose sums over all ranks are that of the whole evaluation; who sums
   // writes into them. A metric that has seen nothing gives zeros on `device`. Throws ConfigError unless overridden.
   virtual std::vector<at::Tensor> sums(at::Device device);
-  // For figures that are no function of sums: its own tensors whose rows, those of all ranks one after the other, are
-  // those of the whole evaluation; who gathers puts such in their place. Contiguous, on the CPU, of the same dtypes and
-  // row shapes on all ranks; with 0 rows on one that has seen nothing. Such a metric's sums() is empty.
+  // For metrics that cannot be reduced by a sum: tensors with a row per sample, which are concatenated over ranks and
+  // written back. Contiguous, on the CPU, of the same dtypes and row shapes on all ranks, with 0 rows on one that has
+  // seen nothing. Such a metric's sums() is empty.
   virtual std::vector<at::Tensor*> rows() { return {}; }
   // A table to read beside the results; empty: none.
   virtual std::string text() const { return {}; }

@@ -40,10 +40,6 @@ int64_t others_running() {
   return fewest;
 }
 
-void warn_once(std::atomic<bool>& said, const std::string& warning) {
-  if (!warning.empty() && !said.exchange(true)) log_warning(warning);
-}
-
 }  // namespace
 
 // "0::/user.slice/job" names the group, and "200000 100000" in its cpu.max microseconds of CPU time per period. In a
@@ -75,22 +71,13 @@ std::string thread_warning(const MachineLoad& load) {
                   "slow; set OMP_NUM_THREADS=", std::max(std::floor(load.cores - load.running), 1.0));
 }
 
-std::string worker_warning(double cores, int64_t workers) {
-  if (static_cast<double>(workers) <= 2 * cores) return "";
-  return c10::str("num_workers is ", workers, " on ", cores,
-                  " cores: more than twice as many readers as cores slow each other down");
-}
-
 void warn_of_threads() {
   static std::atomic<bool> said{false};
   const char* const policy = std::getenv("OMP_WAIT_POLICY");
   const bool is_passive = policy != nullptr && std::string(policy).find_first_of("pP") == 0;  // nothing spins
-  if (!said && !is_passive && at::get_num_threads() > 1) warn_once(said, thread_warning(read_machine_load()));
-}
-
-void warn_of_workers(int64_t workers) {
-  static std::atomic<bool> said{false};
-  if (!said && workers > 0) warn_once(said, worker_warning(allowed_cores(), workers));
+  if (said || is_passive || at::get_num_threads() == 1) return;
+  const std::string warning = thread_warning(read_machine_load());
+  if (!warning.empty() && !said.exchange(true)) log_warning(warning);
 }
 
 }  // namespace duet

@@ -19,12 +19,10 @@ MachineLoad read_machine_load();
 // mounted at `mount` (/sys/fs/cgroup), in cores; infinity without one.
 double cgroup_cores(const std::filesystem::path& memberships, const std::filesystem::path& mount);
 
-// What slows threads of ops down, or so many threads that read data, with the way out. Empty where nothing does.
+// What slows threads of ops down, with the way out. Empty where nothing does.
 std::string thread_warning(const MachineLoad& load);
-std::string worker_warning(double cores, int64_t workers);
 
-// Log it, each once in the life of the process.
+// Logs it, once in the life of the process.
 void warn_of_threads();
-void warn_of_workers(int64_t workers);
 
 }  // namespace duet

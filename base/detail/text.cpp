@@ -67,16 +67,6 @@ std::string misspelling_of(std::string_view word, const std::vector<std::string>
   return !candidate.empty() && edit_distance(word, candidate) <= slips ? candidate : std::string();
 }
 
-std::vector<std::string> nearest_names(std::string_view word, std::vector<std::string> candidates, std::size_t count) {
-  std::sort(candidates.begin(), candidates.end());
-  candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
-  std::stable_sort(candidates.begin(), candidates.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(word, a) < edit_distance(word, b);
-  });
-  candidates.resize(std::min(count, candidates.size()));
-  return candidates;
-}
-
 std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + one_line(word);

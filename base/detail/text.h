@@ -18,9 +18,6 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 // The candidate that is `word` but for a slip or two; empty if none is that near.
 std::string misspelling_of(std::string_view word, const std::vector<std::string>& candidates);
 
-// The `count` nearest candidates, nearest first, each once.
-std::vector<std::string> nearest_names(std::string_view word, std::vector<std::string> candidates, std::size_t count);
-
 // "a, b, c"; "nothing" for an empty list.
 std::string join(const std::vector<std::string>& words);
 

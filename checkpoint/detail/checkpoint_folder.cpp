@@ -164,13 +164,12 @@ std::vector<CheckpointTensor> matched(const std::string& path, const std::string
 }
 
 // Each tensor is verified as it comes, and the file as a whole in the end.
-void read_tensors(const std::string& path, const CheckpointFile& listed, const std::string& prefix,
-                  const Tensors& tensors, const Take& take) try {
+void read_tensors(const std::string& path, const CheckpointFile& listed, const Tensors& tensors, const Take& take) try {
   const SafetensorsFile file(path);
   check(path, file.size() == listed.bytes, "found ", file.size(), " bytes, expected ", listed.bytes);
   Xxh3 whole;
   whole.update(file.header().data(), file.header().size());
-  const Tensors expected = matched(path, prefix, file, tensors);
+  const Tensors expected = matched(path, *prefix_of(listed.name), file, tensors);
   const std::vector<const SafetensorsEntry*> entries = file.in_place();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Xxh3 own;
@@ -196,8 +195,8 @@ std::string read_files(const std::string& folder, const Manifest& manifest, cons
   std::string values;
   for (const CheckpointFile& file : manifest.files) {
     const std::string path = folder + "/" + file.name;
-    if (const auto prefix = prefix_of(file.name)) {
-      read_tensors(path, file, *prefix, tensors[file.name], take);
+    if (prefix_of(file.name)) {
+      read_tensors(path, file, tensors[file.name], take);
     } else {
       values = file_io::read_text(path, kMaxText);
       check(path, xxh3_hex(values.data(), values.size()) == file.xxh3, "the file changed after it was saved");

@@ -12,10 +12,9 @@
 #include "checkpoint/weights_file.h"
 #include "cli/commands/commands.h"
 #include "cli/report.h"
-#include "cli/runs/saved_config.h"
+#include "cli/runs/run_folder.h"
 #include "cli/runs/text_columns.h"
-#include "core/exported_task.h"
-#include "core/script_task.h"
+#include "core/model_file.h"
 
 namespace duet {
 

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+#include "cli/build.h"
 #include "cli/config/run_config.h"
 #include "core/trainer.h"
 #include "distributed/communicator.h"
@@ -73,10 +76,45 @@ int help_command(const Arguments& arguments);
 // Starts `program` with the words after launch, several times; returns only for --help.
 int launch_command(const std::vector<std::string>& words, const std::string& program);
 
-// What train does for a config with `fast_dev_run`: every part of a run in small. config.dry_run steps as one epoch,
-// then as many batches of data.val, data.test and data.predict, with all hooks and metrics. Files go to a temporary
-// folder that is removed. `json` gets the report of the steps, if it is a file.
+// What train does for a config with `fast_dev_run`: every part of a run in small, in a temporary folder. `json` gets
+// the report of the steps, if it is a file.
 int dry_run(const RunConfig& config, const std::string& json);
+
+// A model with the weights of a checkpoint and the data to run it on.
+struct Evaluation {
+  std::string checkpoint;       // its folder, or a file of weights
+  std::optional<int64_t> step;  // that it was saved after; nothing for a file of weights
+  Run run;                      // hooks included; they have what the checkpoint holds of them; run.test is the data
+};
+
+// `checkpoint`: as --checkpoint says. With `output` predictions are written into that folder. All processes of the run
+// call it together. A file of weights must hold exactly those of the model.
+Evaluation open_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& checkpoint,
+                           const std::string& output = "");
+
+// One run of a sweep: what it sets, "lr=0.1" by the last part of a key where that tells keys apart.
+struct SweepPoint {
+  std::string name;                    // "lr=0.1,batch_size=32": its folder
+  std::vector<std::string> overrides;  // key=value, those that are the same in all runs too
+};
+
+// Every combination of the values in `assignments`, where key=a,b,c stands for three; commas in brackets, braces and
+// quotes belong to a value. The last key changes fastest.
+std::vector<SweepPoint> sweep_points(const std::vector<std::string>& assignments);
+
+// A few steps with one batch size.
+struct BatchSizeTrial {
+  int64_t batch_size = 0;
+  bool fits = false;
+  int64_t bytes = 0;              // most in use; 0: not measured, memory ran out
+  double samples_per_second = 0;  // 0: not run
+};
+
+// Tries 2, 4, 8, ... samples until one does not fit into `bytes`, or all there are (`most`), then halves the distance
+// between it and the largest that fits, to 1/16 of that. `is_careful`, for a CPU, whose system ends who takes too much:
+// runs nothing that needs too much by the growth so far, and stops where two doublings bring less than 5 % of speed.
+std::vector<BatchSizeTrial> search_batch_size(int64_t most, int64_t bytes, bool is_careful,
+                                              const std::function<BatchSizeTrial(int64_t batch_size)>& run);
 
 // With graph.fallback strict a step that cannot be captured is an error, GraphError.
 void refuse_if_strict(const RunConfig& config, const StepExplanation& explanation);

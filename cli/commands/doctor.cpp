@@ -5,7 +5,6 @@
 #include "cli/commands/commands.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
-#include "cli/train_record.h"
 #include "cli/zoo/fashion_mnist.h"
 
 namespace duet {

@@ -33,7 +33,7 @@ class ShortEpoch : public DataSource {
   void set_should_stop(ShouldStop should_stop) override { data_.set_should_stop(std::move(should_stop)); }
   int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
-  Batch shown(const Batch& batch) const override { return data_.shown(batch); }
+  Batch denormalized(const Batch& batch) const override { return data_.denormalized(batch); }
   std::string sample_name(int64_t id) const override { return data_.sample_name(id); }
   std::vector<std::string> class_names() const override { return data_.class_names(); }
   void set_shard(int64_t rank, int64_t world_size) override { data_.set_shard(rank, world_size); }

@@ -143,17 +143,12 @@ std::vector<std::string> hooks_at(const Json& json, const std::vector<HookPoint>
 // For every point at which somebody acts: who, in which order, and why there; points with the same hooks together.
 // Then what the hooks mean for a captured step.
 void print_hooks(const Json& json) {
-  std::size_t width = 0;
-  for (const auto& [point, names] : json["hook_order"].items()) {
-    for (const Json& name : names) width = std::max(width, name.get_ref<const std::string&>().size());
-  }
   std::vector<std::pair<std::string, std::string>> blocks;  // points, lines of their hooks
   for (const auto& [point, reasons] : json["hook_reasons"].items()) {
-    std::string lines;
-    for (const auto& [name, reason] : reasons.items()) {
-      lines += "    " + name + std::string(width + 2 - name.size(), ' ') + reason.get<std::string>() + "\n";
-    }
-    if (lines.empty()) continue;
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& [name, reason] : reasons.items()) rows.push_back({"    " + name, reason});
+    if (rows.empty()) continue;
+    const std::string lines = text_columns(rows);
     const auto same = std::ranges::find(blocks, lines, &std::pair<std::string, std::string>::second);
     if (same != blocks.end()) {
       same->first += ", " + point;

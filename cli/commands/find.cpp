@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iostream>
 #include <set>
+#include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -18,7 +19,6 @@
 #include "base/device.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/find/batch_size_search.h"
 #include "cli/report.h"
 #include "cli/runs/text_columns.h"
 #include "cli/work_dir.h"
@@ -27,6 +27,32 @@
 namespace duet {
 
 // `duet find`: a learning rate or a batch size, found out without training anything that stays.
+
+std::vector<BatchSizeTrial> search_batch_size(int64_t most, int64_t bytes, bool is_careful,
+                                              const std::function<BatchSizeTrial(int64_t batch_size)>& run) {
+  std::vector<BatchSizeTrial> trials;
+  BatchSizeTrial before, largest;  // the last two that fit
+  double fastest = 0;
+  int64_t next = std::min<int64_t>(2, most), too_large = most + 1, slow = 0;
+  while (too_large - largest.batch_size > std::max<int64_t>(1, largest.batch_size / 16) && slow < 2) {
+    const auto growth = static_cast<double>(largest.bytes - before.bytes) /
+                        static_cast<double>(std::max<int64_t>(1, largest.batch_size - before.batch_size));
+    const double expected = growth * static_cast<double>(next - largest.batch_size);
+    const bool looks_too_large = is_careful && before.fits && expected > static_cast<double>(bytes - largest.bytes);
+    BatchSizeTrial trial = looks_too_large ? BatchSizeTrial{.batch_size = next} : run(next);
+    trial.fits = trial.fits && trial.bytes <= bytes;
+    trials.push_back(trial);
+    if (trial.fits)
+      before = std::exchange(largest, trial);
+    else
+      too_large = next;
+    const bool doubles = too_large > most;
+    slow = is_careful && doubles && trial.samples_per_second < 1.05 * fastest ? slow + 1 : 0;
+    fastest = std::max(fastest, trial.samples_per_second);
+    next = doubles ? std::min(2 * largest.batch_size, most) : (largest.batch_size + too_large) / 2;
+  }
+  return trials;
+}
 
 namespace {
 
@@ -84,7 +110,7 @@ int find_lr(const RunConfig& config, const Arguments& arguments) {
   return 0;
 }
 
-constexpr int64_t kWarmUp = 3, kTimed = 4;  // graph mode captures in the first ones
+constexpr int64_t kUntimed = 3, kTimed = 4;  // graph mode captures in the first ones
 
 bool is_out_of_memory(const std::exception_ptr& error) {
   const std::string text = text_of(error);
@@ -100,13 +126,13 @@ BatchSizeTrial try_batch_size(RunConfig config, const Run& data, int64_t batch_s
   const at::Device device = parse_device(config.trainer.device);
   reset_peak_bytes(device);
   const std::exception_ptr error = caught([&] {
-    Run run = build_measured_run(in_scratch(config, folder.path()), config.mode, data, kWarmUp + kTimed);
-    run.trainer->add_hook(std::make_unique<MeasureHook>(measured, kWarmUp + kTimed));
+    Run run = build_measured_run(in_scratch(config, folder.path()), config.mode, data, kUntimed + kTimed);
+    run.trainer->add_hook(std::make_unique<MeasureHook>(measured, kUntimed + kTimed));
     run.trainer->train(*run.train);
   });
   if (error && !is_out_of_memory(error)) std::rethrow_exception(error);
   if (error) return {.batch_size = batch_size};
-  const double us = spread({measured.step_us.begin() + kWarmUp, measured.step_us.end()}).median;
+  const double us = spread({measured.step_us.begin() + kUntimed, measured.step_us.end()}).median;
   const auto samples = static_cast<double>(batch_size * config.trainer.loop.accumulate);
   return {batch_size, true, peak_bytes(device), us > 0 ? samples * 1e6 / us : 0};
 }

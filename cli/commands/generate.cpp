@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/evaluation.h"
 #include "cli/report.h"
 #include "data/dataset.h"
 

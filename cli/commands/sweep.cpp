@@ -17,7 +17,6 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/sweep_grid.h"
 #include "cli/report.h"
 #include "cli/runs/run_folder.h"
 #include "cli/runs/text_columns.h"

@@ -1,8 +1,8 @@
-#include "cli/commands/sweep_grid.h"
 #include <algorithm>
 #include <cctype>
 #include <set>
 #include "base/error.h"
+#include "cli/commands/commands.h"
 
 namespace duet {
 

@@ -12,7 +12,6 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/run_identity.h"
-#include "cli/train_record.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
@@ -167,13 +166,13 @@ void settle_resumed(const RunConfig& config, const std::string& from, const std:
 }
 
 // Says in what this run is not the one that saved the checkpoint; the config then has what is used.
-void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom numbers, const Run& run) {
+void compare_with_saved(RunConfig& config, const std::string& path, HyperParametersFrom numbers, const Run& run) {
   const BaseTrainer& trainer = *run.trainer;
   const RunIdentity saved = CheckpointStore::read_manifest(path).run;
   const RunIdentity& now = trainer.identity();
   require_encoding(config, run, saved, path);
   const OptimizerNumbers held =
-      numbers == NumbersFrom::kCheckpoint ? numbers_in(trainer.state_dict()) : OptimizerNumbers();
+      numbers == HyperParametersFrom::kCheckpoint ? numbers_in(trainer.state_dict()) : OptimizerNumbers();
   const auto differences = resume_differences(saved.config, now.config, held);
   if (!differences.empty()) log_warning(differences_text(differences, path));
   if (!saved.data.empty() && !now.data.empty() && saved.data != now.data) {
@@ -190,7 +189,8 @@ void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom 
 bool resume(RunConfig& config, const Arguments& arguments, const ResumePlan& plan, Run& run) {
   BaseTrainer& trainer = *run.trainer;
   if (plan.path.empty()) return false;
-  const NumbersFrom numbers = arguments.hyper_parameters == "config" ? NumbersFrom::kThisRun : NumbersFrom::kCheckpoint;
+  const HyperParametersFrom numbers =
+      arguments.hyper_parameters == "config" ? HyperParametersFrom::kThisRun : HyperParametersFrom::kCheckpoint;
   const std::string path = trainer.load(plan.path, numbers);
   run_on_main(config.communicator(), [&] {
     compare_with_saved(config, path, numbers, run);

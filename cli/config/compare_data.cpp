@@ -1,4 +1,3 @@
-#include "cli/config/compare_data.h"
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/log.h"
+#include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "data/transform.h"
 

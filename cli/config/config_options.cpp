@@ -27,41 +27,31 @@ OptionField bounded(OptionField field) {
 
 std::string number_text(double value) { return text_of(OptionValue(value)); }
 
-// Checks each number and word by itself, at its place; what several must be together is checked with the whole.
-struct ItemCheck {
-  const OptionField& field;
-  std::vector<ConfigNode> places;  // of the items, or of the one
-
-  void operator()(std::monostate) const {}
-  void operator()(bool) const {}
-  void operator()(const std::string& word) const { check(places.front(), word); }
-  void operator()(int64_t number) const { check(places.front(), static_cast<double>(number)); }
-  void operator()(double number) const { check(places.front(), number); }
-  template <class Item>
-  void operator()(const std::vector<Item>& items) const {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if constexpr (std::is_arithmetic_v<Item>)
-        check(places[i], static_cast<double>(items[i]));
-      else
-        check(places[i], items[i]);
-    }
+template <class Item>
+void check_item(const ConfigNode& place, const OptionField& field, const Item& item) {
+  if constexpr (std::is_same_v<Item, std::string>) {
+    if (field.choices.empty() || std::ranges::find(field.choices, item) != field.choices.end()) return;
+    place.fail_value("", expected_of(field) + did_you_mean(item, field.choices));
+  } else if (!field.range.holds(static_cast<double>(item))) {
+    place.fail_value("", expected_of(field));
   }
+}
 
- private:
-  void check(const ConfigNode& place, double number) const {
-    if (!field.range.holds(number)) place.fail_value("", expected_of(field));
-  }
-  void check(const ConfigNode& place, const std::string& word) const {
-    if (field.choices.empty() || std::ranges::find(field.choices, word) != field.choices.end()) return;
-    place.fail_value("", expected_of(field) + did_you_mean(word, field.choices));
-  }
-};
-
+// Each number and word by itself, at its place; what several must be together is checked with the whole.
 void check_given(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
   const auto* numbers = std::get_if<std::vector<double>>(&given);
   if (numbers != nullptr && field.count > 0 && numbers->size() != field.count)
     node.fail(key, c10::str("has ", numbers->size(), " numbers, expected ", field.count));
-  std::visit(ItemCheck{field, node.one_or_list(key)}, given);
+  const std::vector<ConfigNode> places = node.one_or_list(key);
+  const auto check = [&](const auto& held) {
+    using Held = std::decay_t<decltype(held)>;
+    if constexpr (std::is_same_v<Held, std::string> || std::is_arithmetic_v<Held>) {
+      if (!std::is_same_v<Held, bool>) check_item(places.front(), field, held);
+    } else if constexpr (!std::is_same_v<Held, std::monostate>) {
+      for (std::size_t i = 0; i < held.size(); ++i) check_item(places[i], field, held[i]);
+    }
+  };
+  std::visit(check, given);
 }
 
 // Which of the two names the config uses.
@@ -87,7 +77,7 @@ void read_field(const ConfigNode& beside, const OptionField& field, void* option
   const std::string key = key_in(node, field);
   if (field.type == "bytes") {
     const OptionValue bytes = node.read_bytes(key, std::get<int64_t>(field.get(options)));
-    check_given(node, key, field, bytes);
+    if (node.child(key).is_set()) check_given(node, key, field, bytes);
     return field.set(options, bytes);
   }
   const OptionValue given = node.value(key, field.kind, field.or_one);

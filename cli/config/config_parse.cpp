@@ -1,8 +1,14 @@
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <sstream>
+#include <string_view>
+#include <utility>
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
+#include "base/detail/pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
@@ -10,10 +16,107 @@
 
 namespace duet {
 
-namespace {
+// The tree of a text, with environment variables filled in.
 
 using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
+
+namespace {
+
+constexpr std::string_view kOpen = "${";
+
+std::string trimmed(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+// The text with its references filled in.
+struct Filled {
+  std::string text;
+  std::string environment;  // ", env A, env B unset"
+  bool is_whole = false;    // it was one reference and nothing else
+  bool has_value = false;   // of a variable that is set
+  bool is_text = false;     // a default in quotes, whatever it looks like
+};
+
+// Adds what `reference`, "${env:NAME}" or "${env:NAME,default}", stands for.
+void look_up(const Data& data, const std::string& reference, Filled& filled) {
+  static const Pattern kReference(R"(\$\{(?:oc\.)?env:([A-Za-z_][A-Za-z0-9_]*)(,[^{}]*)?\})");
+  const auto parts = kReference.groups_of(reference);
+  if (!parts) {
+    fail_at(data, c10::str("has '", reference,
+                           "', expected ${env:NAME} or ${env:NAME,default}, which are all that is filled in; write $${ "
+                           "for the characters ${"));
+  }
+  const std::string &name = (*parts)[1], &fallback = (*parts)[2];
+  const char* const value = std::getenv(name.c_str());
+  if (value == nullptr && fallback.empty()) {
+    fail_at(data, c10::str("asks for the environment variable ", name,
+                           ", which is not set; set it, or give a default as in ${env:", name, ",value}"));
+  }
+  std::string standing = value != nullptr ? value : trimmed(fallback.substr(1));
+  const bool in_quotes = standing.size() > 1 && (standing.front() == '\'' || standing.front() == '"');
+  filled.is_text = value == nullptr && in_quotes && standing.back() == standing.front();
+  filled.text += filled.is_text ? standing.substr(1, standing.size() - 2) : standing;
+  filled.environment += ", env " + name + (value != nullptr ? "" : " unset");
+  filled.has_value = filled.has_value || value != nullptr;
+}
+
+// What a variable holds is not looked into.
+Filled filled_in(const Data& data) {
+  const std::string& text = data.text;
+  Filled filled;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text.compare(at, 3, "$${") == 0) {
+      filled.text += kOpen;
+      at += 3;
+    } else if (text.compare(at, 2, kOpen) == 0) {
+      const std::size_t end = std::min(text.find('}', at), text.size() - 1);
+      const std::string reference = text.substr(at, end + 1 - at);
+      look_up(data, reference, filled);
+      filled.is_whole = reference.size() == text.size();
+      at += reference.size();
+    } else {
+      filled.text += text[at++];
+    }
+  }
+  return filled;
+}
+
+// What is no secret: true, false, null. A rerun of the saved config has them without the environment.
+bool is_plain_word(const std::string& text) {
+  static constexpr std::string_view kWords[] = {"true", "True", "false", "False", "on", "off", "yes", "no"};
+  return is_null_word(text) || std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+}
+
+}  // namespace
+
+bool is_null_word(const std::string& text) { return text == "null" || text == "Null" || text == "NULL" || text == "~"; }
+
+void expand_environment(Data& data) {
+  if (data.kind != Kind::kValue) return;
+  // {{ fileDirname }}, {{_base_.key}} and {{$NAME:default}} would be taken literally.
+  static const Pattern kVariable(R"(\{\{\s*(file|_base_\.|\$[A-Za-z_]))");
+  for (std::size_t at = data.text.find("{{"); at != std::string::npos; at = data.text.find("{{", at + 1)) {
+    if (kVariable.prefix_of(data.text.substr(at, 100)).empty()) continue;
+    fail_at(data, "has '" + data.text +
+                      "', of which mmengine's {{...}} is not filled in, expected a value; write ${env:NAME,default}, "
+                      "and inherit a base's values with _base_: FILE");
+  }
+  if (data.text.find(kOpen) == std::string::npos) return;
+  const Filled filled = filled_in(data);
+  data.origin += filled.environment;
+  data.quoted = !filled.is_whole || filled.is_text;
+  const std::string written = std::exchange(data.text, data.quoted ? filled.text : trimmed(filled.text));
+  // Quotes are no matter then: between braces and brackets YAML itself asks for them.
+  data.quoted = data.quoted || data.text.empty();
+  if (filled.has_value && (data.quoted || !is_plain_word(data.text))) data.written = written;
+  if (data.quoted || !is_null_word(data.text)) return;
+  data.kind = Kind::kNull;
+  data.text.clear();
+}
+
+namespace {
 
 constexpr std::size_t kMaxText = std::size_t{1} << 20;   // yaml-cpp takes 240 bytes for each of many open brackets
 constexpr std::size_t kMaxTree = std::size_t{16} << 20;  // bytes of texts and paths: a long key stands in many paths
@@ -29,11 +132,14 @@ struct Source {
   }
 };
 
+[[noreturn]] void refuse(const std::string& place, const std::string& message) {
+  throw ConfigError("[Config] " + place + ": " + message);
+}
+
 [[noreturn]] void refuse_size(const std::string& place) {
-  throw ConfigError(c10::str("[Config] ", place, ": the config is too large, nested too deeply or refers to itself, ",
-                             "expected at most ", kMaxDepth, " levels, ", kMaxValues, " values, ", kMaxText,
-                             " bytes of text and ", kMaxTree,
-                             " of texts and paths with aliases followed; make it smaller"));
+  refuse(place, c10::str("the config is too large, nested too deeply or refers to itself, expected at most ", kMaxDepth,
+                         " levels, ", kMaxValues, " values, ", kMaxText, " bytes of text and ", kMaxTree,
+                         " of texts and paths with aliases followed; make it smaller"));
 }
 
 // Looks at a text before memory is taken for it, and finds where its documents begin: YAML::LoadAll() finds documents
@@ -113,17 +219,19 @@ class TreeBuilder {
     data.kind = Kind::kMap;
     for (const auto& entry : node) {
       const std::string origin = source_.at(entry.first.Mark());
-      const auto refuse = [&](const std::string& message) { throw ConfigError("[Config] " + origin + ": " + message); };
       if (!entry.first.IsScalar()) {
-        refuse("found a key that is no plain word" + (data.path.empty() ? "" : " in " + data.path) +
-               ", expected 'key: value'; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_");
+        refuse(origin,
+               "found a key that is no plain word" + (data.path.empty() ? "" : " in " + data.path) +
+                   ", expected 'key: value'; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_");
       }
       const std::string key = entry.first.Scalar(), path = join_path(data.path, key);
       if (key == "_base_" && depth > 0)
-        refuse("found " + path + ", expected _base_ at the top of a file only; put this map into a file of its own");
-      if (key == "<<") refuse("found the merge key " + path + ", which YAML 1.2 dropped; write the merged keys out");
+        refuse(origin,
+               "found " + path + ", expected _base_ at the top of a file only; put this map into a file of its own");
+      if (key == "<<")
+        refuse(origin, "found the merge key " + path + ", which YAML 1.2 dropped; write the merged keys out");
       if (const auto first = data.get(key))
-        refuse(path + " is given twice, first at " + first->origin + "; delete one of them");
+        refuse(origin, path + " is given twice, first at " + first->origin + "; delete one of them");
       data.items.emplace_back(key, build(entry.second, path, origin, depth + 1));
     }
     take_delete(data, depth);
@@ -142,16 +250,9 @@ class TreeBuilder {
 
   // A tag asks for a type of its own, which nothing here would honour.
   static void check_tag(const YAML::Node& node, const Data& data) {
-    static const std::string kYaml = "tag:yaml.org,2002:";
-    std::string tag = node.Tag();
-    if (tag.empty() || tag == "?" || tag == "!") return;
-    if (tag.starts_with(kYaml)) {
-      tag = tag.substr(kYaml.size());
-      for (const char* plain : {"str", "int", "float", "bool", "null", "seq", "map"}) {
-        if (tag == plain) return;
-      }
-    }
-    fail_at(data, "has the tag '" + tag + "', expected plain values, lists and maps; remove the tag");
+    static const Pattern kPlain("[?!]?|tag:yaml\\.org,2002:(str|int|float|bool|null|seq|map)");
+    if (kPlain.matches(node.Tag())) return;
+    fail_at(data, "has the tag '" + node.Tag() + "', expected plain values, lists and maps; remove the tag");
   }
 
   const Source& source_;
@@ -168,8 +269,8 @@ void refuse_control_characters(const std::string& text, const std::string& sourc
       ++line;
       column = 0;
     } else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\r') {
-      throw ConfigError(c10::str("[Config] ", source, ":", line, ":", column, ": found the control character ",
-                                 static_cast<int>(c), ", expected text; is this a YAML file?"));
+      refuse(c10::str(source, ":", line, ":", column),
+             c10::str("found the control character ", static_cast<int>(c), ", expected text; is this a YAML file?"));
     }
   }
 }
@@ -183,8 +284,9 @@ YAML::Node load(const std::string& text, const Source& source) {
   while (inspector.documents.size() < 2 && parser.HandleNextDocument(inspector)) {
   }
   if (inspector.documents.size() > 1) {
-    throw ConfigError("[Config] " + source.at(inspector.documents[1]) + ": found at least 2 YAML documents, expected " +
-                      "one; remove the '---' lines between them, or a comma at the start of a line");
+    refuse(source.at(inspector.documents[1]),
+           "found at least 2 YAML documents, expected one; remove the '---' lines "
+           "between them, or a comma at the start of a line");
   }
   return YAML::Load(text);
 }
@@ -202,12 +304,12 @@ std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& nam
     document = load(text + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"), source);
   } catch (const YAML::Exception& error) {
     const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
-    throw ConfigError("[Config] " + source.at(error.mark) + column + ": this is not YAML: " + error.msg +
-                      "; check indentation, brackets and quotes up to there");
+    refuse(source.at(error.mark) + column,
+           "this is not YAML: " + error.msg + "; check indentation, brackets and quotes up to there");
   }
   if (!document.IsMap()) {
-    throw ConfigError("[Config] " + name + ":1: the config is " + (document.IsNull() ? "empty" : "no map") +
-                      ", expected lines of 'key: value' such as 'work_dir: runs/a'");
+    refuse(name + ":1", std::string("the config is ") + (document.IsNull() ? "empty" : "no map") +
+                            ", expected lines of 'key: value' such as 'work_dir: runs/a'");
   }
   return TreeBuilder(source, references).build(document, "", name + ":1", 0);
 }
@@ -218,8 +320,8 @@ std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::strin
   try {
     value = load(text, source);
   } catch (const YAML::Exception& error) {
-    throw ConfigError("[Config] " + origin + ": the value of '" + path + "=" + text + "' is not YAML: " + error.msg +
-                      "; quote it, as in 'key=\"a: b\"'");
+    refuse(origin,
+           "the value of '" + path + "=" + text + "' is not YAML: " + error.msg + "; quote it, as in 'key=\"a: b\"'");
   }
   return TreeBuilder(source, References::kFilledIn).build(value, path, origin, 1);
 }

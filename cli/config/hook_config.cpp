@@ -1,11 +1,10 @@
-#include "cli/config/hook_config.h"
 #include <algorithm>
 #include <map>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/config/metric_config.h"
+#include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "core/hook.h"
 #include "core/trainer.h"
@@ -61,11 +60,6 @@ void check_schedules_have_a_hook(const ConfigNode& root, const std::vector<HookC
                      "ParamSchedulerHook"));
 }
 
-// One among the custom hooks takes the place of the default one, unless that has settings of its own.
-void drop_default_guard(std::vector<HookConfig>& hooks) {
-  std::erase_if(hooks, [](const HookConfig& hook) { return hook.key == "nan_guard" && hook.node.is_empty(); });
-}
-
 }  // namespace
 
 std::vector<HookConfig> read_hooks(const ConfigNode& root) {
@@ -83,7 +77,9 @@ std::vector<HookConfig> read_hooks(const ConfigNode& root) {
   }
   for (const ConfigNode& hook : root.list("custom_hooks")) {
     if (hook.is_null()) continue;
-    if (hook.need<std::string>("type") == "NaNGuardHook") drop_default_guard(hooks);
+    // Takes the place of the default one, unless that has settings of its own.
+    const auto is_plain_guard = [](const HookConfig& one) { return one.key == "nan_guard" && one.node.is_empty(); };
+    if (hook.need<std::string>("type") == "NaNGuardHook") std::erase_if(hooks, is_plain_guard);
     hook.check_later();
     hooks.push_back({hook, ""});
   }

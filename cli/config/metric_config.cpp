@@ -1,4 +1,3 @@
-#include "cli/config/metric_config.h"
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -7,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
 #include "metrics/class_metric.h"

@@ -10,9 +10,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/config/compare_data.h"
 #include "cli/config/config_data.h"
-#include "cli/config/config_options.h"
 #include "cli/registry.h"
 
 namespace duet {

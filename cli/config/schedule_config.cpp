@@ -1,10 +1,8 @@
-#include "cli/config/schedule_config.h"
 #include <map>
 #include <string>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
-#include "cli/config/config_options.h"
-#include "cli/config/metric_config.h"
+#include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "metrics/metric.h"
 #include "optim/schedules/detail/schedule_rules.h"

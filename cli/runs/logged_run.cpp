@@ -1,4 +1,3 @@
-#include "cli/runs/logged_run.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <nlohmann/json.hpp>
+#include "cli/runs/run_folder.h"
 #include "io/bounded_json.h"
 
 namespace duet {

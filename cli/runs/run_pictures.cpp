@@ -1,4 +1,3 @@
-#include "cli/runs/run_pictures.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include "base/detail/pattern.h"
 #include "base/error.h"
+#include "cli/runs/report_page.h"
 #include "io/file_io.h"
 #include "io/png.h"
 

@@ -1,10 +1,10 @@
-#include "cli/runs/saved_config.h"
 #include <algorithm>
 #include <sstream>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
+#include "cli/runs/run_folder.h"
 #include "io/file_io.h"
 
 namespace duet {

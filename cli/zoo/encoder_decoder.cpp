@@ -116,22 +116,20 @@ class ConvNeXtBlock : public torch::nn::Module {
 class ConvNeXt : public torch::nn::Module {
  public:
   explicit ConvNeXt(const EncoderDecoderOptions& options) {
-    register_module("downsample_layers", downsample_list_);
-    register_module("stages", stage_list_);
+    register_module("downsample_layers", downsample_);
+    register_module("stages", stages_);
     int64_t total = 0, built = 0, from = options.in_channels;
     for (const int64_t depth : options.depths) total += depth;
     for (std::size_t stage = 0; stage < options.channels.size(); ++stage) {
       const int64_t width = options.channels[stage];
       const int64_t stride = stage == 0 ? options.patch_size : 2;
-      downsample_.push_back(std::make_shared<Downsample>(from, width, stride, /*is_stem=*/stage == 0));
-      downsample_list_->push_back(downsample_.back());
+      downsample_->push_back(std::make_shared<Downsample>(from, width, stride, /*is_stem=*/stage == 0));
       torch::nn::ModuleList blocks;
       for (int64_t i = 0; i < options.depths[stage]; ++i, ++built) {
         const double share = total == 1 ? 1.0 : static_cast<double>(built) / static_cast<double>(total - 1);
         blocks->push_back(std::make_shared<ConvNeXtBlock>(width, share * options.drop_path));
       }
-      stage_list_->push_back(blocks);
-      stages_.push_back(blocks);
+      stages_->push_back(blocks);
       norms_.push_back(register_module("norm" + std::to_string(stage), layer_norm(width)));
       from = width;
     }
@@ -140,18 +138,17 @@ class ConvNeXt : public torch::nn::Module {
   // One map of features for each stage, finest first.
   std::vector<at::Tensor> forward(at::Tensor x) {
     std::vector<at::Tensor> features;
-    for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-      x = downsample_[stage]->forward(x);
-      for (const auto& block : *stages_[stage]) x = block->as<ConvNeXtBlock>()->forward(x);
+    for (std::size_t stage = 0; stage < norms_.size(); ++stage) {
+      x = downsample_->at<Downsample>(stage).forward(x);
+      for (const auto& block : stages_->at<torch::nn::ModuleListImpl>(stage))
+        x = block->as<ConvNeXtBlock>()->forward(x);
       features.push_back(to_planes(norms_[stage]->forward(to_rows(x))));
     }
     return features;
   }
 
  private:
-  torch::nn::ModuleList downsample_list_, stage_list_;
-  std::vector<std::shared_ptr<Downsample>> downsample_;
-  std::vector<torch::nn::ModuleList> stages_;
+  torch::nn::ModuleList downsample_, stages_;
   std::vector<torch::nn::LayerNorm> norms_;
 };
 
@@ -162,11 +159,8 @@ class FeaturePyramidHead : public torch::nn::Module {
   explicit FeaturePyramidHead(const EncoderDecoderOptions& options)
       : patch_size_(options.patch_size), dropout_(options.dropout) {
     const int64_t width = options.decoder_channels;
-    register_module("lateral_convs", lateral_list_);
-    for (const int64_t channels : options.channels) {
-      lateral_.push_back(pointwise(channels, width));
-      lateral_list_->push_back(lateral_.back());
-    }
+    register_module("lateral_convs", lateral_);
+    for (const int64_t channels : options.channels) lateral_->push_back(pointwise(channels, width));
     // Batch norm takes the mean away, and a bias with it.
     bottleneck_ = register_module("fpn_bottleneck",
                                   torch::nn::Conv2d(torch::nn::Conv2dOptions(width, width, 3).padding(1).bias(false)));
@@ -175,10 +169,13 @@ class FeaturePyramidHead : public torch::nn::Module {
   }
 
   at::Tensor forward(const std::vector<at::Tensor>& features) {
-    at::Tensor x = lateral_.back()->forward(features.back());
+    const auto lateral = [&](std::size_t stage) {
+      return lateral_->at<torch::nn::Conv2dImpl>(stage).forward(features[stage]);
+    };
+    at::Tensor x = lateral(features.size() - 1);
     for (std::size_t stage = features.size() - 1; stage-- > 0;) {
       const at::Tensor& finer = features[stage];
-      x = lateral_[stage]->forward(finer) + at::upsample_nearest2d(x, {finer.size(2), finer.size(3)});
+      x = lateral(stage) + at::upsample_nearest2d(x, {finer.size(2), finer.size(3)});
     }
     x = at::relu(norm_->forward(bottleneck_->forward(x)));
     return at::pixel_shuffle(classify_->forward(at::feature_dropout(x, dropout_, is_training())), patch_size_);
@@ -187,8 +184,7 @@ class FeaturePyramidHead : public torch::nn::Module {
  private:
   int64_t patch_size_;
   double dropout_;
-  torch::nn::ModuleList lateral_list_;
-  std::vector<torch::nn::Conv2d> lateral_;
+  torch::nn::ModuleList lateral_;
   torch::nn::Conv2d bottleneck_{nullptr}, classify_{nullptr};
   torch::nn::BatchNorm2d norm_{nullptr};
 };

@@ -93,7 +93,7 @@ void FashionMnist::read_labels(const std::string& path) {
 
 int64_t FashionMnist::max_label() const { return *std::max_element(targets_.begin(), targets_.end()); }
 
-Batch FashionMnist::shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const {
+Batch FashionMnist::denormalized(const Batch& batch, const std::vector<int64_t>& /*indices*/) const {
   Batch undone = batch;
   if (options_.normalize) make_normalize({.mean = {options_.mean}, .std = {options_.std}})->undo_for_show(undone);
   return undone;

@@ -32,7 +32,7 @@ class FashionMnist : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(targets_.size()); }
   Batch get(const std::vector<int64_t>& indices) const override;
   bool in_memory() const override { return true; }
-  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  Batch denormalized(const Batch& batch, const std::vector<int64_t>& indices) const override;
   std::vector<int64_t> labels() const override { return targets_; }
   int64_t max_label() const override;
 

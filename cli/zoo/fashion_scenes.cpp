@@ -166,7 +166,7 @@ void FashionScenes::draw_scene(int64_t index, const at::Tensor& grey, const at::
   add_noise(draws, grey, static_cast<float>(options_.noise));
 }
 
-Batch FashionScenes::shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const {
+Batch FashionScenes::denormalized(const Batch& batch, const std::vector<int64_t>& /*indices*/) const {
   Batch undone = batch;
   if (options_.normalize) make_normalize({.mean = {options_.mean}, .std = {options_.std}})->undo_for_show(undone);
   return undone;

@@ -39,7 +39,7 @@ class FashionScenes : public Dataset {
   int64_t size() const override { return options_.length; }
   Batch get(const std::vector<int64_t>& indices) const override;
   bool in_memory() const override { return true; }
-  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  Batch denormalized(const Batch& batch, const std::vector<int64_t>& indices) const override;
   // The largest label but 255.
   int64_t max_label() const override { return garments_.max_label() + 1; }
 

@@ -1,4 +1,3 @@
-#include "core/detail/combined_metrics.h"
 #include <functional>
 #include <numeric>
 #include <string>
@@ -7,6 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "core/detail/evaluator.h"
 #include "distributed/communicator.h"
 #include "distributed/detail/same_on_all_ranks.h"
 #include "metrics/metric.h"

@@ -11,7 +11,6 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "core/detail/combined_metrics.h"
 #include "core/detail/forward_pass.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_sync.h"
@@ -226,8 +225,8 @@ void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::func
                   .results = &all,
                   .on_results = on_results};
   parts_.ranks.report(to_string(kind));
-  context.communicator->set_patient(true);  // ranks come to the end of their shards at different times
-  const auto impatient = c10::make_scope_exit([&context] { context.communicator->set_patient(false); });
+  context.communicator->use_start_timeout(true);  // ranks come to the end of their shards at different times
+  const auto impatient = c10::make_scope_exit([&context] { context.communicator->use_start_timeout(false); });
   run(pass, data);
 }
 

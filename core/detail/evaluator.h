@@ -66,6 +66,10 @@ class Evaluator {
   std::vector<NamedMetric> metrics_;
 };
 
+// What each rank has added becomes that of the whole evaluation, on all ranks. Throws ConfigError if the ranks' metrics
+// differ.
+void combine_over_ranks(const std::vector<Metric*>& metrics, Communicator& ranks, at::Device device);
+
 // Throws ConfigError unless there is data, with names that differ and can stand in front of a metric's. A single source
 // may have none.
 void check_names(const NamedSources& data);

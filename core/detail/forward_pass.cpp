@@ -5,7 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include "base/detail/op_tap.h"
 #include "base/detail/references.h"
-#include "optim/amp.h"
+#include "optim/detail/amp.h"
 
 namespace duet {
 

@@ -179,11 +179,11 @@ void RankSync::warn_of_same_batches(const MicroBatches& own) {
 
 void RankSync::end_run() {
   if (is_single()) return;
-  ranks_.set_patient(true);
+  ranks_.use_start_timeout(true);
   report("end");
   ranks_.barrier();
   warn_of_drift();
-  ranks_.set_patient(false);
+  ranks_.use_start_timeout(false);
 }
 
 void RankSync::warn_of_drift() {

@@ -14,7 +14,7 @@
 #include "checkpoint/detail/checkpoint_format.h"
 #include "core/detail/train_step.h"
 #include "core/hook.h"
-#include "core/weights_report.h"
+#include "core/task.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {

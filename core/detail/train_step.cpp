@@ -16,11 +16,10 @@
 #include "core/detail/non_finite_tracer.h"
 #include "distributed/detail/broadcast.h"
 #include "distributed/detail/sync_batch_norm.h"
-#include "optim/amp.h"
+#include "optim/detail/amp.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/detail/gradient_check.h"
 #include "optim/optimizers/detail/optimizer.h"
-#include "optim/optimizers/detail/parameter_layout.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {

@@ -16,6 +16,7 @@
 namespace duet {
 
 class DistributedStep;
+class GradScaler;
 class Optimizer;
 
 // The one step of both modes: forward and backward of each micro-batch, global norm, optimizer. run() is plain code
@@ -24,6 +25,7 @@ class Optimizer;
 //
 // The gradient of a step is the weighted mean over its micro-batches on all ranks, equal to that of one big batch. The
 // weight scales the scalar loss; a single micro-batch in one process has no factor at all.
+// It is large since all that both modes share of a step stands in one place, where neither can differ.
 class TrainStep : public StepCode, public HyperParameters, public Stateful {
  public:
   // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold

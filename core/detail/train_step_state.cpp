@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/train_step.h"
-#include "optim/amp.h"
+#include "optim/detail/amp.h"
 #include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {

@@ -1,15 +1,15 @@
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include "base/error.h"
 #include "core/exported/interpreter.h"
 #include "core/exported/ops.h"
+#include "optim/detail/amp.h"
 
 // Ops that run graphs. Their arguments come without the graphs, which stand in the node in their order.
 
@@ -115,22 +115,13 @@ Values with_grad_mode(Interpreter& interpreter, const Node& node, Stack argument
 
 // wrap_with_autocast(device_type, dtype, enabled, cache_enabled, graph, *operands), as a `with` block of Python.
 Values with_autocast(Interpreter& interpreter, const Node& node, Stack arguments) {
-  namespace autocast = at::autocast;
   TORCH_CHECK(arguments.size() >= 4 && arguments[0].isString() && arguments[2].isBool(),
               "expected device, dtype, enabled and cache_enabled");
-  const at::DeviceType device = at::Device(arguments[0].toStringRef()).type();
-  const auto put_back = c10::make_scope_exit([device, dtype = autocast::get_autocast_dtype(device),
-                                              enabled = autocast::is_autocast_enabled(device),
-                                              cache = autocast::is_autocast_cache_enabled()] {
-    if (autocast::decrement_nesting() == 0) autocast::clear_cache();
-    autocast::set_autocast_enabled(device, enabled);
-    autocast::set_autocast_dtype(device, dtype);
-    autocast::set_autocast_cache_enabled(cache);
-  });
-  autocast::increment_nesting();
-  autocast::set_autocast_enabled(device, arguments[2].toBool());
-  if (arguments[1].isInt()) autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(arguments[1].toInt()));
-  if (arguments[3].isBool()) autocast::set_autocast_cache_enabled(arguments[3].toBool());
+  std::optional<at::ScalarType> dtype;
+  std::optional<bool> cache;
+  if (arguments[1].isInt()) dtype = static_cast<at::ScalarType>(arguments[1].toInt());
+  if (arguments[3].isBool()) cache = arguments[3].toBool();
+  const AutocastGuard guard(at::Device(arguments[0].toStringRef()).type(), arguments[2].toBool(), dtype, cache);
   return interpreter.run(graph_at(node, 0), operands(arguments, 4));
 }
 

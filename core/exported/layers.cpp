@@ -58,11 +58,6 @@ auto registered(const std::string& name, const Call& call) {
 
 }  // namespace
 
-ModuleInfo Layer::info() const {
-  const auto parameters = named_parameters(/*recurse=*/false);
-  return {"", type_, kind_of(type_, parameters.contains("weight") ? parameters["weight"] : at::Tensor())};
-}
-
 void Layer::to(torch::Device device, bool non_blocking) {
   torch::nn::Module::to(device, non_blocking);
   // As Module::to() does it, so that whoever has the tensor has it there.

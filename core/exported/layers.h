@@ -6,26 +6,20 @@
 #include <utility>
 #include <vector>
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 #include "core/exported/program.h"
 #include "optim/groups/detail/described_layer.h"
 
 namespace duet::exported {
 
 // A module of the model that was exported: its parameters, buffers and submodules, under Python's names.
-class Layer : public torch::nn::Module, public DescribedLayer {
+class Layer : public DescribedLayer {
  public:
-  explicit Layer(std::string type) : type_(std::move(type)) {}
-
-  ModuleInfo info() const override;
+  using DescribedLayer::DescribedLayer;
   using torch::nn::Module::to;
   void to(torch::Device device, bool non_blocking) override;
 
   // Tensors of graphs that are neither parameters nor buffers.
   std::vector<at::Tensor> constants;
-
- private:
-  std::string type_;
 };
 
 using TensorsByName = std::map<std::string, at::Tensor>;

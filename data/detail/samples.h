@@ -2,11 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 #include "data/sampler.h"
 #include "data/transform.h"
 
-// How samples become a batch.
+// Which samples a dataset takes, and how they become a batch.
 
 namespace duet {
 
@@ -32,5 +33,16 @@ Batch transformed(std::vector<Batch> samples, const std::vector<int64_t>& indice
                   const Transforms& transforms);
 // What Transform::undo_for_show() makes of a batch that went through all of them.
 Batch untransformed_for_show(Batch batch, const Transforms& transforms);
+
+// Which samples a dataset takes. "train" and "val" are drawn by `seed`: val has round(size * val_fraction), train the
+// others; "all" has all.
+struct SplitRule {
+  std::string split;
+  double val_fraction = 0;
+  int64_t seed = 0;
+};
+
+// Their numbers among `size`, ascending. Throws DataError, begun with `what`, if there is none.
+std::vector<int64_t> samples_of_split(int64_t size, const SplitRule& rule, const std::string& what);
 
 }  // namespace duet

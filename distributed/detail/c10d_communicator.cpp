@@ -131,7 +131,7 @@ void C10dCommunicator::wait(const c10::intrusive_ptr<c10d::Work>& work) {
     if (work->isCompleted()) break;
     if (watch_->over()) throw GroupIsOver();
     const auto now = std::chrono::steady_clock::now();
-    if (!watch_->main_works()) waited += now - looked;
+    if (!watch_->announce_main_work()) waited += now - looked;
     looked = now;
     if (patient_ && waited > limit()) {
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit()).count();
@@ -141,7 +141,7 @@ void C10dCommunicator::wait(const c10::intrusive_ptr<c10d::Work>& work) {
   work->wait();
 }
 
-void C10dCommunicator::main_works() {
+void C10dCommunicator::announce_main_work() {
   if (watch_ && rank() == 0) watch_->set_working(true);
 }
 

@@ -16,6 +16,7 @@ struct CommunicatorTimeouts {
 };
 
 // Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device.
+// It has a member for each call of Communicator, and for each backend and its timeouts.
 class C10dCommunicator : public Communicator {
  public:
   // `watch` may be null: then errors name no rank.
@@ -35,8 +36,8 @@ class C10dCommunicator : public Communicator {
   void report(int64_t step, const char* phase) override;
   void report(const char* phase) override;
   void set_running(bool running) override { running_ = running; }
-  void set_patient(bool patient) override { patient_ = patient; }
-  void main_works() override;
+  void use_start_timeout(bool patient) override { patient_ = patient; }
+  void announce_main_work() override;
   void fail(const std::string& reason) override;
 
  protected:

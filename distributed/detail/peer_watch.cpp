@@ -271,7 +271,7 @@ void PeerWatch::report(const char* phase) { shared_->phase = phase; }
 
 void PeerWatch::set_working(bool working) { shared_->working = working; }
 
-bool PeerWatch::main_works() const {
+bool PeerWatch::announce_main_work() const {
   const std::lock_guard lock(shared_->mutex);
   const auto main = shared_->peers.find(0);
   return !shared_->done && !shared_->stuck && main != shared_->peers.end() && main->second.works();

@@ -47,7 +47,7 @@ class PeerWatch {
   void report(const char* phase);
   // What rank 0 says of itself: it is at work, and the others shall wait. Only while watch_for_waits() is in force.
   void set_working(bool working);
-  bool main_works() const;
+  bool announce_main_work() const;
   // Whether the group has failed, or the rank that holds the store is lost (watch_for_waits); never waits.
   bool over() const;
   // For waits that may be longer than `lost_after`, and for those that cannot look up, such as that of a GPU for

@@ -1,13 +1,12 @@
 #include "distributed/detail/rendezvous.h"
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
 #include "base/detail/concat_text.h"
@@ -57,11 +56,8 @@ struct Hello {
   std::string ticket, world_size;
   std::string kind, gpu, gpu_name;  // of a failed rank no device is known: empty
   std::string failure;
-
-  std::string text() const {
-    return concat_text(ticket, "\n", world_size, "\n", kind, "\n", gpu, "\n", gpu_name, "\n", failure);
-  }
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hello, ticket, world_size, kind, gpu, gpu_name, failure)
 
 Hello hello_of(const Launch& launch, const Participant& self) {
   std::random_device random;
@@ -77,37 +73,27 @@ Hello hello_of(const Launch& launch, const Participant& self) {
   return hello;
 }
 
-Hello hello_from(const std::string& text) {
-  Hello hello;
-  std::istringstream lines(text);
-  for (std::string* line : {&hello.ticket, &hello.world_size, &hello.kind, &hello.gpu, &hello.gpu_name})
-    std::getline(lines, *line);
-  hello.failure.assign(std::istreambuf_iterator<char>(lines), {});
-  return hello;
-}
-
 // What rank 0 has found, for those whose tickets it has seen.
 struct Offer {
   std::string name{};                  // of the round; empty: there is none
   std::vector<std::string> tickets{};  // by rank
   std::string failure{};               // the packed error of all ranks; empty: they fit together
 
-  std::string text() const { return concat_text(name, "\n", c10::Join(" ", tickets), "\n", failure); }
   bool holds(int64_t rank, const std::string& ticket) const {
     return rank < std::ssize(tickets) && tickets[static_cast<std::size_t>(rank)] == ticket;
   }
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Offer, name, tickets, failure)
 
-Offer offer_from(const std::string& text) {
-  Offer offer;
-  std::istringstream lines(text);
-  std::string tickets;
-  std::getline(lines, offer.name);
-  std::getline(lines, tickets);
-  std::istringstream words(tickets);
-  offer.tickets.assign(std::istream_iterator<std::string>(words), {});
-  offer.failure.assign(std::istreambuf_iterator<char>(lines), {});
-  return offer;
+// Either as it stands in the store; what is not there is empty.
+template <class T>
+std::string stored(const T& said) {
+  return nlohmann::json(said).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+template <class T>
+T read_from(c10d::Store& store, const std::string& key) {
+  const auto json = nlohmann::json::parse(text_at(store, key), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.get<T>() : T();
 }
 
 // What is wrong between rank 0 and another one; empty: they fit.
@@ -172,15 +158,15 @@ class Rendezvous {
  private:
   void say_hello() {
     const std::string key = hello_key(launch_.rank);
-    if (launch_.agent_store) return set_text(store_, key, own_.text());
-    if (set_first(store_, key, own_.text()) == own_.text()) return;
+    if (launch_.agent_store) return set_text(store_, key, stored(own_));
+    if (set_first(store_, key, stored(own_)) == stored(own_)) return;
     set_first(store_, kTwice, twice_text(launch_));  // who is still here hears of it
     throw ConfigError(twice_text(launch_));
   }
 
   // A launcher ends a round's processes before it starts others of the same ranks.
   void check_hello() {
-    if (launch_.agent_store && text_at(store_, hello_key(launch_.rank)) != own_.text())
+    if (launch_.agent_store && text_at(store_, hello_key(launch_.rank)) != stored(own_))
       throw ConfigError(twice_text(launch_));
   }
 
@@ -193,7 +179,7 @@ class Rendezvous {
       if (found->tickets != offer.tickets || found->failure != offer.failure) {
         offer = *std::move(found);
         offer.name = concat_text(own_.ticket, ".", ++offers);
-        set_text(store_, kOffer, offer.text());
+        set_text(store_, kOffer, stored(offer));
       }
       if (launch_.agent_store && !is_heard(offer)) continue;
       set_text(store_, kBegun, offer.name);
@@ -201,7 +187,7 @@ class Rendezvous {
     }
     offer.failure = late();
     offer.name = own_.ticket + ".late";
-    set_text(store_, kOffer, offer.text());
+    set_text(store_, kOffer, stored(offer));
     set_text(store_, kBegun, offer.name);
     return offer;
   }
@@ -225,7 +211,7 @@ class Rendezvous {
 
   // Without a ticket: it is not there, or only in a round of another size.
   Hello hello_at(int64_t rank) {
-    Hello hello = hello_from(text_at(store_, hello_key(rank)));
+    Hello hello = read_from<Hello>(store_, hello_key(rank));
     return launch_.agent_store && hello.world_size != own_.world_size ? Hello() : hello;
   }
 
@@ -239,7 +225,7 @@ class Rendezvous {
   Offer follow() {
     for (std::string heard; Clock::now() < deadline_; interval_.sleep()) {
       check_hello();
-      const Offer offer = offer_from(text_at(store_, kOffer));
+      const Offer offer = read_from<Offer>(store_, kOffer);
       const bool is_mine = offer.holds(launch_.rank, own_.ticket);
       if (offer.name.empty() || (launch_.agent_store && !is_mine)) continue;
       if (heard != offer.name) set_text(store_, heard_key(launch_.rank), heard = offer.name);
@@ -256,7 +242,7 @@ class Rendezvous {
   std::string late() {
     std::vector<Hello> all;
     std::string missing;
-    const std::string offer = offer_from(text_at(store_, kOffer)).name;
+    const std::string offer = read_from<Offer>(store_, kOffer).name;
     for (int64_t rank = 0; rank < launch_.world_size; ++rank) {
       all.push_back(hello_at(rank));
       const bool heard = rank == 0 || !launch_.agent_store || text_at(store_, heard_key(rank)) == offer;

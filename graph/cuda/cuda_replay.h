@@ -10,6 +10,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "graph/cuda/capture_backend.h"
+#include "graph/record/at_splits.h"
 #include "graph/replay/segment_replay.h"
 
 namespace duet {
@@ -54,26 +55,6 @@ class CudaReplay : public SegmentReplay {
   StepExplanation::Ops ops() const override { return {op_count(), op_count(), op_count(), {}}; }
 
  private:
-  // At a split point one graph ends and the next begins; hooks are not called, since nothing has run yet.
-  class CapturingObserver : public ForwardingObserver {
-   public:
-    CapturingObserver(StepObserver& inner, CaptureBackend& backend, const std::vector<at::Generator>& generators)
-        : ForwardingObserver(inner), backend_(backend), generators_(generators) {}
-
-    std::size_t graphs() const { return graphs_; }
-
-   private:
-    void at_split(SplitPoint, const StepView&, const std::function<void()>&) override {
-      backend_.end();
-      backend_.begin(generators_);
-      ++graphs_;
-    }
-
-    CaptureBackend& backend_;
-    const std::vector<at::Generator>& generators_;
-    std::size_t graphs_ = 1;
-  };
-
   // The allocator is, or the driver, which takes memory for a graph beside it.
   static bool is_short_of_memory(const std::exception& error) {
     constexpr int32_t kCudaErrorMemoryAllocation = 2;
@@ -89,7 +70,13 @@ class CudaReplay : public SegmentReplay {
     try {
       const std::vector<at::Generator> generators = recording_->generators();
       backend_->begin(generators);
-      CapturingObserver capturing(run.observer, *backend_, generators);
+      std::size_t graphs = 1;
+      // At a split point one graph ends and the next begins; hooks are not called, since nothing has run yet.
+      AtSplits capturing(run.observer, [&](SplitPoint, const StepView&, const std::function<void()>&) {
+        backend_->end();
+        backend_->begin(generators);
+        ++graphs;
+      });
       ReplayTensors captured;
       captured.output = run.follow(capturing, [&](const auto& handle, auto& stack, const auto& call) {
         op = full_name(handle);
@@ -97,7 +84,7 @@ class CudaReplay : public SegmentReplay {
         op.clear();
       });
       backend_->end();
-      require<GraphError>(capturing.graphs() == segments(), "hooks act at other places than when it was recorded");
+      require<GraphError>(graphs == segments(), "hooks act at other places than when it was recorded");
       for (const auto& parameter : run.step.parameters()) captured.gradients.push_back(parameter.second.grad());
       return captured;
     } catch (const std::exception& error) {

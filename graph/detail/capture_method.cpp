@@ -1,12 +1,12 @@
 #include "graph/detail/capture_method.h"
 #include "graph/cuda/cuda_replay.h"
-#include "graph/replay/cpu_replay.h"
+#include "graph/replay/cpu_program.h"
 
 namespace duet {
 
 // Of one executor: a hook within a step may predict.
 CaptureMethod cpu_capture_method(const KernelPasses& passes) {
-  return {1, [passes, arena = std::make_shared<Arena>()] { return std::make_unique<CpuReplay>(passes, arena); },
+  return {1, [passes, arena = std::make_shared<Arena>()] { return std::make_unique<CpuProgram>(passes, arena); },
           nullptr};
 }
 

@@ -16,7 +16,7 @@ struct CaptureMethod {
   std::shared_ptr<CaptureDevice> device;  // null on the CPU; outlives the steps
 };
 
-// CPU: CpuReplay after one eager step. CUDA: CudaReplay after three, in which libraries set themselves up.
+// CPU: CpuProgram after one eager step. CUDA: CudaReplay after three, in which libraries set themselves up.
 CaptureMethod capture_method_for(at::Device device, Fuse fuse = Fuse::kExact);
 
 CaptureMethod cpu_capture_method(const KernelPasses& passes);

@@ -8,6 +8,7 @@
 #include "graph/guards/shadow_storage.h"
 #include "graph/guards/state_copies.h"
 #include "graph/record/address_watch.h"
+#include "graph/record/at_splits.h"
 #include "graph/record/host_reads.h"
 #include "graph/record/op_recorder.h"
 #include "graph/record/step_results.h"
@@ -16,35 +17,31 @@ namespace duet {
 
 namespace {
 
-// Runs the hooks of a split point with the recorder paused, and marks the place.
-class RecordingObserver : public ForwardingObserver {
- public:
-  RecordingObserver(StepObserver& inner, OpRecorder& recorder) : ForwardingObserver(inner), recorder_(recorder) {}
-
-  // Whether a hook has put other gradients in place; at another step it may leave them.
-  bool replaces_gradients() const { return replaces_; }
-
- private:
-  void at_split(SplitPoint point, const StepView& view, const std::function<void()>& hooks) override {
-    if (!splits()) return;
-    std::vector<const void*> addresses;
-    for (const auto& parameter : view.parameters) addresses.push_back(address(parameter.second.grad()));
-    recorder_.add_split(point);
-    recorder_.pause();
-    hooks();
-    recorder_.resume();
-    for (std::size_t i = 0; i < addresses.size(); ++i) {
-      if (address(view.parameters[i].second.grad()) == addresses[i]) continue;
-      replaces_ = true;
-      recorder_.fail({"a hook put another tensor in the place of the gradient of '" + view.parameters[i].first + "'",
-                      "change the gradient in place (copy_, mul_, ...)"});
-    }
+std::vector<const void*> addresses_of_gradients(const StepView& view) {
+  std::vector<const void*> addresses;
+  for (const auto& parameter : view.parameters) {
+    const at::Tensor& gradient = parameter.second.grad();
+    addresses.push_back(gradient.defined() ? gradient.const_data_ptr() : nullptr);
   }
-  static const void* address(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
+  return addresses;
+}
 
-  OpRecorder& recorder_;
-  bool replaces_ = false;
-};
+// Runs the hooks of a split point with the recorder paused, and marks the place. Whether one has put other gradients in
+// place.
+bool record_split(OpRecorder& recorder, SplitPoint point, const StepView& view, const std::function<void()>& hooks) {
+  const std::vector<const void*> before = addresses_of_gradients(view);
+  recorder.add_split(point);
+  recorder.pause();
+  hooks();
+  recorder.resume();
+  const std::vector<const void*> after = addresses_of_gradients(view);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (after[i] == before[i]) continue;
+    recorder.fail({"a hook put another tensor in the place of the gradient of '" + view.parameters[i].first + "'",
+                   "change the gradient in place (copy_, mul_, ...)"});
+  }
+  return after != before;
+}
 
 // The first of TrainStep's tensors that the step gave other memory; empty if none.
 std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after) {
@@ -55,33 +52,18 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
   return {};
 }
 
-// Tells of the split points while host code is checked.
-class CheckingObserver : public ForwardingObserver {
- public:
-  CheckingObserver(StepObserver& inner, TraceCheck& check) : ForwardingObserver(inner), check_(check) {}
-
- private:
-  void at_split(SplitPoint point, const StepView& view, const std::function<void()>& hooks) override {
-    if (splits()) check_.split(point, view.parameters, hooks);
-  }
-
-  TraceCheck& check_;
-};
-
 // The code inside the step has run. What it has thrown, if anything, it throws again in its place.
-class ThrownInStep : public ForwardingObserver {
+class ThrownInStep : public AtSplits {
  public:
   ThrownInStep(StepObserver& inner, std::exception_ptr thrown)
-      : ForwardingObserver(inner), thrown_(std::move(thrown)) {}
+      : AtSplits(inner, [](SplitPoint, const StepView&, const auto& hooks) { hooks(); }), thrown_(std::move(thrown)) {}
 
   void in_step(StepView& view) override {
     if (thrown_) std::rethrow_exception(thrown_);
-    ForwardingObserver::in_step(view);
+    AtSplits::in_step(view);
   }
 
  private:
-  void at_split(SplitPoint, const StepView&, const std::function<void()>& hooks) override { hooks(); }
-
   std::exception_ptr thrown_;
 };
 
@@ -106,7 +88,10 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   recorder.name_outside(state_before);
   recorder.watch_addresses(step.weights());
   recorder.watch_addresses(state_before);
-  RecordingObserver recording(observer, recorder);
+  may_succeed_later_ = false;
+  AtSplits recording(observer, [&](SplitPoint point, const StepView& view, const auto& hooks) {
+    if (observer.splits()) may_succeed_later_ = record_split(recorder, point, view, hooks) || may_succeed_later_;
+  });
   StepResult output;
   recorder.record([&] { output = step.run(lent, recording); });
   recorder.pause();
@@ -122,7 +107,6 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
     recorder.fail({"'" + name + "' is a tensor that no op of it gives (from_blob)", "clone() it"});
   }
   recorder.finish(results_of(output, step.parameters()));
-  may_succeed_later_ = recording.replaces_gradients();
   written_ = recorder.program().written_ranges();
   if (recorder.failure().empty()) {
     auto program = std::make_shared<StepProgram>(recorder.program());
@@ -165,7 +149,9 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
     inputs.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) {
       if (storage >= 0) check_->lend(storage, tensor);
     });
-    CheckingObserver checking(observer, *check_);
+    AtSplits checking(observer, [&](SplitPoint point, const StepView& view, const auto& hooks) {
+      if (observer.splits()) check_->split(point, view.parameters, hooks);
+    });
     output = step.run(lent, checking);
     keeps_batch_ = inputs.let_go(lent) || keeps_batch_;
     check_->bring_inputs_by([&inputs, &micro_batches] { inputs.fill(micro_batches); });

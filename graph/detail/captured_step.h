@@ -27,6 +27,7 @@ struct RecordOptions {
 };
 
 // One step captured for one signature: recorded, replayed, and its host code compared with the recording.
+// The three need the same inputs, results and guards, so they are one class.
 class CapturedStep {
  public:
   CapturedStep(const MicroBatches& example, std::unique_ptr<SegmentReplay> segments)

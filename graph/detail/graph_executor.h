@@ -19,6 +19,7 @@ StepExecutors::MakeGraph graph_executor_with(const GraphOptions& options);
 
 // Runs a StepCode in graph mode: eager at the first sight of a signature, recorded at the next, replayed from then on,
 // and compared with an eager run where the guards ask for it.
+// It is all that a trainer sees of graph mode: its many members are that interface, and what its captures share.
 class GraphExecutor : public StepExecutor {
  public:
   // Throws ConfigError for a step that no capture can hold, unless nothing is to be captured.

@@ -25,6 +25,7 @@ struct Signature {
 
 // One signature and what became of it. Where its host code reads values back (ReadGuard), one recording stands for one
 // set of values, and others of the same signature are variants of it.
+// Its members are what report() says of it, and what decides whether it is captured.
 struct SignatureEntry {
   enum class State { kSeen, kCaptured, kEager };
 

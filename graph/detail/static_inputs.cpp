@@ -17,8 +17,7 @@ constexpr int64_t kAlignment = 64;  // of ATen's own allocations
 
 // The memory that the tensor spans, gaps included: it may be expanded, and then it cannot be written as it is.
 at::Tensor span_of(const at::Tensor& tensor) {
-  int64_t elements = tensor.numel() == 0 ? 0 : 1;
-  for (int64_t d = 0; d < tensor.dim() && elements > 0; ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
+  const auto elements = static_cast<int64_t>(MemoryRange::elements_spanned(tensor.sizes(), tensor.strides()));
   return tensor.detach().as_strided({elements}, {1});
 }
 

@@ -13,8 +13,8 @@
 #include "base/detail/bits.h"
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "core/detail/user_place.h"
 #include "graph/detail/captured_step.h"
-#include "graph/explain/code_place.h"
 #include "graph/explain/step_sandbox.h"
 
 namespace duet {
@@ -60,10 +60,10 @@ class NumberProbe {
       : step_(step), sandbox_(sandbox), replay_(std::move(replay)), eager_(std::move(eager)) {}
 
   // Of every number of every group. Numbers that follow a schedule keep the value of the present step meanwhile.
-  std::vector<StepExplanation::Number> probe_all() {
+  std::vector<StepExplanation::HyperParameter> probe_all() {
     constexpr std::chrono::seconds kTime{20};  // a user waits for the answer
     const auto start = std::chrono::steady_clock::now();
-    std::vector<StepExplanation::Number> found;
+    std::vector<StepExplanation::HyperParameter> found;
     for (const Number& number : held_numbers()) {
       const bool in_time = std::chrono::steady_clock::now() - start < kTime;
       found.push_back({number.group, number.name, in_time ? reach_of(number) : Reach::kUntried});
@@ -104,8 +104,8 @@ class NumberProbe {
     step_.set(number.group, number.name, number.value);
     if (!other) return Reach::kUntried;
     if (key != other_key) return Reach::kCapturesAnew;
-    if (changes(replay_, replayed_, number, *other)) return Reach::kChanges;
-    return changes(eager_, run_, number, *other) ? Reach::kFrozen : Reach::kNothingAtAll;
+    if (changes(replay_, replayed_, number, *other)) return Reach::kChangesResult;
+    return changes(eager_, run_, number, *other) ? Reach::kFrozen : Reach::kNoEffect;
   }
 
   // A value far away, to which the number is set: what a small change does may be lost in rounding. None if no other
@@ -192,7 +192,7 @@ class Explainer {
   void record(StepExplanation& explanation) {
     auto& found = explanation.obstacles;  // each place once, with the user's code that it comes from
     const auto listener = [&found](const std::string& op, const Obstacle& obstacle, const std::string& where) {
-      const StepExplanation::Obstacle entry{op, obstacle.what, where, place_in_user_code(), obstacle.way_out, 1};
+      const StepExplanation::Obstacle entry{op, obstacle.what, where, user_place().value_or(""), obstacle.way_out, 1};
       const auto same = std::ranges::find_if(found, [&entry](const StepExplanation::Obstacle& other) {
         return other.what == entry.what && other.where == entry.where && other.source == entry.source;
       });

@@ -14,6 +14,7 @@
 #include "distributed/communicator.h"
 #include "graph/guards/state_copies.h"
 #include "graph/guards/storage_watch.h"
+#include "graph/record/at_splits.h"
 #include "graph/replay/cpu_program.h"
 
 namespace duet {
@@ -29,36 +30,18 @@ Communicator* ranks_of(const StepCode& step) {
   return exchanges ? &step.communicator() : nullptr;
 }
 
-// Calls `at_first` before the first hooks between the kernels of a step. The hooks themselves, host code that must not
-// run twice in one step, are called or not; in-step code belongs to both runs.
-class FirstSplit : public ForwardingObserver {
- public:
-  enum class Hooks { kCalled, kLeftOut };
-  FirstSplit(StepObserver& inner, Hooks hooks, std::function<void(const StepView&)> at_first)
-      : ForwardingObserver(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
-
-  // The first parameter whose gradient hooks have replaced or removed: a replay would end op by op.
-  const std::string& replaced_gradient() const { return replaced_gradient_; }
-
- private:
-  void at_split(SplitPoint, const StepView& view, const std::function<void()>& hooks) override {
-    if (at_first_) std::exchange(at_first_, nullptr)(view);
-    if (hooks_ == Hooks::kLeftOut) return;
-    NamedTensors before;
-    for (const auto& [name, parameter] : view.parameters) before.emplace_back(name, parameter.grad());
-    StorageWatch places;
-    places.write(before);
-    hooks();
-    for (std::size_t i = 0; i < before.size() && replaced_gradient_.empty(); ++i) {
-      if (!view.parameters[i].second.grad().is_same(before[i].second)) replaced_gradient_ = before[i].first;
-    }
-    if (replaced_gradient_.empty()) replaced_gradient_ = places.moved();
+// The first parameter whose gradient the hooks replace or remove: a replay would end op by op. Empty: none.
+std::string replaced_by(const std::function<void()>& hooks, const NamedTensors& parameters) {
+  NamedTensors before;
+  for (const auto& [name, parameter] : parameters) before.emplace_back(name, parameter.grad());
+  StorageWatch places;
+  places.write(before);
+  hooks();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (!parameters[i].second.grad().is_same(before[i].second)) return before[i].first;
   }
-
-  Hooks hooks_;
-  std::function<void(const StepView&)> at_first_;
-  std::string replaced_gradient_;
-};
+  return places.moved();
+}
 
 // One step, several times from one snapshot; only the first run exchanges tensors with the other ranks.
 class Comparison {
@@ -71,10 +54,10 @@ class Comparison {
         saved_(copy_of(live_)),
         random_before_(captured.recording().generators()),
         ranks_(ranks_of(step)) {
-    if (ranks_ != nullptr) ranks_->keep();
+    if (ranks_ != nullptr) ranks_->record_collectives();
   }
   ~Comparison() {
-    if (ranks_ != nullptr) ranks_->live();
+    if (ranks_ != nullptr) ranks_->resume_collectives();
   }
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
@@ -84,8 +67,12 @@ class Comparison {
   // state before the first one.
   ParityResult compare(StepObserver& observer) {
     ParityResult result;
-    FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled,
-                          [&](const StepView& view) { expected_ = copy_of(all_at(view)); });
+    bool is_first = true;
+    AtSplits with_hooks(observer, [&](SplitPoint, const StepView& view, const auto& hooks) {
+      if (std::exchange(is_first, false)) expected_ = copy_of(all_at(view));
+      const std::string replaced = replaced_by(hooks, view.parameters);
+      if (result.replaced_gradient.empty()) result.replaced_gradient = replaced;
+    });
     step_.zero_grad();
     try {
       result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
@@ -95,7 +82,6 @@ class Comparison {
       replay_alone(observer, result);
       return result;
     }
-    result.replaced_gradient = with_hooks.replaced_gradient();
     result.compared = !on_any_rank(!result.same_host_code || !result.replaced_gradient.empty());
     if (!result.compared) return result;
     replay(observer, result);
@@ -131,13 +117,16 @@ class Comparison {
   }
 
   // The names of what a replay from the state before the step gives otherwise than the eager run gave. Where hooks act
-  // between the kernels that is the state before the first one.
+  // between the kernels that is the state before the first one, and they, which must not run twice in one step, are
+  // left out.
   std::vector<std::string> differences_of_replay(StepObserver& observer) {
     random_before_.restore();
-    if (ranks_ != nullptr) ranks_->repeat();
+    if (ranks_ != nullptr) ranks_->replay_collectives();
     std::vector<std::string> names;
-    FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
-                             [&](const StepView& view) { names = differences(all_at(view), expected_); });
+    bool is_first = true;
+    AtSplits without_hooks(observer, [&](SplitPoint, const StepView& view, const auto&) {
+      if (std::exchange(is_first, false)) names = differences(all_at(view), expected_);
+    });
     const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
     if (!observer.splits()) {
       NamedTensors given = live_;
@@ -206,7 +195,7 @@ class Comparison {
         while (runs.size() < kRuns) {
           restore(saved_, live_);
           random.restore();
-          if (ranks_ != nullptr) ranks_->repeat();
+          if (ranks_ != nullptr) ranks_->replay_collectives();
           runs.push_back(captured_.run_by_op(micro_batches_));
         }
       };

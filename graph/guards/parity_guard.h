@@ -13,7 +13,7 @@ struct ParityResult {
   bool compared = true;                // not where host code differs, on any rank, or memory is short for both
   bool replayed = false;               // memory was short for the eager run: output is the replay's
   bool same_host_code = true;          // as recorded; if not, TraceCheck::difference() says what was different
-  std::string replaced_gradient;       // by a hook, as FirstSplit tells: the rest of a replay would run op by op
+  std::string replaced_gradient;       // by a hook: the rest of a replay would run op by op
   std::vector<std::string> differing;  // names of the tensors that differ
   std::string replay_error;            // of the replay, which failed where the eager run did not; empty: it did not
   // They follow from ops that give other bits from one run op by op to the next: the first such op and its place.

@@ -26,11 +26,12 @@ ReadGuard::ReadGuard(const StepProgram& recording, const MicroBatches& inputs) {
   inputs_->find_in(table, part);
   inputs_->take_place_in(table);
   const auto program = std::make_shared<const StepProgram>(std::move(slices.program));
-  program_ = std::make_unique<CpuProgram>(compile_program(program, {}, {}));
+  program_ = std::make_unique<CpuProgram>();
+  program_->build(program, {});
   const auto tensor = [this, &program](int value) {
     if (value < 0) return at::Tensor();
     const ValueTable::Value& wanted = program->table.values()[value];
-    return wanted.original.defined() ? wanted.original : tensor_at(program_->memory(wanted.storage), wanted);
+    return wanted.original.defined() ? wanted.original : tensor_at(program_->memory_of(wanted.storage), wanted);
   };
   const at::NoGradGuard no_grad;
   for (const StepProgram::Op& op : slices.reads) {

@@ -93,7 +93,7 @@ void RecordedOps::run(std::size_t index) const {
   if (is_done(index)) return;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const ThreadSettingsGuard settings;
-  op.settings.apply();
+  set_thread_settings(op.settings);
   torch::jit::Stack stack;
   for (const Slot& slot : op.arguments) stack.push_back(slot_value(slot, [this](int v) { return tensor(v); }));
   op.handle.redispatchBoxed(c10::DispatchKeySet(key_of(op)), &stack);

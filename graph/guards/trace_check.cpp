@@ -255,7 +255,7 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     return differs("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
   }
   const std::string setting = changed_setting(recorded.settings, recording_->settings, ops_[cursor_].may_multiply);
-  if (!setting.empty()) return differs(setting + " for " + full_name(op));
+  if (!setting.empty()) return differs("the setting '" + setting + "' is another one for " + full_name(op));
   return same_constants(recorded) && same_read(op);
 }
 

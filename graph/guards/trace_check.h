@@ -21,6 +21,7 @@ namespace duet {
 //
 // At the first difference what was recorded up to there is run, with all memory in place, and the step goes on op by
 // op: the host code runs once and the result is that of an eager step.
+// Its many members are a place in the recording and the ways in which a call can leave it.
 class TraceCheck : private OpListener {
  public:
   enum class Outcome {

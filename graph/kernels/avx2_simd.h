@@ -133,6 +133,9 @@ inline Floats power_of_two(Floats exponent) {
   const Ints biased = add_ints(_mm256_cvtps_epi32(exponent), broadcast_int(127));
   return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
 }
+// The sign bits alone, and numbers with those turned.
+inline Floats signs_of(Floats values) { return _mm256_and_ps(values, broadcast(-0.0F)); }
+inline Floats turned(Floats values, Floats signs) { return _mm256_xor_ps(values, signs); }
 inline Mask is_minus_zero(Floats values) {
   return _mm256_cmpeq_epi32(_mm256_castps_si256(values), _mm256_castps_si256(broadcast(-0.0F)));
 }

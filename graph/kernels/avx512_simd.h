@@ -66,6 +66,13 @@ inline Floats power_of_two(Floats exponent) {
   const Ints biased = _mm512_add_epi32(_mm512_cvtps_epi32(exponent), _mm512_set1_epi32(127));
   return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
 }
+// The sign bits alone, and numbers with those turned.
+inline Floats signs_of(Floats values) {
+  return _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(values), _mm512_castps_si512(broadcast(-0.0F))));
+}
+inline Floats turned(Floats values, Floats signs) {
+  return _mm512_castsi512_ps(_mm512_xor_epi32(_mm512_castps_si512(values), _mm512_castps_si512(signs)));
+}
 inline Mask is_minus_zero(Floats values) {
   return _mm512_cmpeq_epi32_mask(_mm512_castps_si512(values), _mm512_castps_si512(_mm512_set1_ps(-0.0F)));
 }

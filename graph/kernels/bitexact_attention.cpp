@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <initializer_list>
+#include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/call_kernels.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
@@ -32,19 +33,25 @@ struct AttentionCall {
     const std::size_t dropout = causal - 1, mask = causal + 1, scale = causal + 2;
     if (!q.defined() || q.dim() != 4 || q.numel() == 0 || call.arguments[dropout].toDouble() != 0) return {};
     const int64_t length = q.size(2), width = q.size(3);
-    const bool fits = length % kShortestSequence == 0 && length <= kLongestSequence && width % kNarrowestHead == 0 &&
-                      width <= kWidestHead && call.lacks(mask);
+    const bool fits = length >= kShortestSequence && length <= kLongestSequence && width % kNarrowestHead == 0 &&
+                      width <= kWidestHead && call.lacks(mask) && blas_sgemm() != nullptr;
     const double factor =
         call.lacks(scale) ? 1 / std::sqrt(static_cast<double>(width)) : call.arguments[scale].toDouble();
-    if (!fits || factor <= 0 || factor > 1) return {};
-    return {q.size(1), length, width, call.arguments[causal].toBool(), static_cast<float>(factor), {}, {}, {}};
+    // Of two or three queries in the last block BLAS adds up in an order of its own.
+    const int64_t rest = length % kQueryBlock;
+    if (!fits || rest == 2 || rest == 3 || factor <= 0 || factor > 1) return {};
+    return {q.size(1), length, width, call.arguments[causal].toBool(), static_cast<float>(factor), blas_sgemm()};
   }
+
+  // Whether the products of its last query go to BLAS, which does not take rows that overlap.
+  bool has_single_query() const { return call.floats(query).size(2) % kQueryBlock == 1; }
 
   // All with the sizes of q and rows without gaps.
   bool have_rows(std::initializer_list<at::Tensor> tensors) const {
     const at::IntArrayRef sizes = call.floats(query).sizes();
     return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
-      return is_float(tensor) && tensor.sizes() == sizes && tensor.stride(3) == 1;
+      return is_float(tensor) && tensor.sizes() == sizes && tensor.stride(3) == 1 &&
+             (!has_single_query() || tensor.stride(2) >= tensor.size(3));
     });
   }
   bool is_row_of_each(const at::Tensor& tensor) const {
@@ -86,9 +93,12 @@ CallKernel make_attention_backward(const OpCall& call) {
   const at::Tensor grad_q = call.result(0), grad_k = call.result(1), grad_v = call.result(2);
   const Attention like = attention.shape();
   const auto kernel = cpu_kernels().softmax.attention_backward;
-  const bool fits =
-      kernel != nullptr && like.heads > 0 && attention.have_rows({grad_out, q, k, v, out, grad_q, grad_k, grad_v}) &&
-      attention.is_row_of_each(log_sum) && share_no_memory({grad_q, grad_k, grad_v}, {grad_out, q, k, v, out, log_sum});
+  const bool fits = kernel != nullptr && like.heads > 0 &&
+                    attention.have_rows({grad_out, q, k, v, out, grad_q, grad_k, grad_v}) &&
+                    attention.is_row_of_each(log_sum) &&
+                    // Where it must make them contiguous ATen gives BLAS another alignment.
+                    (!attention.has_single_query() || grad_out.transpose(1, 2).is_contiguous()) &&
+                    share_no_memory({grad_q, grad_k, grad_v}, {grad_out, q, k, v, out, log_sum});
   if (!fits) return {};
   return [=] {
     AttentionBackward work{like,

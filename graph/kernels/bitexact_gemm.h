@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <ATen/core/Tensor.h>
 #include "graph/kernels/gemm_kernel.h"
+#include "graph/kernels/row_kernels.h"
 #include "graph/kernels/trial_data.h"
 
 namespace duet {
@@ -22,6 +23,9 @@ struct OpCall;
 struct BitexactKernels;
 // mm(a, b, out), or addmm(bias, a, b, beta = 1, alpha = 1, out); undefined tensors for anything else.
 GemmTensors gemm_of(const OpCall& call);
+
+// Of the BLAS that ATen calls, looked up from the library that holds ATen: a program may have another one. Null: none.
+Sgemm blas_sgemm();
 
 // Runs `kernel` with LibTorch's number of threads.
 class GemmRunner {

@@ -1,6 +1,7 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <string>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -32,8 +33,8 @@ void warn_of_failed_trial(const c10::Error& error) {
 
 KernelSettings kernel_settings() {
   const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
-  return {at::get_num_threads(), blas_threads(), at::in_parallel_region(), static_cast<int>(precision),
-          flushes_denormals()};
+  return {at::get_num_threads(),       blas_threads(),      at::in_parallel_region(),
+          static_cast<int>(precision), flushes_denormals(), std::fegetround()};
 }
 
 const CpuKernels& cpu_kernels() {
@@ -145,7 +146,8 @@ const KernelPasses& bitexact_passes() {
                                       {"bernoulli", find_bitexact_bernoullis},
                                       {"direct call", find_direct_calls},
                                       {"direct arithmetic", find_direct_pointwise},
-                                      {"direct rows", find_direct_rows}};
+                                      {"direct rows", find_direct_rows},
+                                      {"direct result", find_direct_results}};
   static const KernelPasses all = [] {
     KernelPasses found;
     for (const KernelPass& pass : passes) found.push_back(&pass);

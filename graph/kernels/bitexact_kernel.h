@@ -22,6 +22,7 @@ struct KernelSettings {
   bool in_parallel = false;        // a parallel region computes each op with one thread
   int precision = 0;               // of float products: a user may allow bfloat16 or TF32 in them
   bool flushes_denormals = false;  // of the calling thread, which other threads need not share
+  int rounding = 0;                // <cfenv>'s mode, of the calling thread
   bool operator==(const KernelSettings&) const = default;
 };
 KernelSettings kernel_settings();
@@ -125,6 +126,6 @@ int64_t passes_switched_off();  // how many
 // Each says where it stands what it takes.
 FindKernels find_bitexact_gemms, find_bitexact_gelus, find_bitexact_max_pools, find_bitexact_batch_norms;
 FindKernels find_bitexact_rows, find_bitexact_attention, find_bitexact_adamw;
-FindKernels find_bitexact_bernoullis, find_direct_calls, find_direct_pointwise, find_direct_rows;
+FindKernels find_bitexact_bernoullis, find_direct_calls, find_direct_pointwise, find_direct_rows, find_direct_results;
 
 }  // namespace duet

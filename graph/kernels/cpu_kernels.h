@@ -14,7 +14,7 @@ namespace duet {
 // What is compiled for one instruction set; null: not for this CPU, compiler or LibTorch.
 struct CpuKernels {
   GemmKernel gemm = nullptr;
-  GeluKernels gelu;
+  GeluKernels gelu_tanh, gelu_erf;  // approximate = "tanh", "none"
   MaxPoolKernels max_pool;
   BatchNormKernels batch_norm;
   PointwiseKernels pointwise;
@@ -31,7 +31,7 @@ const CpuKernels& cpu_kernels();
 
 // Whether kernels give this LibTorch's bits with the present number of threads: on plain, huge, tiny and special
 // numbers, in lengths around those of vectors. Where no BLAS takes part a few shapes tell for all.
-bool gelu_is_bitexact(const GeluKernels& kernels);
+bool gelu_is_bitexact(const GeluKernels& kernels, const char* approximate);
 bool max_pool_is_bitexact(const MaxPoolKernels& kernels);
 bool adamw_is_bitexact(const PointwiseKernels& kernels);      // with one thread
 bool bernoulli_is_bitexact(const PointwiseKernels& kernels);  // drawn from a generator of its own

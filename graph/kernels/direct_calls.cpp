@@ -12,13 +12,6 @@
 
 namespace duet {
 
-namespace {
-
-// The BLAS that ATen calls, looked up from the library that holds ATen: a program may have another one.
-using Sgemm = void (*)(const char* transpose_a, const char* transpose_b, const int* m, const int* n, const int* k,
-                       const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
-                       const float* beta, float* c, const int* ldc);
-
 Sgemm blas_sgemm() {
   static const auto found = []() -> Sgemm {
     Dl_info atens{};
@@ -29,6 +22,8 @@ Sgemm blas_sgemm() {
   }();
   return found;
 }
+
+namespace {
 
 // A matrix as BLAS takes it.
 struct Layout {

@@ -29,9 +29,16 @@ struct Rows {
   const int64_t* index() const { return static_cast<const int64_t*>(indices.const_data_ptr()); }
   bool has(int64_t row) const { return row >= 0 && row < table.size(0); }
 
+  // Where a row begins; only within one there are no gaps.
+  int64_t offset_of(int64_t row) const {
+    int64_t offset = 0;
+    for (int64_t d = rows.dim() - 2; d >= 0; row /= rows.size(d--)) offset += row % rows.size(d) * rows.stride(d);
+    return offset;
+  }
+
   bool fits() const {
-    const bool plain = is_contiguous_float(table) && table.numel() > 0 && table.dim() == 2 &&
-                       is_contiguous_float(rows) && rows.numel() > 0;
+    const bool plain = is_contiguous_float(table) && table.numel() > 0 && table.dim() == 2 && is_float(rows) &&
+                       rows.numel() > 0 && rows.size(-1) == width() && (rows.stride(-1) == 1 || width() == 1);
     return plain && indices.scalar_type() == at::kLong && indices.is_cpu() && indices.is_contiguous() &&
            rows.numel() == indices.numel() * width() && !rows.is_alias_of(table);
   }
@@ -41,7 +48,7 @@ struct Rows {
     // ATen has the words for an index that is not there.
     if (!std::all_of(begin, begin + count, [&](int64_t row) { return has(row); })) at::embedding(table, indices);
     for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(writable_floats_of(rows) + i * width(), floats_of(table) + begin[i] * width(),
+      std::memcpy(writable_floats_of(rows) + offset_of(i), floats_of(table) + begin[i] * width(),
                   sizeof(float) * static_cast<std::size_t>(width()));
     }
   }
@@ -54,7 +61,7 @@ struct Rows {
       const int64_t row = index()[i];
       if (row == padding || !has(row)) continue;
       float* const sum = sums + row * width();
-      add({sum, floats_of(rows) + i * width(), sum, 1, width()});
+      add({sum, floats_of(rows) + offset_of(i), sum, 1, width()});
     }
   }
 };

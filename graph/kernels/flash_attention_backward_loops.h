@@ -48,7 +48,7 @@ struct AttentionGradients {
     const float* grad_out = rows(work.grad_out).row(query);
     log_sums.see(subtract(log_sum, log_sum));
     const Floats mean = broadcast(sum_of_products(grad_out, rows(work.out).row(query), shape.width));
-    float *weight = weights + i * shape.length, *grad = grads + i * shape.length;
+    float *weight = weights + i * block.stride, *grad = grads + i * block.stride;
     int64_t j = 0;
     for (; j < seen; j += kLanes) {
       const Floats power = vector_exp(subtract(load(weight + j), log_sum));
@@ -61,15 +61,16 @@ struct AttentionGradients {
 
   void compute(const QueryBlock& block) {
     const Attention& shape = work.shape;
-    const Rows<const float> grad_out = rows(work.grad_out).from(block.first);
+    const Rows<const float> grad_out = rows(work.grad_out).from(block.first), queries = rows(shape.q).from(block.first);
     const int64_t width = shape.width;
-    scale_rows(rows(shape.q).from(block.first), {block.rows, width}, shape.scale, scaled_queries);
-    block.score(rows(shape.q), keys, weights);
-    block.score(rows(work.grad_out), values, grads);
+    scale_rows(queries, {block.rows, width}, shape.scale, scaled_queries);
+    block.score(rows(shape.q), {rows(shape.k), shape.scale, {keys, kTileColumns}}, weights);
+    block.score(rows(work.grad_out), {rows(shape.v), 1, {values, kTileColumns}}, grads);
     for (int64_t i = 0; i < block.rows; ++i) weigh(block, i);
-    block.mix(grads, {scaled_keys, width}, rows(work.grad_q).from(block.first), Start::kZero);
-    block.mix_back(weights, grad_out, rows(work.grad_v));
-    block.mix_back(grads, {scaled_queries, width}, rows(work.grad_k));
+    block.mix(grads, {rows(shape.k), shape.scale, {scaled_keys, width}}, rows(work.grad_q).from(block.first),
+              Start::kZero);
+    block.mix_back(weights, {grad_out, 1, grad_out}, rows(work.grad_v));
+    block.mix_back(grads, {queries, shape.scale, {scaled_queries, width}}, rows(work.grad_k));
   }
 
   // Whether ATen gives the same for certain.

@@ -14,7 +14,7 @@ namespace duet {
 
 namespace {
 
-constexpr int64_t kQueryBlock = 32;  // rows that ATen takes at a time
+constexpr int64_t kRowGap = 16;  // rows of scores begin a multiple of it apart: tiles write whole vectors
 
 template <class Number>
 struct Rows {
@@ -81,59 +81,80 @@ void multiply_seen(const Gemm& g, Start start, ReachOf reach_of) {
   }
 }
 
-// Queries that are computed together. Weights and scores are [row][key] without gaps.
+// Rows that a block is multiplied with, and what the number times them is: rows, or panels of columns.
+struct Factor {
+  Rows<const float> rows;
+  float scale;
+  Rows<const float> scaled;
+};
+
+void clear_rows(Rows<float> rows, const RowShape& shape) {
+  for (int64_t i = 0; i < shape.rows; ++i) {
+    for (int64_t j = 0; j < shape.width; ++j) rows.row(i)[j] = 0;
+  }
+}
+
+// Queries that are computed together. Weights and scores are [row][key], each row `stride` after the one before.
+// Products of a single query BLAS computes itself: it has another order for them.
 struct QueryBlock {
   QueryBlock(const Attention& attention, int64_t first_query)
       : shape(attention),
         first(first_query),
-        rows(attention.length - first_query < kQueryBlock ? attention.length - first_query : kQueryBlock) {}
+        rows(attention.length - first_query < kQueryBlock ? attention.length - first_query : kQueryBlock),
+        stride((attention.length + kRowGap - 1) / kRowGap * kRowGap) {}
   const Attention& shape;
-  int64_t first, rows;
+  int64_t first, rows, stride;
 
   int64_t seen_by(int64_t row) const { return shape.causal ? first + row + 1 : shape.length; }
   int64_t seen() const { return seen_by(rows - 1); }
 
-  // scores[row][key] = a[row] times a column of the panels.
-  void score(Rows<const float> a, const float* panels, float* scores) const {
-    const Gemm product{rows,   seen(),       shape.width, a.row(first), a.stride,    1,
-                       panels, kTileColumns, shape.width, scores,       shape.length};
+  // scores[row][key] = a[row] b[key].
+  void score(Rows<const float> a, const Factor& b, float* scores) const {
+    const Gemm product{rows,          seen(),          shape.width, a.row(first), a.stride, 1,
+                       b.scaled.data, b.scaled.stride, shape.width, scores,       stride};
+    if (rows == 1) return multiply_by_blas(product, b, "tn", 0);
     multiply_seen(product, Start::kPart, [&](int64_t, int64_t end) { return Reach{0, shape.width, seen_by(end - 1)}; });
   }
 
-  // c[row] = the sum over keys of b[key] times weights[row][key].
-  void mix(const float* weights, Rows<const float> b, Rows<float> c, Start start) const {
-    const Gemm product{rows, shape.width, seen(), weights, shape.length, 1, b.data, b.stride, 1, c.data, c.stride};
+  // c[row] = the sum over keys of b[key] times weights[row][key]. Start::kPart or kZero.
+  void mix(const float* weights, const Factor& b, Rows<float> c, Start start) const {
+    const Gemm product{rows,          shape.width,     seen(), weights, stride,  1,
+                       b.scaled.data, b.scaled.stride, 1,      c.data,  c.stride};
+    if (rows == 1) {
+      clear_rows(c, {1, shape.width});
+      return multiply_by_blas(product, b, "nn", start == Start::kZero ? 1 : 0);
+    }
     multiply_seen(product, start, [&](int64_t, int64_t end) { return Reach{0, seen_by(end - 1), shape.width}; });
   }
 
   // c[key] += the sum over rows of b[row] times weights[row][key]; keys that no block has seen yet start from 0.
-  void mix_back(const float* weights, Rows<const float> b, Rows<float> c) const {
+  void mix_back(const float* weights, const Factor& b, Rows<float> c) const {
     const int64_t old = shape.causal || first == 0 ? first : shape.length;
     const auto keys = [&](int64_t begin, int64_t end) {
-      return Gemm{end - begin, shape.width, rows,         weights + begin, 1,       shape.length, b.data,
-                  b.stride,    1,           c.row(begin), c.stride,        nullptr, nullptr,      {}};
+      return Gemm{end - begin,     shape.width, rows,         weights + begin, 1,       stride,  b.scaled.data,
+                  b.scaled.stride, 1,           c.row(begin), c.stride,        nullptr, nullptr, {}};
     };
+    if (rows == 1) {
+      clear_rows(c.from(old), {seen() - old, shape.width});
+      return multiply_by_blas(keys(0, seen()), b, "nt", 1);
+    }
     multiply_seen(keys(0, old), Start::kSum, [&](int64_t, int64_t) { return Reach{0, rows, shape.width}; });
     multiply_seen(keys(old, seen()), Start::kZero, [&](int64_t begin, int64_t) {
       const int64_t blind = shape.causal ? begin : 0;
       return Reach{blind, rows - blind, shape.width};
     });
   }
-};
 
-// Vectorized::exp_u20 of ATen.
-inline Floats vector_exp_u20(Floats x) {
-  const Floats lowest = broadcast(-0x1.5d58a0p+6F), one = broadcast(1.0F);
-  const Floats clamped = greater(smaller(x, broadcast(0x1.62e430p+6F)), lowest);
-  const Floats power = round_down(multiply_add(clamped, broadcast(0x1.715476p+0F), broadcast(0.5F)));
-  const Floats rest = subtract_product(power, broadcast(0x1.62e430p-1F), clamped);
-  Floats sum = broadcast(0.00828929059F);
-  constexpr float kFactors[] = {0.0418978221F, 0.166676521F, 0.499991506F, 0.999999701F, 1.0F};
-#pragma GCC unroll 5
-  for (const float factor : kFactors) sum = multiply_add(rest, sum, broadcast(factor));
-  const Floats half = select(less(x, lowest), broadcast(0.0F), power_of_two(subtract(power, one)));
-  return multiply(multiply(sum, half), broadcast(2.0F));
-}
+ private:
+  // c = before * c + b.scale * a b, as ATen calls it: by columns, so that b comes first. `transposes` b, and a.
+  void multiply_by_blas(const Gemm& g, const Factor& b, const char* transposes, float before) const {
+    const int m = static_cast<int>(g.n), n = static_cast<int>(g.m), k = static_cast<int>(g.k);
+    const int b_row = static_cast<int>(b.rows.stride), c_row = static_cast<int>(g.c_row);
+    const int a_row = static_cast<int>(g.a_row == 1 ? g.a_column : g.a_row);
+    shape.blas(transposes, transposes + 1, &m, &n, &k, &b.scale, b.rows.data, &b_row, g.a, &a_row, &before, g.c,
+               &c_row);
+  }
+};
 
 // Whether no product of two such vectors can overflow, nor any number be infinite or NaN.
 bool are_moderate(const Heads<const float>& all, const Attention& shape, int64_t head) {
@@ -141,8 +162,9 @@ bool are_moderate(const Heads<const float>& all, const Attention& shape, int64_t
   constexpr float kLargest = 1e30F;
   Floats squares = broadcast(0.0F), others = squares;  // so that one need not wait for the other
   for (int64_t i = 0; i < shape.length; i += 2) {
+    const int64_t next = i + 1 < shape.length ? i + 1 : i;
     for (int64_t j = 0; j < shape.width; j += kLanes) {
-      const Floats x = load(rows.row(i) + j), y = load(rows.row(i + 1) + j);
+      const Floats x = load(rows.row(i) + j), y = load(rows.row(next) + j);
       squares = add_product(x, x, squares);
       others = add_product(y, y, others);
     }
@@ -158,8 +180,10 @@ struct Softened {
   float greatest, sum;
 };
 
-// Scores become their exponentials, and zeros where the row does not see, as far as a tile reaches.
+// Scores become their exponentials, and zeros where the row does not see, as far as a tile reaches. What is left of
+// `length` over whole vectors has libm's exponential of a double.
 Softened soften(float* row, int64_t seen, int64_t length, float scale) {
+  const int64_t end = length / kLanes * kLanes;
   Floats most = broadcast(-INFINITY), sum = broadcast(0.0F);
   for (int64_t j = 0; j < seen; j += kLanes) {
     const Floats scaled = multiply(load(row + j), broadcast(scale));
@@ -169,13 +193,18 @@ Softened soften(float* row, int64_t seen, int64_t length, float scale) {
   }
   const float greatest = fold_lanes(most, keep_greater);
   int64_t j = 0;
-  for (; j < seen; j += kLanes) {
-    const Floats power = vector_exp_u20(subtract(load(row + j), broadcast(greatest)));
+  for (; j < seen && j < end; j += kLanes) {
+    const Floats power = vector_exp_u20<true>(subtract(load(row + j), broadcast(greatest)));
     store(row + j, power);
     sum = add(sum, power);
   }
-  if (j < length) store(row + j, broadcast(0.0F));
-  return {greatest, fold_lanes(sum, add_values)};
+  if (j < end) store(row + j, broadcast(0.0F));
+  float all = fold_lanes(sum, add_values);
+  for (j = end; j < length; ++j) {
+    row[j] = j < seen ? static_cast<float>(exp(static_cast<double>(row[j] - greatest))) : 0;
+    all += row[j];
+  }
+  return {greatest, all};
 }
 
 struct ForwardMemory {
@@ -187,15 +216,17 @@ struct ForwardMemory {
 // Whether ATen gives the same for certain.
 bool forward_block(const AttentionForward& work, const QueryBlock& block, int64_t head, ForwardMemory& memory) {
   const Attention& shape = work.shape;
-  block.score(rows_of(shape.q, shape, head), memory.keys, memory.weights);
+  const Rows<const float> values = rows_of(shape.v, shape, head);
+  block.score(rows_of(shape.q, shape, head), {rows_of(shape.k, shape, head), 1, {memory.keys, kTileColumns}},
+              memory.weights);
   const Rows<float> log_sum = rows_of(work.log_sum, shape, head).from(block.first);
   float shares[kQueryBlock];
   for (int64_t i = 0; i < block.rows; ++i) {
-    const auto [greatest, sum] = soften(memory.weights + i * shape.length, block.seen_by(i), shape.length, shape.scale);
+    const auto [greatest, sum] = soften(memory.weights + i * block.stride, block.seen_by(i), shape.length, shape.scale);
     shares[i] = 1 / sum;
     *log_sum.row(i) = greatest + logf(sum);
   }
-  block.mix(memory.weights, rows_of(shape.v, shape, head), {memory.sums, shape.width}, Start::kPart);
+  block.mix(memory.weights, {values, 1, values}, {memory.sums, shape.width}, Start::kPart);
   const Rows<float> out = rows_of(work.out, shape, head).from(block.first);
   NanWatch watch;
   for (int64_t i = 0; i < block.rows; ++i) {

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <math.h>
+#include "graph/kernels/pointwise_kernels.h"
 #include "graph/kernels/vector_functions.h"
 
-// GELU, over the vectors of avx2_simd.h or avx512_simd.h: the formulas, with a fused multiply-add exactly where ATen's
-// kernels for these instructions have one (compiled with -ffp-contract=off, so that the compiler adds none). ATen
-// computes in pairs of vectors and takes libm's tanh for what is left over; so do these.
+// GELU, over the vectors of avx2_simd.h or avx512_simd.h. With tanh: ATen's formulas, with a fused multiply-add exactly
+// where ATen's kernels for these instructions have one (compiled with -ffp-contract=off, so that the compiler adds
+// none). ATen computes in pairs of vectors and takes libm's tanh for what is left over; so do these.
 
 namespace duet {
 
@@ -14,20 +15,31 @@ namespace {
 constexpr float kBeta = 0.7978845608028654F;  // sqrt(2 / pi)
 constexpr float kKappa = 0.044715F;
 
+// SLEEF's, one after the other.
+inline void sleefs_tanh_of_pair(Floats (&pair)[2]) {
+  for (Floats& x : pair) x = vector_tanh(x);
+}
+
+template <void (*tanh_of_pair)(Floats (&pair)[2])>
 void gelu_pair(const float* x, float* tanh, float* y) {
-  for (int64_t i = 0; i < 2 * kLanes; i += kLanes) {
-    const Floats v = load(x + i);
+  Floats t[2];
+  for (int i = 0; i < 2; ++i) {
+    const Floats v = load(x + i * kLanes);
     const Floats cube = multiply(multiply(v, v), v);
-    const Floats t = vector_tanh(multiply(broadcast(kBeta), multiply_add(cube, broadcast(kKappa), v)));
-    store(tanh + i, t);
-    const Floats half = multiply(broadcast(0.5F), load(x + i));
-    store(y + i, multiply(half, add(broadcast(1.0F), t)));
+    t[i] = multiply(broadcast(kBeta), multiply_add(cube, broadcast(kKappa), v));
+  }
+  tanh_of_pair(t);
+  for (int i = 0; i < 2; ++i) {
+    store(tanh + i * kLanes, t[i]);
+    const Floats half = multiply(broadcast(0.5F), load(x + i * kLanes));
+    store(y + i * kLanes, multiply(half, add(broadcast(1.0F), t[i])));
   }
 }
 
+template <void (*tanh_of_pair)(Floats (&pair)[2])>
 void gelu_forward(const float* x, float* tanh, float* y, int64_t count) {
   int64_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) gelu_pair(x + i, tanh + i, y + i);
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) gelu_pair<tanh_of_pair>(x + i, tanh + i, y + i);
   for (; i < count; ++i) {
     const float cube = x[i] * x[i] * x[i];
     tanh[i] = tanhf(kBeta * multiply_add(cube, kKappa, x[i]));
@@ -50,7 +62,8 @@ void gelu_backward_pair(const float* grad, const float* x, const float* tanh, fl
   }
 }
 
-void gelu_backward(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) {
+void gelu_backward(const GeluBackward& work) {
+  const auto [grad, x, tanh, grad_x, count] = work;
   int64_t i = 0;
   for (; i + 2 * kLanes <= count; i += 2 * kLanes) gelu_backward_pair(grad + i, x + i, tanh + i, grad_x + i);
   for (; i < count; ++i) {
@@ -58,6 +71,38 @@ void gelu_backward(const float* grad, const float* x, const float* tanh, float* 
     const float tanh_derivative = __builtin_fmaf(-tanh[i], tanh[i], 1.0F);
     const float right = multiply(multiply(0.5F * x[i], tanh_derivative), inner_derivative);
     grad_x[i] = multiply(multiply_add(1.0F + tanh[i], 0.5F, right), grad[i]);
+  }
+}
+
+inline Floats load_some(const float* from, int64_t count) {
+  return count >= kLanes ? load(from) : load(from, first_lanes(count));
+}
+
+// x / 2 (1 + erf(x / sqrt(2))) as oneDNN computes it on AVX2, by formula 7.1.26 of Abramowitz and Stegun, and its
+// derivative, whose exponential is the same.
+void gelu_erf_forward(const float* x, float* slope, float* y, int64_t count) {
+  const Floats minus = broadcast(-0.0F), half = broadcast(0.5F), one = broadcast(1.0F);
+  constexpr float kFactors[] = {-1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F};
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Floats v = load_some(x + i, count - i), scaled = multiply(v, broadcast(0x1.6a09e6p-1F));  // 1 / sqrt(2)
+    const Floats sign = signs_of(v), magnitude = turned(scaled, sign);
+    const Floats t = divide(one, multiply_add(broadcast(0x1.4f740ap-2F), magnitude, one));
+    const Floats power = vector_exp_u20<false>(turned(multiply(scaled, scaled), minus));
+    Floats sum = broadcast(1.061405429F);
+#pragma GCC unroll 4
+    for (const float factor : kFactors) sum = multiply_add(sum, t, broadcast(factor));
+    const Floats erf = turned(multiply_add(multiply(turned(power, minus), t), sum, one), sign);
+    const Floats half_of_x = multiply(v, half);
+    store_first(y + i, multiply_add(erf, half_of_x, half_of_x), count - i);
+    const Floats density = multiply(multiply(scaled, broadcast(0x1.20dd74p-1F)), power);  // 1 / sqrt(pi)
+    store_first(slope + i, add_product(erf, half, add(density, half)), count - i);
+  }
+}
+
+void gelu_erf_backward(const GeluBackward& work) {
+  for (int64_t i = 0; i < work.count; i += kLanes) {
+    const int64_t rest = work.count - i;
+    store_first(work.grad_x + i, multiply(load_some(work.kept + i, rest), load_some(work.grad + i, rest)), rest);
   }
 }
 

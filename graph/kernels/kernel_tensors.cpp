@@ -37,7 +37,7 @@ std::string trial_key(const std::vector<at::Tensor>& tensors) {
   const KernelSettings now = kernel_settings();
   std::ostringstream out;
   out << now.threads << ";" << now.blas_threads << ";" << now.in_parallel << ";" << now.precision << ";"
-      << now.flushes_denormals;
+      << now.flushes_denormals << ";" << now.rounding;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
     out << ";" << tensor.defined();

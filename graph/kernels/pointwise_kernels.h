@@ -54,10 +54,18 @@ struct PointwiseKernels {
   void (*adamw)(const AdamwStep& work) = nullptr;
 };
 
-// gelu(x, approximate="tanh") and its gradient; the tanh that both need is computed once and handed over in `tanh`.
+struct GeluBackward {
+  const float* grad;
+  const float* x;
+  const float* kept;
+  float* grad_x;
+  int64_t count;
+};
+
+// gelu(x) of one approximation and its gradient; what the second takes from the first is handed over in `kept`.
 struct GeluKernels {
-  void (*forward)(const float* x, float* tanh, float* y, int64_t count) = nullptr;
-  void (*backward)(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) = nullptr;
+  void (*forward)(const float* x, float* kept, float* y, int64_t count) = nullptr;
+  void (*backward)(const GeluBackward& work) = nullptr;
 };
 
 }  // namespace duet

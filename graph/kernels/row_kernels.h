@@ -74,14 +74,21 @@ struct Heads {
   int64_t batch = 0, head = 0, row = 0;  // strides
 };
 
-constexpr int64_t kShortestSequence = 16, kLongestSequence = 128;  // that the kernels take: multiples of 16
-constexpr int64_t kNarrowestHead = 16, kWidestHead = 64;
+constexpr int64_t kQueryBlock = 32;                                // rows that ATen takes at a time
+constexpr int64_t kShortestSequence = 16, kLongestSequence = 128;  // that the kernels take
+constexpr int64_t kNarrowestHead = 16, kWidestHead = 64;           // multiples of 16
+
+// BLAS's sgemm_.
+using Sgemm = void (*)(const char* transpose_a, const char* transpose_b, const int* m, const int* n, const int* k,
+                       const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
+                       const float* beta, float* c, const int* ldc);
 
 // Each of `length` queries attends to as many keys, or (causal) to those up to its own.
 struct Attention {
   int64_t heads = 0, length = 0, width = 0;
   bool causal = false;
   float scale = 1;
+  Sgemm blas = nullptr;  // for products of a single row, which has an order of its own there
   Heads<const float> q, k, v;
 };
 

@@ -23,24 +23,6 @@ struct Slice {
   std::vector<bool> ops, storages;
 };
 
-// Of what lies in slice.storages before the op `end`, in addition to what the slice has. Constants of the host are
-// kept, whatever made them.
-void extend(Slice& slice, const StepProgram& program, std::size_t end) {
-  const ValueTable& table = program.table;
-  for (std::size_t i = end; i-- > 0;) {
-    const Op& op = program.ops[i];
-    if (op.on_host && !op.copies_constant) continue;
-    bool needed = slice.ops[i];
-    const auto look = [&](int value) { needed = needed || slice.storages[table.values()[value].storage]; };
-    for_each_written(op, look);
-    for_each_value(op.results, [&](int value) {
-      if (table.made_by(i, value)) look(value);
-    });
-    slice.ops[i] = needed;
-    if (needed) for_each_value(op.arguments, [&](int value) { slice.storages[table.values()[value].storage] = true; });
-  }
-}
-
 int64_t bytes_of(const ValueTable::Value& value) {
   auto bytes = static_cast<int64_t>(c10::elementSize(value.dtype));
   for (const int64_t size : value.sizes) bytes *= size;
@@ -102,7 +84,7 @@ Slice slice_of_reads(const StepProgram& program) {
     Slice own(program);
     for_each_value(program.ops[program.reads[read]].arguments,
                    [&](int value) { own.storages[program.table.values()[value].storage] = true; });
-    extend(own, program, program.reads[read]);
+    program.mark_needed(own.ops, own.storages, program.reads[read]);
     slice.add(own);
   }
   return slice;
@@ -119,7 +101,7 @@ bool can_be_read_before(const StepProgram& program, const std::vector<at::Tensor
     const int storage = program.table.find_storage(tensor);
     if (storage >= 0) slice.storages[storage] = true;
   }
-  extend(slice, program, program.ops.size());
+  program.mark_needed(slice.ops, slice.storages, program.ops.size());
   for (std::size_t i = 0; i < slice.ops.size(); ++i) {
     if (slice.ops[i] && !is_pure(program.ops[i], program.table)) return false;
   }

@@ -22,6 +22,24 @@ bool holds_tensor(const c10::IValue& argument) {
   return std::any_of(items.begin(), items.end(), [](const c10::IValue& item) { return item.isTensor(); });
 }
 
+// What an argument or result is, with add(tensor) for the value of each tensor.
+template <class Add>
+Slot slot_of(const c10::IValue& value, Add add) {
+  Slot slot;
+  if (value.isTensor()) {
+    slot.kind = Slot::Kind::kValue;
+    slot.values.push_back(add(value.toTensor()));
+  } else if (value.isTensorList() || holds_tensor(value)) {  // Tensor?[] is of another type when it comes from a script
+    slot.kind = value.isTensorList() ? Slot::Kind::kList : Slot::Kind::kOptionalList;
+    for (const c10::IValue& item : value.toListRef()) {
+      slot.values.push_back(item.isTensor() && item.toTensor().defined() ? add(item.toTensor()) : -1);
+    }
+  } else {
+    slot.constant = value;
+  }
+  return slot;
+}
+
 }  // namespace
 
 ProgramWriter::ProgramWriter(const NamedTensors& parameters, bool strict) : strict_(strict) {
@@ -106,7 +124,7 @@ ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const t
   const auto obstacle = find_obstacle(op, stack);
   if (obstacle && !reads_constants_only(op, stack) && !note_read(op, stack))
     fail_here(obstacle->what, obstacle->way_out);
-  Call call{{op, {}, {}, {}, is_random(op), ThreadSettings::now()}, {}};
+  Call call{{op, {}, {}, {}, is_random(op), thread_settings()}, {}};
   call.op.on_host = runs_on_host(op, stack);
   if (call.op.random) watch_generator();
   const bool moves = op.hasTag(at::Tag::inplace_view);  // neither reads nor writes elements
@@ -144,30 +162,17 @@ void ProgramWriter::after(Call call, const torch::jit::Stack& stack) {
   if (is_empty_like(call.op.handle)) fill_empty(stack.back().toTensor());
   mark_written(call.op, call.written);
   for (std::size_t i = stack.size() - call.op.handle.schema().returns().size(); i < stack.size(); ++i) {
-    call.op.results.push_back(result_slot(stack[i], call.op.on_host));
+    call.op.results.push_back(
+        slot_of(stack[i], [&](const at::Tensor& tensor) { return add_result(tensor, call.op.on_host); }));
   }
   if (call.op.random) note_random_state();
   program_.ops.push_back(std::move(call.op));
 }
 
 Slot ProgramWriter::read_slot(const c10::IValue& argument, bool overwritten, StepProgram::Op& op) {
-  Slot slot;
-  if (argument.isTensor() && argument.toTensor().defined()) {
-    slot.kind = Slot::Kind::kValue;
-    slot.values.push_back(read(argument.toTensor(), overwritten, op));
-  } else if (argument.isTensorList()) {
-    slot.kind = Slot::Kind::kList;
-    for (const c10::IValue& item : argument.toListRef()) slot.values.push_back(read(item.toTensor(), overwritten, op));
-  } else if (holds_tensor(argument)) {  // Tensor?[]; its type object differs when it comes from a script
-    slot.kind = Slot::Kind::kOptionalList;
-    for (const c10::IValue& item : argument.toListRef()) {
-      const bool defined = item.isTensor() && item.toTensor().defined();
-      slot.values.push_back(defined ? read(item.toTensor(), /*overwritten=*/false, op) : -1);
-    }
-  } else {
-    slot.constant = argument;
-  }
-  return slot;
+  const bool is_none = argument.isTensor() && !argument.toTensor().defined();
+  if (is_none) return {Slot::Kind::kConstant, argument, {}};
+  return slot_of(argument, [&](const at::Tensor& tensor) { return read(tensor, overwritten, op); });
 }
 
 int ProgramWriter::read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op) {
@@ -275,20 +280,6 @@ void ProgramWriter::mark_written(StepProgram::Op& op, const std::vector<at::Tens
     }
   }
   if (resized) op.recorded_as = std::move(given);
-}
-
-Slot ProgramWriter::result_slot(const c10::IValue& result, bool on_host) {
-  Slot slot;
-  if (result.isTensor()) {
-    slot.kind = Slot::Kind::kValue;
-    slot.values.push_back(add_result(result.toTensor(), on_host));
-  } else if (result.isTensorList()) {
-    slot.kind = Slot::Kind::kList;
-    for (const c10::IValue& item : result.toListRef()) slot.values.push_back(add_result(item.toTensor(), on_host));
-  } else {
-    slot.constant = result;
-  }
-  return slot;
 }
 
 int ProgramWriter::add_result(const at::Tensor& tensor, bool on_host) {

@@ -13,6 +13,7 @@
 namespace duet {
 
 // Writes the calls of a step into a StepProgram and finds out why it cannot be replayed, if it cannot.
+// It has a member for each kind of value and each obstacle of a call.
 class ProgramWriter {
  public:
   // `parameters` name the place in the model at which something could not be recorded.
@@ -86,7 +87,6 @@ class ProgramWriter {
   void use_constant(int storage, StepProgram::Op& op);
   void turn_into_clone(int storage);
   void mark_written(StepProgram::Op& op, const std::vector<at::Tensor>& written);
-  StepProgram::Slot result_slot(const c10::IValue& result, bool on_host);
   int add_result(const at::Tensor& tensor, bool on_host);
   void watch_generator();
   void find_constants();

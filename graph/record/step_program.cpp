@@ -120,6 +120,21 @@ MemoryRange range_of(const c10::Storage& memory, const ValueTable::Value& value)
                          MemoryRange::elements_spanned(value.sizes, value.strides) * element);
 }
 
+void StepProgram::mark_needed(std::vector<bool>& of_ops, std::vector<bool>& of_storages, std::size_t end) const {
+  for (std::size_t i = end; i-- > 0;) {
+    const Op& op = ops[i];
+    if (op.on_host && !op.copies_constant) continue;
+    bool needed = of_ops[i];
+    const auto look = [&](int value) { needed = needed || of_storages[table.values()[value].storage]; };
+    for_each_written(op, look);
+    for_each_value(op.results, [&](int value) {
+      if (table.made_by(i, value)) look(value);
+    });
+    of_ops[i] = needed;
+    if (needed) for_each_value(op.arguments, [&](int value) { of_storages[table.values()[value].storage] = true; });
+  }
+}
+
 bool StepProgram::is_view(std::size_t index) const {
   const Op& op = ops[index];
   if (op.handle.hasTag(at::Tag::inplace_view)) return true;

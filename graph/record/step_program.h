@@ -159,6 +159,9 @@ struct StepProgram {
   // By storage: whether it is one of these.
   std::vector<bool> written_outside() const;
   std::vector<at::Generator> generators() const;
+  // Backwards from the op `end`: marks the ops that make or change what lies in marked storages, and the storages that
+  // marked ops read. Constants of the host are kept, whatever made them.
+  void mark_needed(std::vector<bool>& of_ops, std::vector<bool>& of_storages, std::size_t end) const;
   // Whether the op lays other tensors over memory that is there, or another shape over a tensor's: the values after it
   // are those.
   bool is_view(std::size_t op) const;

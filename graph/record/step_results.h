@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -34,12 +35,13 @@ inline std::vector<at::Tensor> results_of(const StepResult& output, const NamedT
 // Who refers to what a step gives: the trainer, to the results, or somebody else as well.
 class ResultReferences {
  public:
-  // Each of `results` is held once by the trainer (as a result, or as a parameter's gradient) and once in this list.
+  // Each of `results` is held once by the trainer (as a result, or as a parameter's gradient), once in this list and
+  // once here.
   explicit ResultReferences(const std::vector<at::Tensor>& results) {
     for (const at::Tensor& result : results) {
       if (!result.defined() || !result.has_storage()) continue;
       Entry& entry = entries_[result.storage().unsafeGetStorageImpl()];
-      entry.expected[result.unsafeGetTensorImpl()] += 2;
+      entry.expected[result.unsafeGetTensorImpl()] += 3;
       entry.results.push_back(result);
     }
   }
@@ -50,10 +52,7 @@ class ResultReferences {
     if (found == entries_.end()) return false;
     const Entry& entry = found->second;
     if (entry.results.front().storage().use_count() > entry.expected.size() + ours) return false;
-    for (const auto& [impl, references] : entry.expected) {
-      if (references_to(impl) > references + held_here(entry, impl)) return false;
-    }
-    return true;
+    return std::ranges::all_of(entry.expected, [](const auto& of) { return references_to(of.first) <= of.second; });
   }
 
  private:
@@ -61,11 +60,6 @@ class ResultReferences {
     std::vector<at::Tensor> results;
     std::unordered_map<const c10::TensorImpl*, std::size_t> expected;
   };
-  static std::size_t held_here(const Entry& entry, const c10::TensorImpl* impl) {
-    std::size_t held = 0;
-    for (const at::Tensor& result : entry.results) held += result.unsafeGetTensorImpl() == impl ? 1 : 0;
-    return held;
-  }
 
   std::unordered_map<const c10::StorageImpl*, Entry> entries_;
 };

@@ -62,6 +62,22 @@ constexpr OpSetting precision_of_onednn(const char* name) {
           }};
 }
 
+template <c10::DeviceType type>
+constexpr OpSetting kAutocast = {"autocast", [] { return autocast(type); },
+                                 [](int64_t value) {
+                                   if (autocast(type) == value) return;
+                                   at::autocast::set_autocast_enabled(type, value > 0);
+                                   if (value == 0) return;
+                                   at::autocast::set_autocast_dtype(type, static_cast<c10::ScalarType>(value - 1));
+                                 }};
+
+// A replay sets them for each op.
+constexpr std::array<OpSetting, std::tuple_size_v<ThreadSettings>> kOfEachOp = {
+    {{"gradients", [] { return int64_t{at::GradMode::is_enabled()}; },
+      [](int64_t value) { at::GradMode::set_enabled(value != 0); }},
+     kAutocast<c10::kCPU>,
+     kAutocast<c10::kCUDA>}};
+
 // Part of the signature, and the same at all ops of a step: a replay runs its kernels under what is set then.
 constexpr std::array<OpSetting, std::tuple_size_v<OpSettings>> kOfOps = {{
     {"default dtype", [] { return static_cast<int64_t>(c10::get_default_dtype_as_scalartype()); },
@@ -161,48 +177,32 @@ bool flushes_denormals() {
   return more - smallest == 0;
 }
 
-ThreadSettings ThreadSettings::now() {
-  ThreadSettings settings{at::GradMode::is_enabled(), {}};
-  for (std::size_t i = 0; i < kTypes.size(); ++i) {
-    if (at::autocast::is_autocast_enabled(kTypes[i]))
-      settings.autocast[i] = at::autocast::get_autocast_dtype(kTypes[i]);
-  }
+ThreadSettings thread_settings() {
+  ThreadSettings settings{};
+  for (std::size_t i = 0; i < settings.size(); ++i) settings[i] = kOfEachOp[i].now();
   return settings;
 }
 
-void ThreadSettings::apply() const {
-  at::GradMode::set_enabled(grad_mode);
-  for (std::size_t i = 0; i < kTypes.size(); ++i) {
-    if (at::autocast::is_autocast_enabled(kTypes[i]) != autocast[i].has_value()) {
-      at::autocast::set_autocast_enabled(kTypes[i], autocast[i].has_value());
-    }
-    if (autocast[i]) at::autocast::set_autocast_dtype(kTypes[i], *autocast[i]);
-  }
+void set_thread_settings(const ThreadSettings& settings) {
+  for (std::size_t i = 0; i < settings.size(); ++i) kOfEachOp[i].set(settings[i]);
 }
 
 std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step,
                             bool of_products) {
-  const ThreadSettings now = ThreadSettings::now();
-  if (recorded.grad_mode != now.grad_mode) return now.grad_mode ? "gradients are on" : "gradients are off";
-  if (!(recorded == now)) return "autocast is another";
-  if (!of_step) return {};
-  const std::string changed = changed_setting(*of_step, of_products);
-  return changed.empty() ? changed : "the setting '" + changed + "' is another";
+  for (std::size_t i = 0; i < recorded.size(); ++i) {
+    if (recorded[i] != kOfEachOp[i].now()) return kOfEachOp[i].name;
+  }
+  return of_step ? changed_setting(*of_step, of_products) : std::string();
 }
 
-ThreadSettingsGuard::ThreadSettingsGuard()
-    : before_(ThreadSettings::now()), caches_(at::autocast::is_autocast_cache_enabled()) {
-  for (std::size_t i = 0; i < dtypes_.size(); ++i) {
-    dtypes_[i] = at::autocast::get_autocast_dtype(ThreadSettings::kTypes[i]);
-  }
+ThreadSettingsGuard::ThreadSettingsGuard() : caches_(at::autocast::is_autocast_cache_enabled()) {
+  for (std::size_t i = 0; i < dtypes_.size(); ++i) dtypes_[i] = at::autocast::get_autocast_dtype(kTypes[i]);
   at::autocast::set_autocast_cache_enabled(false);
 }
 
 ThreadSettingsGuard::~ThreadSettingsGuard() {
-  before_.apply();
-  for (std::size_t i = 0; i < dtypes_.size(); ++i) {
-    at::autocast::set_autocast_dtype(ThreadSettings::kTypes[i], dtypes_[i]);
-  }
+  set_thread_settings(before_);
+  for (std::size_t i = 0; i < dtypes_.size(); ++i) at::autocast::set_autocast_dtype(kTypes[i], dtypes_[i]);
   at::autocast::set_autocast_cache_enabled(caches_);
 }
 

@@ -40,18 +40,11 @@ bool flushes_denormals();
 
 // What a kernel asks of its thread beside its arguments: some keep more if there is to be a backward (oneDNN's RNN),
 // and those that call further ops (linalg_pinv) get them autocast. A replay sets it for each op.
-struct ThreadSettings {
-  static constexpr std::array<c10::DeviceType, 2> kTypes = {c10::kCPU, c10::kCUDA};
+using ThreadSettings = std::array<int64_t, 3>;
+ThreadSettings thread_settings();
+void set_thread_settings(const ThreadSettings& settings);
 
-  bool grad_mode = false;
-  std::array<std::optional<c10::ScalarType>, 2> autocast{};  // by type of device
-
-  static ThreadSettings now();
-  void apply() const;
-  bool operator==(const ThreadSettings& other) const = default;
-};
-
-// Which of the settings of an op, and of all ops of its step (none: on a device), are others now: "gradients are on".
+// Likewise of an op's, and of those of all ops of its step (none: on a device).
 std::string changed_setting(const ThreadSettings& recorded, const std::optional<OpSettings>& of_step, bool of_products);
 
 // Puts the thread's settings back at its end. Casts are not cached while it lives: a cached one would go stale.
@@ -63,8 +56,9 @@ class ThreadSettingsGuard {
   ThreadSettingsGuard& operator=(const ThreadSettingsGuard&) = delete;
 
  private:
-  ThreadSettings before_;
-  std::array<c10::ScalarType, 2> dtypes_{};
+  static constexpr std::array<c10::DeviceType, 2> kTypes = {c10::kCPU, c10::kCUDA};
+  ThreadSettings before_ = thread_settings();
+  std::array<c10::ScalarType, 2> dtypes_{};  // which autocast has also where it is off
   bool caches_;
 };
 

@@ -9,6 +9,17 @@
 
 namespace duet {
 
+// A block of memory that is in use from the op `first` to the op `last`, both included.
+struct Block {
+  std::size_t bytes = 0;
+  std::size_t first = 0, last = 0;
+  std::size_t offset = 0;  // result of plan_memory
+};
+
+// Gives every block an offset (a multiple of `alignment`) so that no two in use at the same op overlap. Largest first,
+// each at the lowest offset that is free. Returns the bytes that all of them need.
+std::size_t plan_memory(std::vector<Block>& blocks, std::size_t alignment);
+
 // A storage whose memory comes later.
 c10::Storage storage_without_memory(std::size_t bytes, c10::Device device = c10::kCPU);
 

@@ -6,7 +6,6 @@
 #include "base/detail/op_rules.h"
 #include "graph/replay/arena.h"
 #include "graph/replay/cpu_program.h"
-#include "graph/replay/memory_plan.h"
 
 namespace duet {
 
@@ -44,7 +43,8 @@ bool is_out_variant_of(const c10::FunctionSchema& candidate, const c10::Function
 }
 
 // The overload of `op` that writes into given tensors, if the CPU has a kernel of its own for it: the same
-// arguments, then one output per result. Generated overloads, which compute and copy, do not count.
+// arguments, then one output per result. Generated overloads, which compute and copy, do not count; that of stack is
+// none, though it is for all devices.
 std::optional<c10::OperatorHandle> find_out_variant(const c10::OperatorHandle& op) {
   for (const auto& result : op.schema().returns()) {
     if (result.type()->kind() != c10::TypeKind::TensorType || result.alias_info() != nullptr) return std::nullopt;
@@ -53,7 +53,7 @@ std::optional<c10::OperatorHandle> find_out_variant(const c10::OperatorHandle& o
   for (const c10::OperatorName& name : overloads_of(op.schema().name())) {
     const auto candidate = c10::Dispatcher::singleton().findSchema(name);
     if (!candidate || !candidate->hasSchema() || !is_out_variant_of(candidate->schema(), op.schema())) continue;
-    if (candidate->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return candidate;
+    if (candidate->hasKernelForDispatchKey(c10::DispatchKey::CPU) || name.name == "aten::stack") return candidate;
   }
   return std::nullopt;
 }
@@ -129,20 +129,12 @@ class Builder {
     for (std::size_t s = 0; s < storage_needed.size(); ++s) {
       storage_needed[s] = table_.storages()[s].external || outlives_run(s);
     }
-    const auto storage = [this](int value) { return table_.values()[value].storage; };
-    needed_.assign(ops_.size(), false);
-    for (std::size_t i = ops_.size(); i-- > 0;) {
-      const StepProgram::Op& op = ops_[i];
-      if (op.on_host && !op.copies_constant) continue;  // what it made is kept
-      bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty() || checks_indices(op, table_);
-      for (const int value : op.written) needed = needed || storage_needed[storage(value)];
-      for_each_value(op.results, [&](int value) {
-        needed = needed || (table_.made_by(i, value) && storage_needed[storage(value)]);
-      });
-      needed_[i] = needed;
-      if (!needed) continue;
-      for_each_value(op.arguments, [&](int value) { storage_needed[storage(value)] = true; });
+    for (const StepProgram::Op& op : ops_) {
+      const bool is_kept = op.on_host && !op.copies_constant;
+      const bool acts = op.random || op.results.empty() || !hidden_writes(op.handle).empty();
+      needed_.push_back(!is_kept && (acts || checks_indices(op, table_)));
     }
+    recording_.mark_needed(needed_, storage_needed, ops_.size());
   }
 
   bool allocates_only(std::size_t op) const { return is_empty_like(ops_[op].handle); }
@@ -264,6 +256,7 @@ class Builder {
     } else if (instruction.kind == Kind::kRebind) {
       instruction.rebinds = rebinds_of(index);
     }
+    if (instruction.kind != Kind::kRebind) instruction.unboxed = unboxed_call(instruction.op);
     parts_.instructions.push_back(std::move(instruction));
   }
 
@@ -350,16 +343,15 @@ class Builder {
 
 }  // namespace
 
-CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
-                           const KernelPasses& passes, std::shared_ptr<Arena> arena) {
-  CpuProgramParts parts(std::move(recording), passes, std::move(arena));
-  const ValueTable& table = parts.recording->table;
-  for (const ValueTable::Storage& storage : table.storages()) parts.persistent.push_back(storage.kept);
+void CpuProgram::build(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results) {
+  const ValueTable& table = recording->table;
+  parts_.heap_bytes = heap_bytes_of(*recording);
+  parts_.recording = std::move(recording);
+  for (const ValueTable::Storage& storage : table.storages()) parts_.persistent.push_back(storage.kept);
   for (const at::Tensor& result : results) {
-    if (const int value = table.find(result); value >= 0) parts.persistent[table.values()[value].storage] = true;
+    if (const int value = table.find(result); value >= 0) parts_.persistent[table.values()[value].storage] = true;
   }
-  Builder(parts).build();
-  return CpuProgram(std::move(parts));
+  Builder(parts_).build();
 }
 
 void CpuProgram::try_kernels() { Builder(parts_).finish(/*may_try=*/true); }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "core/detail/step_executor.h"
 #include "graph/guards/shadow_storage.h"
+#include "graph/record/step_results.h"
 
 namespace duet {
 
@@ -45,6 +46,14 @@ std::string shape_text(const ValueTable::Value& value) {
 }
 
 }  // namespace
+
+ReplayTensors CpuProgram::compile(const std::shared_ptr<const StepProgram>& recording, const StepResult& recorded,
+                                  const NamedTensors& parameters) {
+  build(recording, results_of(recorded, parameters));
+  ReplayTensors tensors{mapped(recorded, [this](const at::Tensor& result) { return tensor(result); }), {}};
+  for (const auto& parameter : parameters) tensors.gradients.push_back(tensor(parameter.second.grad()));
+  return tensors;
+}
 
 void CpuProgram::run(std::size_t segment) {
   const ThreadSettingsGuard settings;
@@ -90,7 +99,8 @@ void CpuProgram::execute(const Instruction& instruction) {
 }
 
 void CpuProgram::run_op(const Instruction& instruction) {
-  instruction.settings.apply();
+  set_thread_settings(instruction.settings);
+  if (instruction.unboxed != nullptr) return instruction.unboxed(instruction.arguments);
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
   instruction.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
   if (instruction.kind == Instruction::Kind::kRebind) rebind(instruction);
@@ -207,6 +217,7 @@ StepExplanation::Ops CpuProgram::ops() const {
 }
 
 std::string CpuProgram::text(const NamedTensors& names) const {
+  if (!parts_.recording) return {};
   const ValueTable& table = parts_.recording->table;
   const std::vector<std::string> value_text = value_names(table, parts_.tensors, names);
   std::ostringstream out;
@@ -226,7 +237,11 @@ std::string CpuProgram::text(const NamedTensors& names) const {
     for (const Slot& slot : op.arguments) arguments.push_back(slot_text(slot, value_text));
     out << c10::Join(", ", results) << (results.empty() ? "" : " = ") << instruction.op.operator_name() << "("
         << c10::Join(", ", arguments) << ")  # " << kKinds[static_cast<int>(instruction.kind)];
-    if (instruction.kernel.run) out << ", " << instruction.kernel.name;
+    if (instruction.kernel.run) {
+      out << ", " << instruction.kernel.name;
+    } else if (instruction.unboxed == nullptr) {
+      out << ", boxed";
+    }
     out << "\n";
   }
   return out.str();

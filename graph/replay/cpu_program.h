@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 #include <ATen/core/stack.h>
 #include "base/batch.h"
@@ -10,6 +11,8 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/record/step_program.h"
 #include "graph/replay/arena.h"
+#include "graph/replay/segment_replay.h"
+#include "graph/replay/unboxed_call.h"
 
 namespace duet {
 
@@ -32,27 +35,26 @@ struct Instruction {
   std::vector<c10::IValue> arguments;
   std::vector<Rebind> rebinds;
   ThreadSettings settings;
-  std::vector<int> releases;  // storages whose memory nobody reads from here on
-  std::size_t source;         // index of the op in the recording
-  BitexactKernel kernel;      // runs in place of the op if it may
-  int64_t kernel_number = 0;  // of CpuProgram::kernel_count
+  std::vector<int> releases;      // storages whose memory nobody reads from here on
+  std::size_t source;             // index of the op in the recording
+  BitexactKernel kernel;          // runs in place of the op if it may
+  int64_t kernel_number = 0;      // of CpuProgram::kernel_count
+  UnboxedCall unboxed = nullptr;  // how the op is called; null: with a stack
 };
 
-// What compile_program() makes out of a recording.
+// What CpuProgram::build() makes out of a recording.
 struct CpuProgramParts {
-  CpuProgramParts(std::shared_ptr<const StepProgram> of, KernelPasses from, std::shared_ptr<Arena> in)
-      : recording(std::move(of)), passes(std::move(from)), arena(std::move(in)) {}
-
-  std::shared_ptr<const StepProgram> recording;  // its constants are what the program reads
   KernelPasses passes;
   std::shared_ptr<Arena> arena;
-  std::vector<bool> persistent;  // by storage: what lies there after a run is read
+  std::shared_ptr<const StepProgram> recording;  // its constants are what the program reads; null before build()
+  std::vector<bool> persistent;                  // by storage: what lies there after a run is read
   std::vector<c10::Storage> storages;
   std::vector<at::Tensor> tensors;  // by value
   std::vector<Instruction> instructions;
   std::vector<std::size_t> segment_ends;  // indices into instructions
   std::unique_ptr<Arena::Share> share;
   int64_t bytes = 0;       // of memory that outlives a run
+  int64_t heap_bytes = 0;  // of the recording and all this
   int64_t needed_ops = 0;  // of the recording
   int64_t kernel_count = 0;
   bool untried = false;     // there are kernels that were not tried
@@ -62,28 +64,29 @@ struct CpuProgramParts {
 // A StepProgram compiled for the CPU: the same kernels in the same order on planned memory, without autograd, dispatch
 // to it, views and allocation. Views are tensors made once; ops whose results nobody reads are left out. duet's own
 // kernels may take the place of some (bitexact_kernel.h).
-class CpuProgram {
+class CpuProgram : public SegmentReplay {
  public:
-  explicit CpuProgram(CpuProgramParts parts) : parts_(std::move(parts)) {}
+  // `passes` find duet's own kernels: those that this process has tried. Of the programs that share an arena one runs
+  // at a time.
+  explicit CpuProgram(KernelPasses passes = {}, std::shared_ptr<Arena> arena = std::make_shared<Arena>())
+      : parts_{std::move(passes), std::move(arena)} {}
 
-  // Host code that the step contains runs between segments: segments() is one more than its split points.
-  std::size_t segments() const { return parts_.segment_ends.size(); }
-  void run(std::size_t segment);
+  // Once, before all else. `results` must be readable after a run and keep their values until the next one (losses,
+  // gradients), as what Storage::kept marks is.
+  void build(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results);
+  ReplayTensors compile(const std::shared_ptr<const StepProgram>& recording, const StepResult& recorded,
+                        const NamedTensors& parameters) override;
 
+  void run(std::size_t segment) override;
   // The program's tensor for a tensor seen while recording; the tensor itself if the step never made it.
   at::Tensor tensor(const at::Tensor& recorded) const;
+  c10::Storage memory_of(int storage) const override { return parts_.storages[storage]; }
+  void move_tensors(const c10::StorageImpl* from, const c10::Storage& to) override;
+  bool guards_reads() const override { return true; }
+  int64_t bytes() const override { return parts_.share ? parts_.bytes + parts_.heap_bytes + parts_.share->bytes() : 0; }
 
-  // The memory of a storage of the recording; readable after a run if it is a result's or kept.
-  const c10::Storage& memory(int storage) const { return parts_.storages[storage]; }
-  // The tensors over `from` lie in `to` from here on.
-  void move_tensors(const c10::StorageImpl* from, const c10::Storage& to);
-
-  int64_t bytes() const { return parts_.bytes + parts_.share->bytes(); }
-  std::size_t op_count() const { return parts_.instructions.size(); }
-  // Whether some of duet's own kernels were left out since this process has not tried them; try_kernels() does that,
-  // between two runs. If it throws the program is of no use any more.
-  bool has_untried() const { return parts_.untried; }
-  void try_kernels();
+  bool has_untried_kernels() const override { return parts_.untried; }
+  void try_kernels() override;
   // duet's own kernels, counted in the order of their ops; kernels that only work together are one. Only the first
   // `count` are used from the next run on.
   int64_t kernel_count() const { return parts_.kernel_count; }
@@ -92,9 +95,10 @@ class CpuProgram {
   std::string kernel_text(int64_t kernel) const;
   const KernelPass* kernel_pass(int64_t kernel) const;
 
-  StepExplanation::Ops ops() const;
+  StepExplanation::Ops ops() const override;
   // One line per op: results = op(arguments), how it runs.
-  std::string text(const NamedTensors& names) const;
+  std::string text(const NamedTensors& names) const override;
+  CpuProgram* cpu_program() override { return this; }
 
  private:
   const Instruction* first_of_kernel(int64_t kernel) const;
@@ -113,11 +117,5 @@ class CpuProgram {
   int64_t known_switched_off_ = passes_switched_off();
   torch::jit::Stack stack_;
 };
-
-// `passes` find duet's own kernels: those that this process has tried. `results` must be readable after a run and keep
-// their values until the next one (losses, gradients), as what Storage::kept marks is. Of the programs that share an
-// arena one runs at a time.
-CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
-                           const KernelPasses& passes, std::shared_ptr<Arena> arena = std::make_shared<Arena>());
 
 }  // namespace duet

@@ -31,7 +31,7 @@ struct CaptureRun {
   std::function<std::string()> place;
 };
 
-// What replays the kernels of a recorded step, segment by segment; host code acts between them. See CpuReplay and
+// What replays the kernels of a recorded step, segment by segment; host code acts between them. See CpuProgram and
 // CudaReplay.
 class SegmentReplay {
  public:

@@ -14,7 +14,7 @@
 #include <ATen/ops/where.h>
 #include "base/detail/name_pattern.h"
 #include "base/error.h"
-#include "optim/amp.h"
+#include "optim/detail/amp.h"
 
 namespace duet {
 

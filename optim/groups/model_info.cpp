@@ -48,15 +48,17 @@ ModuleInfo info_of(const std::string& path, const torch::nn::Module& module) {
 
 }  // namespace
 
-ModuleKind kind_of(const std::string& type, const at::Tensor& weight) {
+ModuleInfo DescribedLayer::info() const {
   static constexpr std::array kNorms = {"BatchNorm", "InstanceNorm", "GroupNorm", "LayerNorm"};
-  const auto holds = [&](const char* part) { return type.find(part) != std::string::npos; };
-  if (std::any_of(kNorms.begin(), kNorms.end(), holds)) return ModuleKind::kNorm;
-  if (holds("DeformConv2d")) return ModuleKind::kDeformableConv2d;
-  if (!holds("Conv2d")) return ModuleKind::kOther;
+  const auto holds = [&](const char* part) { return type_.find(part) != std::string::npos; };
+  if (std::any_of(kNorms.begin(), kNorms.end(), holds)) return {"", type_, ModuleKind::kNorm};
+  if (holds("DeformConv2d")) return {"", type_, ModuleKind::kDeformableConv2d};
+  if (!holds("Conv2d")) return {"", type_, ModuleKind::kOther};
   // A weight is [out_channels, in_channels / groups, height, width]. The numbers themselves are gone from a file.
-  const bool depthwise = weight.defined() && weight.dim() == 4 && weight.size(1) == 1;
-  return depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d;
+  const auto parameters = named_parameters(/*recurse=*/false);
+  const at::Tensor* weight = parameters.find("weight");
+  const bool depthwise = weight != nullptr && weight->dim() == 4 && weight->size(1) == 1;
+  return {"", type_, depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d};
 }
 
 std::vector<ModuleInfo> modules_of(const torch::nn::Module& module) {

@@ -13,9 +13,6 @@
 namespace torch::nn {
 class Module;
 }
-namespace torch::jit {
-struct Module;
-}
 
 namespace duet {
 
@@ -63,9 +60,6 @@ class ModelInfo {
 
 // The module and all below it. A C++ layer counts as a norm or convolution if it is one or derives from one.
 std::vector<ModuleInfo> modules_of(const torch::nn::Module& module);
-// Files of Python's models keep class names but no base classes: a layer counts as a norm if its name holds BatchNorm,
-// InstanceNorm, GroupNorm or LayerNorm, and as a convolution if it holds Conv2d.
-std::vector<ModuleInfo> modules_of(const torch::jit::Module& module);
 
 // How a constructor of parameter groups is given to TrainerOptions::param_groups.
 using ParamGroupsFn = std::function<ParamGroups(const ModelInfo&, const OptimizerOptions&)>;

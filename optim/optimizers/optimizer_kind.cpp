@@ -14,7 +14,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "optim/detail/device_hyper_parameters.h"
-#include "optim/optimizers/detail/grouped_optimizer.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
@@ -46,23 +45,6 @@ std::map<std::string, double> numbers_in(const OptimizerOptions& options) {
     numbers.emplace("beta2", betas[1]);
   }
   return numbers;
-}
-
-at::Tensor Optimizer::step_with(const std::function<at::Tensor()>& closure) {
-  const at::Tensor loss = closure();
-  step();
-  return loss;
-}
-
-std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const ParamGroups& groups,
-                                             bool may_skip) {
-  options.validate();
-  if (const LBFGS* lbfgs = options.get_if<LBFGS>()) return make_lbfgs(*lbfgs, groups);
-  return std::make_unique<GroupedOptimizer>(*find_optimizer_kind(options), options, groups, may_skip);
-}
-
-std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const NamedTensors& parameters) {
-  return create(options, ParamGroups{{"", parameters, {}}});
 }
 
 void throw_state_index(std::size_t index, std::size_t size) {

@@ -1,4 +1,6 @@
 #include "optim/optimizers/optimizer_options.h"
+#include <cstdint>
+#include <limits>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -147,7 +149,9 @@ const OptionFields& LBFGS::fields() {
   return described<LBFGS>("LBFGS", [](const auto& add) {
     add_fields(add);
     add("max_iter", &LBFGS::max_iter, "iterations per step").in(at_least(1));
-    add("max_eval", &LBFGS::max_eval, "evaluations of the loss per step; none: max_iter * 5 / 4").in(at_least(1));
+    add("max_eval", &LBFGS::max_eval,
+        "evaluations of the loss per step, which a line search may go beyond; none: max_iter * 5 / 4")
+        .in(at_least(1));
     add("tolerance_grad", &LBFGS::tolerance_grad, "largest gradient that ends a step").in(at_least(0));
     add("tolerance_change", &LBFGS::tolerance_change, "least change that goes on").in(at_least(0));
     add("history_size", &LBFGS::history_size, "corrections kept").in(at_least(1));
@@ -231,6 +235,21 @@ const OptionFields& ClipWith::fields() {
     add.rule([](const ClipWith& clip) {
       require<ConfigError>(clip.function != nullptr, "[ClipWith] function is null, expected what clips; give it one");
     });
+  });
+}
+
+const OptionFields& LossScaleOptions::fields() {
+  using O = LossScaleOptions;
+  return described<O>("LossScaleOptions", [](const auto& add) {
+    constexpr double kSmallest = std::numeric_limits<float>::denorm_min(), kLargest = std::numeric_limits<float>::max();
+    add("init_scale", &O::init_scale, "scale of the loss at the start")
+        .in(between(kSmallest, kLargest))
+        .expects("a float32 number > 0");
+    add("growth_factor", &O::growth_factor, "factor of the scale after growth_interval finite steps").in(above(1));
+    add("backoff_factor", &O::backoff_factor, "factor of the scale after a step with inf or NaN").in(inside(0, 1));
+    add("growth_interval", &O::growth_interval, "finite steps after which the scale grows")
+        .in(between(1, INT32_MAX))
+        .expects("an integer >= 1");
   });
 }
 

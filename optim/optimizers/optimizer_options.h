@@ -252,4 +252,15 @@ struct ClipWith {
 
 using ClipGrad = std::variant<ClipNorm, ClipValue, ClipAdaptive, ClipWith>;
 
+// The loss scale of float16 training. Names and defaults of torch.amp.GradScaler.
+struct LossScaleOptions {
+  bool dynamic = true;  // false: init_scale for the whole run
+  double init_scale = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+
+  static const OptionFields& fields();
+};
+
 }  // namespace duet

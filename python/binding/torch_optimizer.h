@@ -14,6 +14,7 @@ namespace duet::python {
 // An optimizer of torch.optim inside a captured step: its groups are followed, its state is the step's, so that
 // optimizer.state_dict() is what PyTorch's own loop would have. SGD, Adam, AdamW, RMSprop and Adagrad run as
 // torch_kind(); of any other optimizer step() itself is recorded.
+// Its many members are what the kinds of torch.optim differ in.
 class TorchOptimizer {
  public:
   // `clip` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for an

@@ -4,7 +4,7 @@
 #include "base/detail/caller_words.h"
 #include "base/error.h"
 #include "checkpoint/weights_file.h"
-#include "core/weights_report.h"
+#include "core/task.h"
 #include "graph/graph_trainer.h"
 #include "hooks/default_hooks.h"
 #include "make_trainer.h"

@@ -333,7 +333,7 @@ LBFGS(lr=1.0, max_iter=20, max_eval=None, tolerance_grad=1e-07, tolerance_change
 
 lr: learning rate (a number >= 0)
 max_iter: iterations per step (an integer >= 1)
-max_eval: evaluations of the loss per step; none: max_iter * 5 / 4 (an integer >= 1)
+max_eval: evaluations of the loss per step, which a line search may go beyond; none: max_iter * 5 / 4 (an integer >= 1)
 tolerance_grad: largest gradient that ends a step (a number >= 0)
 tolerance_change: least change that goes on (a number >= 0)
 history_size: corrections kept (an integer >= 1)

@@ -13,14 +13,12 @@ namespace fs = std::filesystem;
 TEST(MachineLoad, IsSilentWhereNothingIsInTheWay) {
   EXPECT_EQ(thread_warning({.cores = 8, .running = 0.3, .threads = 8}), "");
   EXPECT_EQ(thread_warning({.cores = 8, .running = 7, .threads = 1}), "");
-  EXPECT_EQ(worker_warning(8, 16), "");
 }
 
 TEST(MachineLoad, NamesTheSettingThatHelps) {
   EXPECT_NE(thread_warning({.cores = 2.5, .threads = 16}).find("OMP_NUM_THREADS=2"), std::string::npos);
   const MachineLoad busy{.cores = 2, .running = 2.1, .threads = 2};
   EXPECT_NE(thread_warning(busy).find("OMP_NUM_THREADS=1"), std::string::npos);
-  EXPECT_NE(worker_warning(2, 5).find("num_workers is 5"), std::string::npos);
 }
 
 // A machine's files of cgroups, in a folder.

@@ -232,21 +232,6 @@ TEST(CheckpointStore, KeepsOldOnesUntilTwoNewerVerify) {
   EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-5", "step-6"}));
 }
 
-TEST(CheckpointStore, FindsAndRestoresAStepThatADeadSaveHadMovedAside) {
-  const TempDir folder;
-  CheckpointStore store(folder / "c");
-  store.save(1, sample_state(1));
-  const std::string id(32, 'a');
-  fs::rename(store.save(2, sample_state(2)), folder / ("c/step-2.old." + id));
-  fs::create_directory(folder / ("c/step-2.tmp." + id));
-  folder.write("c/latest.tmp." + id, "step-");
-  EXPECT_EQ(store.find_latest(), folder / ("c/step-2.old." + id));
-  expect_same_state(sample_state(2), CheckpointStore::load(folder / "c"));
-  store.save(3, sample_state(3));
-  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-1", "step-2", "step-3"}));
-  expect_same_state(sample_state(2), CheckpointStore::load(folder / "c/step-2"));
-}
-
 TEST(CheckpointStore, NamesPathAndReasonIfItCannotSave) {
   const TempDir folder;
   const std::string file = folder.write("file", "x");

@@ -4,7 +4,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_file.h"
 #include "core/task.h"
-#include "core/weights_report.h"
 #include "io/pt_file.h"
 #include "io/safetensors.h"
 #include "tests/support/expect_error.h"

@@ -1,7 +1,7 @@
-#include "cli/find/batch_size_search.h"
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include "cli/commands/commands.h"
 
 namespace duet {
 namespace {
@@ -34,31 +34,20 @@ TEST(BatchSizeSearch, FindsTheLargestThatFitsToASixteenth) {
     EXPECT_GE(largest(trials) + largest(trials) / 16, limit) << limit;
     EXPECT_LT(trials.size(), 40U);
   }
+  EXPECT_THAT(sizes(search_batch_size(100, 50, false, [](int64_t size) { return linear(size); })), ElementsAre(2, 1));
 }
 
-TEST(BatchSizeSearch, TakesRunningOutOfMemoryForTooLarge) {
-  const Trials trials = search_batch_size(kMany, kNoLimit, false, [](int64_t size) {
-    return size <= 50 ? linear(size) : BatchSizeTrial{.batch_size = size};
-  });
-  EXPECT_THAT(sizes(trials), ElementsAre(2, 4, 8, 16, 32, 64, 48, 56, 52, 50));
-  EXPECT_EQ(largest(trials), 50);
-}
-
-TEST(BatchSizeSearch, StopsAtTheSamplesThereAre) {
+TEST(BatchSizeSearch, EndsAtTheMemoryAndAtTheSamplesThereAre) {
+  const auto run = [](int64_t size) { return size <= 50 ? linear(size) : BatchSizeTrial{.batch_size = size}; };
+  EXPECT_THAT(sizes(search_batch_size(kMany, kNoLimit, false, run)), ElementsAre(2, 4, 8, 16, 32, 64, 48, 56, 52, 50));
   for (const int64_t most : {1, 2, 5, 8}) {
-    const Trials trials = search_batch_size(most, kNoLimit, false, [](int64_t size) { return linear(size); });
+    const Trials trials = search_batch_size(most, kNoLimit, false, run);
     EXPECT_EQ(largest(trials), most);
     EXPECT_EQ(trials.back().batch_size, most);
   }
 }
 
-TEST(BatchSizeSearch, NothingFits) {
-  const Trials trials = search_batch_size(100, 50, false, [](int64_t size) { return linear(size); });
-  EXPECT_THAT(sizes(trials), ElementsAre(2, 1));
-  EXPECT_EQ(largest(trials), 0);
-}
-
-TEST(BatchSizeSearch, IfCarefulRunsNothingThatWouldNeedTooMuch) {
+TEST(BatchSizeSearch, IfCarefulRunsNothingThatNeedsTooMuchOrBringsNothing) {
   int64_t largest_run = 0;
   const Trials trials = search_batch_size(kMany, 100 + 10 * 500, true, [&](int64_t size) {
     largest_run = std::max(largest_run, size);
@@ -67,9 +56,6 @@ TEST(BatchSizeSearch, IfCarefulRunsNothingThatWouldNeedTooMuch) {
   EXPECT_LE(largest_run, 500);
   EXPECT_EQ(largest(trials), largest_run);
   EXPECT_GT(largest_run, 450);
-}
-
-TEST(BatchSizeSearch, IfCarefulEndsWhereLargerBatchesBringNothing) {
   const auto run = [](int64_t size) { return linear(size, std::min<double>(static_cast<double>(size), 15.5)); };
   EXPECT_THAT(sizes(search_batch_size(kMany, kNoLimit, true, run)), ElementsAre(2, 4, 8, 16, 32, 64));
   EXPECT_EQ(largest(search_batch_size(kMany, kNoLimit, false, run)), kMany);

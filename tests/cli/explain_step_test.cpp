@@ -42,17 +42,14 @@ class HostReader : public Task {
   at::Tensor weight_ = at::ones({3}).requires_grad_(true);
 };
 
-void register_host_reader() {
-  static const bool done = [] {
-    register_model("HostReader", [](ConfigNode& node, ModelContext&) {
-      return std::make_unique<HostReader>(node.read_int("reads", 0, 0));
-    });
-    register_dataset(
-        "Threes", [](ConfigNode&) { return std::make_shared<TensorDataset>(NamedTensors{{"x", at::ones({8, 3})}}); });
-    return true;
-  }();
-  static_cast<void>(done);
-}
+const bool kHostReaderRegistered = [] {
+  register_model("HostReader", [](ConfigNode& node, ModelContext&) {
+    return std::make_unique<HostReader>(node.read_int("reads", 0, 0));
+  });
+  register_dataset("Threes",
+                   [](ConfigNode&) { return std::make_shared<TensorDataset>(NamedTensors{{"x", at::ones({8, 3})}}); });
+  return true;
+}();
 
 struct Explained {
   int code = 0;
@@ -62,7 +59,6 @@ struct Explained {
 
 // `config`: of HostReader in graph mode if it is empty.
 Explained run(const Words& command, const Words& overrides, std::string config = "") {
-  register_host_reader();
   const TempDir folder;
   const std::string json = folder / "out.json";
   if (config.empty()) {
@@ -89,11 +85,9 @@ TEST(ExplainCommand, ListsEveryObstacleAndIsNoFailure) {
   EXPECT_EQ(first["op"], "aten::_local_scalar_dense");
   EXPECT_EQ(first["times"], 1);
   EXPECT_THAT(first["where"].get<std::string>(), HasSubstr("'weight'"));
-  EXPECT_THAT(first["source"].get<std::string>(), HasSubstr("HostReader::training_step"));
   EXPECT_THAT(first["way_out"].get<std::string>(), HasSubstr("keep it a tensor"));
   EXPECT_EQ(ran.graph["obstacles"][1]["op"], "aten::nonzero");
   EXPECT_THAT(ran.output, HasSubstr("the step is not captured, it runs op by op; obstacles: 2"));
-  EXPECT_THAT(ran.output, HasSubstr("code:  duet::HostReader::training_step"));
 }
 
 TEST(ExplainCommand, WithStrictAnObstacleIsAFailure) {
@@ -175,9 +169,9 @@ custom_hooks: [{type: EMAHook}, {type: EmptyCacheHook, priority: NORMAL}, {type:
 )");
   const Explained ran = run({"explain"}, {}, config);
   EXPECT_EQ(ran.code, 0) << ran.output;
-  EXPECT_THAT(ran.output, HasSubstr("before_run\n    runtime_info     priority VERY_HIGH (10)\n"
-                                    "    stop_signal      priority VERY_HIGH (10); added after runtime_info\n"
-                                    "    logger           priority 55 instead of its own BELOW_NORMAL (60)\n"));
+  EXPECT_THAT(ran.output, HasSubstr("before_run\n    runtime_info  priority VERY_HIGH (10)\n"
+                                    "    stop_signal   priority VERY_HIGH (10); added after runtime_info\n"
+                                    "    logger        priority 55 instead of its own BELOW_NORMAL (60)\n"));
   const nlohmann::json &order = ran.json["hook_order"], &reasons = ran.json["hook_reasons"];
   EXPECT_EQ(order.size(), 35U);
   EXPECT_EQ(order["after_val_epoch"], Words({"ema", "empty_cache", "logger", "param_scheduler", "early_stopping"}));

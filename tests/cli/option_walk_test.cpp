@@ -9,7 +9,7 @@
 #include <torch/torch.h>
 #include "base/error.h"
 #include "cli/catalog.h"
-#include "cli/config/hook_config.h"
+#include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "hooks/default_hooks.h"
 #include "hooks/logger_hook.h"

@@ -1,4 +1,4 @@
-#include "cli/ranks.h"
+#include <tuple>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "distributed/detail/connect.h"
@@ -7,27 +7,16 @@
 namespace duet {
 namespace {
 
-TEST(DeviceOfRank, TakesTheGpuOfTheLocalRankWhereAllAreVisible) {
-  for (const char* wish : {"auto", "cuda"}) {
-    EXPECT_EQ(device_of_rank(wish, 0, 4), "cuda:0");
-    EXPECT_EQ(device_of_rank(wish, 3, 4), "cuda:3");
-  }
-}
-
-// SLURM with --gpus-per-task=1: every process sees one GPU, as cuda:0.
-TEST(DeviceOfRank, TakesTheOnlyGpuThatIsVisible) {
-  for (const char* wish : {"auto", "cuda"}) EXPECT_EQ(device_of_rank(wish, 3, 1), "cuda:0");
-}
-
-TEST(DeviceOfRank, LeavesWhatWasSaidAsItIs) {
-  for (const int64_t gpus : {0, 1, 4}) {
-    EXPECT_EQ(device_of_rank("cpu", 2, gpus), "cpu");
-    EXPECT_EQ(device_of_rank("cuda:1", 2, gpus), "cuda:1");
-  }
-  EXPECT_EQ(device_of_rank("auto", 2, 0), "auto");
-}
-
-TEST(DeviceOfRank, RefusesMoreProcessesThanGpus) {
+// With one visible GPU it is that: SLURM with --gpus-per-task=1 shows it to every process as cuda:0.
+TEST(DeviceOfRank, IsTheGpuOfTheLocalRankUnlessTheConfigSays) {
+  for (const auto& [wish, local_rank, gpus, device] : {std::tuple("auto", 0, 4, "cuda:0"),
+                                                       {"cuda", 3, 4, "cuda:3"},
+                                                       {"auto", 3, 1, "cuda:0"},
+                                                       {"cuda", 3, 1, "cuda:0"},
+                                                       {"cpu", 2, 4, "cpu"},
+                                                       {"cuda:1", 2, 4, "cuda:1"},
+                                                       {"auto", 2, 0, "auto"}})
+    EXPECT_EQ(device_of_rank(wish, local_rank, gpus), device);
   expect_error<ConfigError>([] { device_of_rank("cuda", 2, 2); }, {"local rank 2 and 2 GPUs", "device=cpu"});
   expect_error<ConfigError>([] { device_of_rank("auto", 5, 2); }, {"local rank 5 and 2 GPUs"});
   expect_error<ConfigError>([] { device_of_rank("cuda", 0, 0); }, {"local rank 0 and 0 GPUs"});

@@ -5,12 +5,10 @@ Needs scikit-learn, which scripts/test installs, and is skipped without it.
 usage: real_data.py PROGRAM
 """
 
-import pathlib
 import sys
-import tempfile
 
 from file_bytes import picture
-from program import Program
+from program import Program, run_checks
 
 DIGITS = """
 model: {type: SmallCnn, num_classes: 10, image_size: 8, channels: [32, 64]}
@@ -87,26 +85,23 @@ def train(program, config):
     return results[0]["metrics"]["final"]["accuracy"]
 
 
-def main():
-    try:
-        from sklearn.datasets import load_breast_cancer, load_digits
-    except ImportError as error:
-        print(f"skipped: {error}")
-        return 77
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        program = Program(sys.argv[1], folder)
-        for config, data, write_data, class_name in (("digits.yaml", load_digits(), write_digits, "9"),
-                                                     ("table.yaml", load_breast_cancer(), write_table, "malignant")):
-            write_data(program, data)
-            assert len((folder / config).read_text().strip().splitlines()) <= 25
-            ours, theirs = train(program, config), best_of_sklearn(data)
-            print(f"{config}: accuracy {ours:.4f}, scikit-learn {theirs:.4f}")
-            assert ours >= theirs - 0.01, (config, ours, theirs)
-            log = (folder / f"runs/{config}/graph/log.jsonl").read_text()
-            assert f"  {class_name}" in log[log.rindex("target \\\\ predicted"):], "the matrix names no classes"
-    return 0
+def check_as_good_as_sklearn(program):
+    for config, load, write_data, class_name in (("digits.yaml", "load_digits", write_digits, "9"),
+                                                 ("table.yaml", "load_breast_cancer", write_table, "malignant")):
+        data = getattr(sklearn_datasets, load)()
+        write_data(program, data)
+        assert len((program.folder / config).read_text().strip().splitlines()) <= 25
+        ours, theirs = train(program, config), best_of_sklearn(data)
+        print(f"{config}: accuracy {ours:.4f}, scikit-learn {theirs:.4f}")
+        assert ours >= theirs - 0.01, (config, ours, theirs)
+        log = (program.folder / f"runs/{config}/graph/log.jsonl").read_text()
+        assert f"  {class_name}" in log[log.rindex("target \\\\ predicted"):], "the matrix names no classes"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from sklearn import datasets as sklearn_datasets
+    except ImportError as error:
+        print(f"skipped: {error}")
+        sys.exit(77)
+    run_checks(Program, check_as_good_as_sklearn)

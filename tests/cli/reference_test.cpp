@@ -1,4 +1,5 @@
 #include <cmath>
+#include <set>
 #include <gtest/gtest.h>
 #include "cli/catalog.h"
 #include "cli/commands/commands.h"
@@ -35,12 +36,15 @@ bool holds(const std::string& text, const std::string& part) { return text.find(
 
 TEST(Reference, SaysOfEveryKeyWhatHelpSays) {
   const std::string reference = without_escapes(help(""));
+  std::set<std::string> paths;
   for (const ConfigKey& key : keys_of_config()) {
+    EXPECT_TRUE(paths.insert(key.path).second) << key.path;
     EXPECT_FALSE(key.meaning.empty()) << key.path;
     EXPECT_TRUE(holds(help(key.path), key.meaning)) << key.path;
     EXPECT_TRUE(holds(reference, "| `" + key.path + "` | " + key.meaning + " |")) << key.path;
   }
   for (const TypeKind& kind : type_kinds()) {
+    EXPECT_FALSE(kind.types.empty()) << kind.name;
     for (const std::string& type : kind.types) {
       EXPECT_TRUE(holds(reference, "\n## " + type + "\n")) << type;
       for (const ConfigKey& key : keys_of_type(kind, type)) {
@@ -135,6 +139,44 @@ TEST(Reference, WhatAKeyIsDescribedNotToTakeIsRefusedByName) {
     }
   }
   EXPECT_GT(refused, 200);
+}
+
+TEST(Catalog, SaysWhatModelsReadAndDatasetsGive) {
+  for (const TypeKind& kind : type_kinds()) {
+    const std::string word = kind.name == "model" ? "reads " : kind.name == "dataset" ? "ives " : "";
+    if (word.empty() && kind.name != "transform") continue;
+    for (const std::string& type : kind.types) {
+      const AnyOptions* options = is_built_in(kind.name, type) ? options_of(kind.name, type) : nullptr;
+      if (options == nullptr) continue;
+      EXPECT_FALSE(options->fields().about().empty()) << type;
+      const bool is_file = type == "torchscript" || type == "exported";  // which reads what the file's forward() takes
+      EXPECT_TRUE(is_file || options->fields().about().find(word) != std::string::npos) << type;
+    }
+  }
+}
+
+struct CatalogTestOptions {
+  std::string path;
+  static const OptionFields& fields() {
+    static const OptionFields kFields = OptionFields::of<CatalogTestOptions>(
+        "CatalogTest", [](const auto& add) { add("path", &CatalogTestOptions::path, "a file").needed(); });
+    return kFields;
+  }
+};
+
+TEST(Catalog, ATypeOfYourOwnListsWhatItWasRegisteredWith) {
+  static bool built = false;
+  const auto factory = [](ConfigNode& node) -> std::shared_ptr<const Dataset> {
+    node.need<std::string>("path");
+    built = true;
+    return nullptr;
+  };
+  register_dataset("CatalogTestDataset", factory, AnyOptions(CatalogTestOptions()));
+  register_dataset("CatalogTestPlain", factory);
+  ASSERT_EQ(keys_of_type({"dataset", ""}, "CatalogTestDataset").size(), 1U);
+  EXPECT_EQ(keys_of_type({"dataset", ""}, "CatalogTestDataset")[0].path, "path");
+  EXPECT_TRUE(keys_of_type({"dataset", ""}, "CatalogTestPlain").empty());
+  EXPECT_FALSE(built);
 }
 
 }  // namespace

@@ -12,13 +12,11 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 
 from chain import CONFIG, IMAGES, STOPPED, Chain
 from processes import children_of, is_alive
-from program import hear_signals
+from program import Program, hear_signals, run_checks
 
 SECONDS = 60  # for the step in progress and the save, on a slow machine that is busy with other things
 # Most of the time goes into validations, the rest into steps with a save every third.
@@ -199,23 +197,20 @@ def stop_without_state(program, root, *arguments):
             f"duet {arguments} left {list(scratch.iterdir())} after {number.name}")
 
 
-def main():
-    program = sys.argv[1]
-    hear_signals()
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        refuse_second_run(program, root)
-        stop_without_state(program, root, "compare", "--steps", "90000")
-        stop_without_state(program, root, "train", "--dry-run", "90000", "data.train.sampler=infinite")
-        at_once = sum(stop_at_once(program, root, mode) for mode in ("eager", "graph") for _ in range(2))
-        assert not at_once == 0, "no second signal came in time to end a process at once"
-        outlive_the_reader_of_its_log(program, root)
-        print_nowhere(program, root)
-        stop_all_launched(program, root)
-        for numbers in ((signal.SIGUSR1, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM, signal.SIGINT)):
-            stop_by_several(program, root, "eager", numbers)
-    print(f"every signal ended with exit code {STOPPED}, or as it must")
+def check_signals(case):
+    program, root = case.path, case.folder
+    refuse_second_run(program, root)
+    stop_without_state(program, root, "compare", "--steps", "90000")
+    stop_without_state(program, root, "train", "--dry-run", "90000", "data.train.sampler=infinite")
+    at_once = sum(stop_at_once(program, root, mode) for mode in ("eager", "graph") for _ in range(2))
+    assert not at_once == 0, "no second signal came in time to end a process at once"
+    outlive_the_reader_of_its_log(program, root)
+    print_nowhere(program, root)
+    stop_all_launched(program, root)
+    for numbers in ((signal.SIGUSR1, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM, signal.SIGINT)):
+        stop_by_several(program, root, "eager", numbers)
 
 
 if __name__ == "__main__":
-    main()
+    hear_signals()
+    run_checks(Program, check_signals)

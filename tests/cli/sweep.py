@@ -101,7 +101,8 @@ def check_failed_save(program):
 
 def check_mistakes(program):
     program.refuses([("several values", 2, f"{LR}=0.1"), ("twice", 2, f"{LR}=1,2", f"{LR}=3"), ("differ", 2, f"{LR}=1,1"),
-                     ("known", 2, "optim_wrapper.optimizer.lrr=1,2"), ("a number", 2, f"{LR}=0.1,fast")],
+                     ("known", 2, "optim_wrapper.optimizer.lrr=1,2"), ("interval", 2, "default_hooks.checkpoint.intervall=1,2"),
+                     ("a number", 2, f"{LR}=0.1,fast")],
                     "sweep", "t.yaml", "work_dir=runs/m")
     assert not (program.folder / "runs/m").exists()
 

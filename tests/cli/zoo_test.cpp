@@ -7,6 +7,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/zoo/classifiers.h"
+#include "cli/zoo/encoder_decoder.h"
 #include "cli/zoo/gpt.h"
 #include "core/task.h"
 #include "data/data_loader.h"
@@ -16,11 +17,99 @@
 #include "examples/08_models/unet.h"
 #include "examples/08_models/vit.h"
 #include "make_trainer.h"
+#include "optim/groups/param_group.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/trainer_runs.h"
 
 namespace duet {
 namespace {
+
+EncoderDecoderOptions small_model() {
+  return {.num_classes = 4,
+          .channels = {6, 8, 10},
+          .depths = {1, 2, 1},
+          .decoder_channels = 8,
+          .drop_path = 0.3,
+          .dropout = 0.2};
+}
+
+// Target 255 for about a quarter of the pixels.
+Batch scenes(int64_t count, uint64_t seed) {
+  seed_all(seed);
+  const at::Tensor target = at::randint(4, {count, 16, 24}, at::kLong);
+  return {{"image", at::randn({count, 1, 16, 24})},
+          {"target", target.masked_fill(at::rand({count, 16, 24}) < 0.25, 255)}};
+}
+
+at::Tensor output(const NamedTensors& outputs, const std::string& name) {
+  for (const auto& [key, tensor] : outputs) {
+    if (key == name) return tensor;
+  }
+  throw DataError("no output " + name);
+}
+
+TEST(EncoderDecoder, GivesEveryParameterAGradient) {
+  seed_all(0);
+  const auto task = make_encoder_decoder(small_model());
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : task->named_parameters()) EXPECT_TRUE(names.insert(name).second) << name;
+  for (const char* name : {"backbone.downsample_layers.0.0.weight", "backbone.downsample_layers.2.1.bias",
+                           "backbone.stages.1.1.depthwise_conv.weight", "backbone.norm2.weight",
+                           "decode_head.lateral_convs.0.weight", "decode_head.conv_seg.bias"}) {
+    EXPECT_TRUE(names.count(name)) << name;
+  }
+  task->train(true);
+  const StepOutput step = task->training_step(scenes(4, 1));
+  EXPECT_EQ(step.loss.dim(), 0);
+  EXPECT_NEAR(step.loss.item<double>(), std::log(4.0), 0.5);
+  ASSERT_EQ(step.log.size(), 1U);
+  EXPECT_EQ(step.log[0].first, "acc_seg");
+  step.loss.backward();
+  // A block may be skipped by all samples of a batch; its gradient is then zero, but there.
+  for (const auto& [name, tensor] : task->named_parameters()) ASSERT_TRUE(tensor.grad().defined()) << name;
+}
+
+TEST(EncoderDecoder, LossIsAMeanOverThePixelsThatCount) {
+  seed_all(0);
+  const auto task = make_encoder_decoder(small_model());
+  task->train(false);
+  const Batch all = scenes(4, 2);
+  const NamedTensors outputs = task->validation_step(all);
+  const at::Tensor logits = output(outputs, "prediction");
+  EXPECT_EQ(logits.sizes(), (std::vector<int64_t>{4, 4, 16, 24}));
+  const at::Tensor expected = at::cross_entropy_loss(logits, all["target"], {}, at::Reduction::Mean, 255);
+  EXPECT_NEAR(output(outputs, "loss").item<double>(), expected.item<double>(), 1e-6);
+  EXPECT_EQ(task->weight(all), all["target"].ne(255).sum().item<double>());
+  // Weighted so, the mean over parts is the mean over the whole.
+  double sum = 0, weights = 0;
+  for (int64_t i = 0; i < 4; ++i) {
+    const Batch part = {{"image", all["image"].narrow(0, i, 1)}, {"target", all["target"].narrow(0, i, 1)}};
+    sum += task->weight(part) * output(task->validation_step(part), "loss").item<double>();
+    weights += task->weight(part);
+  }
+  EXPECT_NEAR(sum / weights, expected.item<double>(), 1e-6);
+  const at::Tensor right = at::argmax(logits, 1).eq(all["target"]).sum().to(at::kDouble) / task->weight(all);
+  EXPECT_NEAR(task->training_step(all).log[0].second.item<double>(), right.item<double>(), 1e-6);
+  Batch nothing = all;
+  nothing.set("target", at::full_like(all["target"], 255));
+  EXPECT_EQ(task->training_step(nothing).loss.item<double>(), 0);
+  EXPECT_EQ(task->weight(nothing), 0);
+}
+
+TEST(EncoderDecoder, LearningRatesFallWithTheStage) {
+  const auto task = make_encoder_decoder(small_model());
+  const OptimizerOptions adamw = AdamW{.lr = 1.0};
+  for (const ParamGroup& group :
+       layer_decay_groups(*task, adamw, {.num_layers = 3, .decay_rate = 0.5, .decay_type = "stage_wise"})) {
+    for (const auto& [name, tensor] : group.parameters) {
+      const double depth = name.rfind("backbone.downsample_layers", 0) == 0 ? 0
+                           : name.rfind("backbone.stages.", 0) == 0         ? name[16] - '0' + 1
+                                                                            : 4;
+      const auto lr = group.numbers.find("lr");  // absent where it is the optimizer's own
+      EXPECT_EQ(lr == group.numbers.end() ? 1.0 : lr->second, std::pow(0.5, 4 - depth)) << name;
+    }
+  }
+}
 
 struct ZooModel {
   std::string name;
@@ -62,6 +151,17 @@ const std::vector<ZooModel>& models() {
        [] { return make_mlp({.in_features = 768, .num_classes = 5, .hidden = {32, 16}, .dropout = 0.1}); },
        pictures,
        {4, 5}},
+      {"EncoderDecoder",
+       [] {
+         return make_encoder_decoder({.num_classes = 3,
+                                      .channels = {6, 8, 10},
+                                      .depths = {1, 2, 1},
+                                      .decoder_channels = 8,
+                                      .drop_path = 0.3,
+                                      .dropout = 0.2});
+       },
+       masked,
+       {2, 3, 16, 16}},
       {"Gpt", [] { return make_gpt(small_gpt()); }, tokens, {3, 9, 7}},
       {"Lstm",
        [] { return make_lstm({.vocab_size = 7, .width = 10, .num_layers = 2, .dropout = 0.2}); },
@@ -78,7 +178,9 @@ TEST_P(Zoo, TrainsAlikeInBothModesAndPredicts) {
   NamedTensors begun;
   for (const Mode mode : {Mode::kEager, Mode::kGraph}) {
     seed_all(3);
-    const auto trainer = make_trainer(mode, GetParam().make(), {.optimizer = AdamW{.lr = 0.01}, .device = "cpu"});
+    TrainerOptions options{.optimizer = AdamW{.lr = 0.01}, .device = "cpu"};
+    if (GetParam().name == "EncoderDecoder") options.amp = at::kBFloat16;
+    const auto trainer = make_trainer(mode, GetParam().make(), options, {.fallback = Fallback::kStrict});
     begun.clear();
     for (const auto& [name, tensor] : trainer->task().named_parameters())
       begun.emplace_back(name, tensor.detach().clone());
@@ -134,7 +236,11 @@ TEST(Zoo, NamesWhatDoesNotFit) {
       {[] { make_mlp({.in_features = 1})->predict({{"input", at::randn({4})}}); }, {"[Mlp]", "[4]", "a row"}},
       {[] { make_mlp({.in_features = 3})->predict({{"input", at::randn({4, 2})}}); }, {"model.in_features to 2"}},
       {[] { make_small_cnn()->predict({{"image", at::zeros({1, 1, 28, 28}, at::kDouble)}}); },
-       {"'image'", "Double", "cast: {image: float32}"}}};
+       {"'image'", "Double", "cast: {image: float32}"}},
+      {[] { make_encoder_decoder({.depths = {1, 1}}); }, {"depths 2"}},
+      {[] { make_encoder_decoder({.patch_size = 3}); }, {"patch_size is 3"}},
+      {[] { make_encoder_decoder()->predict({{"image", at::randn({1, 1, 16, 20})}}); },
+       {"[1, 1, 16, 20]", "multiples of 16", "[N, 1, H, W]"}}};
   for (const auto& [call, parts] : cases) expect_error<ConfigError>(call, parts);
 }
 

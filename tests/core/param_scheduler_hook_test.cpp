@@ -49,15 +49,6 @@ TEST(ParamSchedulerHook, FollowsTheSameCurveAfterAResume) {
   EXPECT_EQ(seen, expected);
 }
 
-TEST(ParamSchedulerHook, CountsTheStepsThatWereApplied) {
-  FakeRun run;
-  ParamSchedulerHook hook({Step{.step_size = 2}});
-  hook.before_train(run.context);
-  rates(run, hook, 2);
-  run.hyper_parameters.applied_steps = 1;  // the second one was skipped
-  EXPECT_EQ(rates(run, hook, 4), (std::vector<double>{0.1, 0.1 * 0.1}));
-}
-
 TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
   FakeRun run({0.1, 0.1});
   run.context.progress.max_steps = 100;
@@ -75,13 +66,6 @@ TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
   FakeRun plain;
   ParamSchedulerHook lost({Constant{.factor = 0.5, .param_name = "momentum"}});
   expect_error<ConfigError>([&] { lost.before_train(plain.context); }, {"schedule of momentum", "numbers: lr"});
-}
-
-TEST(ParamSchedulerHook, NeedsALengthWhereAScheduleHasNoEnd) {
-  FakeRun unknown;
-  unknown.context.progress.max_epochs = 3;
-  ParamSchedulerHook lost({Polynomial{}});
-  expect_error<ConfigError>([&] { lost.before_train(unknown.context); }, {"Polynomial", "unknown length"});
 }
 
 TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {

@@ -119,7 +119,7 @@ TEST_P(TrainerLoad, TakesTheNumbersOfTheCheckpointOrItsOwn) {
 
   const auto same = trainer_at(0.02), other = trainer_at(0.02);
   EXPECT_EQ(same->load(path), path);
-  EXPECT_EQ(other->load(path, NumbersFrom::kThisRun), path);
+  EXPECT_EQ(other->load(path, HyperParametersFrom::kThisRun), path);
   for (const auto& trainer : {source.get(), unbroken.get(), same.get(), other.get()}) step(*trainer, 4);
   for (const std::string name : {"lr", "weight_decay"}) {
     EXPECT_EQ(at(*same, name), at(*source, name)) << name;

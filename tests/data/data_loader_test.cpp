@@ -191,21 +191,5 @@ TEST(DataLoader, ReadsAheadNoFurtherThanAsked) {
   EXPECT_EQ(dataset->calls(), kAhead);
 }
 
-TEST(DataLoader, RefusesOptionsOutOfRange) {
-  const auto make = [](DataLoaderOptions options, int64_t size = 10) {
-    DataLoader(std::make_shared<Numbers>(size), std::make_unique<EpochSampler>(size, true, 0), options);
-  };
-  expect_error<ConfigError>([&] { make({.batch_size = 0}); }, {"[DataLoader]", "batch_size is 0"});
-  expect_error<ConfigError>([&] { make({.batch_size = 11, .drop_last = true}); }, {"10 samples", "drop_last"});
-  expect_error<ConfigError>([&] { DataLoader(nullptr, std::make_unique<EpochSampler>(1, true, 0), {}); });
-  expect_error<ConfigError>([&] { DataLoader(std::make_shared<Numbers>(1), nullptr, {}); });
-}
-
-TEST(DataLoader, IgnoresPinnedMemoryWhereThereIsNoCuda) {
-  DataLoader loader(std::make_shared<Numbers>(4), std::make_unique<EpochSampler>(4, false, 0),
-                    {.batch_size = 4, .pin_memory = true});
-  EXPECT_EQ(values(loader.next().value()), (std::vector<int64_t>{0, 1, 2, 3}));
-}
-
 }  // namespace
 }  // namespace duet

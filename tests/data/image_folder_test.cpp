@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "data/detail/mask_labels.h"
+#include "data/detail/pictures.h"
 #include "data/file_dataset.h"
 #include "io/png.h"
 #include "tests/support/expect_error.h"

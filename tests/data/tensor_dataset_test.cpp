@@ -42,12 +42,6 @@ TEST(TensorDataset, RefusesTensorsThatDoNotMatch) {
   expect_error<DataError>([] { TensorDataset({{"x", at::Tensor()}}); }, {"'x'", "undefined"});
 }
 
-TEST(TensorDataset, RefusesIndicesOutOfRange) {
-  const TensorDataset data(example());
-  expect_error<DataError>([&] { data.get({0, 4}); }, {"index 4", "0 to 3"});
-  expect_error<DataError>([&] { data.get({-1}); }, {"index -1"});
-}
-
 TEST(TensorDataset, ReadsASafetensorsFile) {
   const TempDir dir;
   write_safetensors(dir / "data.safetensors", example());

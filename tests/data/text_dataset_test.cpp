@@ -95,10 +95,5 @@ TEST_F(TextDatasetTest, RefusesWhatItCannotRead) {
   expect_error<DataError>([&] { data.get({2}); }, {"index 2", "0 to 1"});
 }
 
-TEST_F(TextDatasetTest, RefusesOptionsOutOfRange) {
-  expect_error<ConfigError>([&] { TextDataset(options("abc", "test", 1)); }, {"split is 'test'"});
-  expect_error<ConfigError>([&] { TextDataset(options("abc", "all", 0)); }, {"context is 0"});
-}
-
 }  // namespace
 }  // namespace duet

@@ -48,17 +48,6 @@ TEST(SampleRandom, FollowsFromSeedPassIndexAndOccurrence) {
   EXPECT_EQ(seen.size(), 10'000U);
 }
 
-TEST(Transforms, ResizeKeepsLabelsAndMeans) {
-  const Batch batch = through(make_resize({{3, 4}})).get({0, 1});
-  EXPECT_EQ(batch["image"].sizes(), at::IntArrayRef({2, 3, 3, 4}));
-  EXPECT_EQ(batch["mask"].sizes(), at::IntArrayRef({2, 3, 4}));
-  EXPECT_EQ(batch["mask"].scalar_type(), at::kLong);
-  EXPECT_NEAR(batch["image"].mean().item<double>(), 47.0 / 96, 1e-3);
-  const at::Tensor labels = batch["mask"].flatten();
-  for (int64_t i = 0; i < labels.numel(); ++i) EXPECT_LT(labels[i].item<int64_t>(), 48) << "no new label appears";
-  EXPECT_EQ(through(make_resize({{5}})).get({0})["image"].sizes(), at::IntArrayRef({1, 3, 5, 5}));
-}
-
 TEST(Transforms, PictureAndMaskMoveTogether) {
   const TransformedDataset data =
       through(make_crop({{4, 4}, 1, true}), make_random_flip({0.5, "horizontal"}), make_random_flip({0.5, "vertical"}));
@@ -103,12 +92,12 @@ TEST(Transforms, ShowPicturesAsTheyWereBeforeNormalize) {
   const auto normalize = [] { return make_normalize({{0.5, 0.25, 0}, {1, 2, 4}}); };
   const TransformedDataset data = through(make_resize({{12, 4}}), normalize());
   const at::Tensor resized = through(make_resize({{12, 4}})).get({1, 3})["image"];
-  const Batch batch = data.get({1, 3}), shown = data.shown(batch, {1, 3});
+  const Batch batch = data.get({1, 3}), shown = data.denormalized(batch, {1, 3});
   EXPECT_FALSE(at::allclose(batch["image"], resized));
   EXPECT_TRUE(at::allclose(shown["image"], resized, 1e-5, 1e-6));
   EXPECT_TRUE(at::equal(shown["mask"], batch["mask"]));
   EXPECT_EQ(shown["target"].data_ptr(), batch["target"].data_ptr());
-  const Batch half = data.shown(
+  const Batch half = data.denormalized(
       batch.mapped([](const at::Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(at::kHalf) : tensor; }),
       {1, 3});
   EXPECT_TRUE(at::allclose(half["image"], resized, 1e-2, 1e-2));
@@ -116,7 +105,7 @@ TEST(Transforms, ShowPicturesAsTheyWereBeforeNormalize) {
   const auto plain = pictures(4);
   const auto normalized = std::make_shared<TransformedDataset>(through(plain, normalize()));
   const auto expect_plain = [&](const Dataset& view, const std::vector<int64_t>& indices) {
-    const at::Tensor image = view.shown(view.get(indices), indices)["image"];
+    const at::Tensor image = view.denormalized(view.get(indices), indices)["image"];
     EXPECT_TRUE(at::allclose(image, plain->get({0})["image"].expand_as(image), 1e-5, 1e-6));
   };
   expect_plain(SubsetDataset(normalized, {2, 0}), {1, 0});

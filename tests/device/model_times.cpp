@@ -20,7 +20,7 @@
 #include "base/error.h"
 #include "benchmarks/cases.h"
 #include "cli/zoo/gpt.h"
-#include "core/script_task.h"
+#include "core/model_file.h"
 #include "graph/graph_trainer.h"
 #include "make_trainer.h"
 #include "tests/device/on_device.h"

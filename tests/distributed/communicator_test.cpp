@@ -149,15 +149,15 @@ TEST(Communicator, KeepsAnStepAndRepeatsItAlone) {
       return std::vector<double>{a[0].item<double>(), b[0].item<double>()};
     };
     const auto own = static_cast<double>(ranks.rank() + 1);
-    ranks.keep();
+    ranks.record_collectives();
     check(step(own) == std::vector<double>({3, 12}), "the kept step");
     if (ranks.rank() == 0) {  // the other does nothing
-      ranks.repeat();
+      ranks.replay_collectives();
       check(step(own) == std::vector<double>({3, 12}) && ranks.repeated_exactly(), "the same again");
-      ranks.repeat();
+      ranks.replay_collectives();
       check(step(own + 1) == std::vector<double>({3, 12}) && !ranks.repeated_exactly(), "another contribution");
     }
-    ranks.live();
+    ranks.resume_collectives();
     check(step(2 * own) == std::vector<double>({6, 14}), "a usual step");
   });
 }

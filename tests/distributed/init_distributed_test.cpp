@@ -67,22 +67,6 @@ TEST(InitDistributed, ALoaderOfNoSamplerReadsAsOneOfADistributedSampler) {
   }
 }
 
-TEST(InitDistributed, ReadsTheLaunchVariables) {
-  expect_no_error(run_processes(2, [](const Launch& launch) {
-    setenv("RANK", std::to_string(launch.rank).c_str(), 1);
-    setenv("WORLD_SIZE", "2", 1);
-    setenv("LOCAL_RANK", std::to_string(launch.rank).c_str(), 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", std::to_string(launch.master_port).c_str(), 1);
-    const auto ranks = init_distributed({.device = "cpu"});
-    if (ranks->rank() != launch.rank || ranks->world_size() != 2 || ranks->is_single())
-      throw Error("another launch", 1);
-    if (DistributedOptions().communicator != ranks) throw Error("options do not know the ranks", 1);
-    ranks->barrier();
-    return NamedTensors();
-  }));
-}
-
 TEST(InitDistributed, AWrongDeviceOfOneRankIsAnErrorOfAll) {
   const auto results = run_processes(2, [](const Launch& launch) {
     InitOptions options = options_of(launch);
@@ -103,18 +87,6 @@ TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBefore) {
     }));
   });
   EXPECT_NE(text.find("this trainer trains alone on every rank"), std::string::npos) << text;
-}
-
-TEST(InitDistributed, ANullCommunicatorIsAnError) {
-  EXPECT_THROW(DistributedOptions{.communicator = nullptr}.validate(), ConfigError);
-}
-
-TEST(InitDistributed, GivesOneProcessWhatCostsNothing) {
-  InitOptions options{.device = "cpu"};
-  options.launch = {.rank = 0, .world_size = 1};
-  const auto ranks = init_distributed(options);
-  EXPECT_EQ(ranks, one_process());
-  EXPECT_EQ(DistributedOptions().communicator, one_process());
 }
 
 // Another trainer of another number of ranks may use it next, in the middle of an epoch too.
@@ -138,15 +110,6 @@ TEST(DataLoaderShards, KeepsThePositionOfAllRanks) {
     EXPECT_EQ(ids(), (std::vector<int64_t>{6, 7}));
     EXPECT_THROW(loader.set_shard(2, 2), ConfigError);
   }
-}
-
-TEST(DataLoaderShards, ASamplerThatIsGivenDecidesItself) {
-  const auto samples = std::make_shared<TensorDataset>(NamedTensors{{"id", at::arange(10)}});
-  DataLoader loader(samples, std::make_unique<EpochSampler>(10, false, 0), {.batch_size = 2});
-  loader.set_shard(1, 2);
-  EXPECT_FALSE(loader.shard());
-  EXPECT_EQ(loader.batches_per_epoch(), 5);
-  EXPECT_THROW(DataLoader(samples, std::make_unique<EpochSampler>(10, false, 0), {.shuffle = true}), ConfigError);
 }
 
 }  // namespace

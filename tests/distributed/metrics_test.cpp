@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
-#include "core/detail/combined_metrics.h"
+#include "core/detail/evaluator.h"
 #include "metrics/class_metric.h"
 #include "metrics/metric.h"
 #include "metrics/probability_metric.h"

@@ -325,7 +325,7 @@ TEST(OneRankIsStopped, WhileTheOthersArePatient) {
     const auto results = run_ranks(3,
                                    [&](const Ranks& ranks) {
                                      ranks->set_running(true);
-                                     ranks->set_patient(true);
+                                     ranks->use_start_timeout(true);
                                      ranks->barrier();
                                      if (ranks->rank() == static_cast<int64_t>(stopped)) raise(SIGSTOP);
                                      ranks->barrier();

@@ -91,21 +91,6 @@ TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
   }
 }
 
-TEST(DistributedProgram, HoldsOneSumForEachBucketAndOneForTheValues) {
-  const auto results = testing::run_ranks(2, [](const Ranks& ranks) {
-    const testing::ToyTask task = testing::mlp_task();  // four parameters
-    const std::string one = program_of(task, {.communicator = ranks});
-    const std::string each = program_of(task, {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1});
-    return NamedTensors{{"one", whole_number(count(one, "duet::start_sum_"))},
-                        {"each", whole_number(count(each, "duet::start_sum_"))},
-                        {"finished", whole_number(count(each, "duet::finish_"))}};
-  });
-  testing::expect_same_on_all(results);
-  EXPECT_EQ(results[0].at("one").item<int64_t>(), 2);
-  EXPECT_EQ(results[0].at("each").item<int64_t>(), 5);
-  EXPECT_EQ(results[0].at("finished").item<int64_t>(), 5);
-}
-
 // The gradients, a double for each logged value and the loss, and the buffers.
 TEST(DistributedProgram, SendsWhatTheTheorySays) {
   for (const char* mode : {"eager", "graph"}) {

@@ -24,7 +24,7 @@ using namespace testing;
 
 // What each rank does in its own way.
 struct Own {
-  int64_t samples = 40, batch_size = 4, num_workers = 0;
+  int64_t samples = 40, batch_size = 4;
   uint64_t seed = 3;
   bool drop_last = false, shuffle = true;
   bool endless = false;
@@ -43,9 +43,8 @@ std::unique_ptr<DataLoader> loader(const Own& own, const Communicator& ranks) {
     sampler = std::make_unique<DistributedSampler>(std::move(sampler), rank, ranks.world_size(), own.drop_last);
   }
   auto samples = std::make_shared<TensorDataset>(numbered_samples(mlp_task(), own.samples));
-  return std::make_unique<DataLoader>(
-      std::move(samples), std::move(sampler),
-      DataLoaderOptions{.batch_size = own.batch_size, .num_workers = static_cast<int>(own.num_workers)});
+  return std::make_unique<DataLoader>(std::move(samples), std::move(sampler),
+                                      DataLoaderOptions{.batch_size = own.batch_size});
 }
 
 class DistributedData : public InBothModes {
@@ -88,20 +87,6 @@ TEST_P(DistributedData, OtherwiseReadIsAnError) {
   }
   expect_error_on_all(run([](int64_t rank) { return Own{.shares = rank == 1}; }), 2,
                       "that rank 0 reads is: not shared");
-}
-
-// Nor does it matter which rank takes which part, or that the last batch is one rank's alone.
-TEST_P(DistributedData, OtherNumbersOfWorkersAreNone) {
-  for (const bool endless : {false, true}) {
-    for (const std::string does : {"training", "validation"}) {
-      if (endless && does == "validation") continue;
-      const auto results = run([&](int64_t rank) {
-        return Own{.samples = 41, .num_workers = 2 * rank, .endless = endless, .as_rank = 1 - rank, .does = does};
-      });
-      expect_no_error(results);
-      expect_same_on_all(results);
-    }
-  }
 }
 
 // The position of a rank without a sample of the last batch is another one then; where one rank has stopped, only the

@@ -113,13 +113,5 @@ TEST(DistributedSampler, SharesOutASamplerThatNeverEnds) {
   EXPECT_EQ(shares.front()->size(), 0);
 }
 
-TEST(DistributedSampler, RefusesARankOutsideOfTheGroup) {
-  const auto whole = [] { return std::make_unique<EpochSampler>(4, false, 0); };
-  EXPECT_ANY_THROW(DistributedSampler(whole(), 2, 2));
-  EXPECT_ANY_THROW(DistributedSampler(whole(), -1, 2));
-  EXPECT_ANY_THROW(DistributedSampler(whole(), 0, 0));
-  EXPECT_ANY_THROW(DistributedSampler(nullptr, 0, 2));
-}
-
 }  // namespace
 }  // namespace duet

@@ -2,8 +2,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include "core/exported_task.h"
-#include "core/script_task.h"
+#include "core/model_file.h"
 #include "core/task.h"
 #include "hooks/precise_bn_hook.h"
 #include "tests/support/expect_error.h"

@@ -6,7 +6,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
-#include "core/exported_task.h"
+#include "core/model_file.h"
 #include "io/pt2_file.h"
 #include "tests/support/exported_reference.h"
 #include "tests/support/torch_reference.h"

@@ -1,4 +1,3 @@
-#include "core/exported_task.h"
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "core/model_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/exported_reference.h"
 #include "tests/support/temp_dir.h"

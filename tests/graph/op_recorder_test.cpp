@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 #include "base/detail/op_rules.h"
 #include "base/error.h"
-#include "graph/replay/cpu_program.h"
 
 // What a recording sees.
 
@@ -43,36 +42,6 @@ TEST(OpRecorder, WritesDownLeafCallsOfItsThreadAlone) {
   EXPECT_THAT(names, ::testing::Not(::testing::Contains("aten::linear")));
   EXPECT_TRUE(recorder.failure().empty());
   EXPECT_THROW(OpRecorder({}, false), GraphError);
-}
-
-TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
-  const Tensor x = torch::arange(6, at::kFloat);
-  const Tensor y = torch::zeros({6});
-  Tensor result, between;
-  std::unique_ptr<CpuProgram> program;
-  {
-    OpRecorder recorder({});
-    between = x * 2;
-    recorder.add_split(SplitPoint::kAfterBackward);
-    y.add_(between + 1);
-    result = y.sum();
-    (x * 3).exp();  // nobody reads it
-    recorder.pause();
-    program = std::make_unique<CpuProgram>(
-        compile_program(std::make_shared<const StepProgram>(recorder.program()), {result, between}, bitexact_passes()));
-  }
-  ASSERT_EQ(program->segments(), 2U);
-  EXPECT_EQ(program->op_count(), 4U);
-  x.fill_(2);
-  y.zero_();
-  program->run(0);
-  EXPECT_TRUE(program->tensor(between).equal(torch::full({6}, 4.0F)));
-  EXPECT_TRUE(y.equal(torch::zeros({6})));
-  program->tensor(between).fill_(9);
-  program->run(1);
-  EXPECT_EQ(program->tensor(result).item<float>(), 60);
-  EXPECT_GT(program->bytes(), 0);
-  EXPECT_THAT(program->text({{"x", x}}), HasSubstr("%x"));
 }
 
 }  // namespace

@@ -16,13 +16,9 @@ namespace {
 
 TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
   CheckpointHook hook({.interval = 1, .max_keep = 2, .save_best = {"auto"}});
-  run.state.hook = &hook;
-  hook.before_train(run.context);
-  const std::vector<double> accuracies = {0.5, 0.7, 0.7, std::nan(""), std::numeric_limits<double>::infinity(), 0.6};
-  for (const double accuracy : accuracies) {
-    train(hook, 1);
-    const std::string said =
-        testing::stderr_of([&] { run.validation(hook, {{"accuracy", accuracy}, {"loss", -accuracy}}); });
+  begin(hook);
+  for (const double accuracy : {0.5, 0.7, 0.7, std::nan(""), std::numeric_limits<double>::infinity(), 0.6}) {
+    const std::string said = validate(hook, {{"accuracy", accuracy}, {"loss", -accuracy}});
     EXPECT_EQ(said.find("expected a finite number: this step is not the best") != std::string::npos,
               !std::isfinite(accuracy));
   }
@@ -53,8 +49,7 @@ TEST_F(Checkpoint, TakesOneMetricForTheBest) {
     for (const double factor : {1.0, 2.0}) {
       MetricValues metrics = one.metrics;
       for (auto& metric : metrics) metric.second *= factor;
-      train(hook, 1);
-      run.validation(hook, metrics);
+      validate(hook, metrics);
     }
     EXPECT_EQ(best(), one.best) << one.goes_by;
     EXPECT_EQ(hook.state_dict().text("best_metric"), one.goes_by);
@@ -65,26 +60,17 @@ TEST_F(Checkpoint, TakesOneMetricForTheBest) {
 TEST_F(Checkpoint, SeeksTheBestAnewWhereItIsGone) {
   const CheckpointHookOptions options{.interval = 1, .max_keep = 10, .save_best = {"accuracy"}};
   CheckpointHook first(options);
-  run.state.hook = &first;
-  first.before_train(run.context);
-  for (const double accuracy : {0.9, 0.5}) {
-    train(first, 1);
-    run.validation(first, {{"accuracy", accuracy}});
-  }
+  begin(first);
+  for (const double accuracy : {0.9, 0.5}) validate(first, {{"accuracy", accuracy}});
   wait_for_saves();
   fs::remove_all(root() + "/step-1");
   CheckpointHook second(options);
-  run.state.hook = &second;
   second.load_state_dict(CheckpointStore::load(root() + "/step-2").part("hooks.checkpoint"));
-  second.before_train(run.context);
-  const auto validate = [&](double accuracy) {
-    train(second, 1);
-    return testing::stderr_of([&] { run.validation(second, {{"accuracy", accuracy}}); });
-  };
+  begin(second);
   const std::string gone = "step-1, the best checkpoint by accuracy 0.9, is not there any more";
-  EXPECT_NE(validate(0.6).find(gone), std::string::npos);
+  EXPECT_NE(validate(second, {{"accuracy", 0.6}}).find(gone), std::string::npos);
   EXPECT_EQ(best(), "step-3");
-  EXPECT_EQ(validate(0.5).find(gone), std::string::npos);
+  EXPECT_EQ(validate(second, {{"accuracy", 0.5}}).find(gone), std::string::npos);
   EXPECT_EQ(best(), "step-3");
 }
 
@@ -93,10 +79,7 @@ TEST_F(Checkpoint, ComparesByNameOrByRule) {
     run.context.progress.step = 0;
     CheckpointHook hook({.interval = 0, .save_best = {metric}, .rule = rule});
     hook.before_train(run.context);
-    for (const double score : {2.0, 3.0, 1.0}) {
-      train(hook, 1);
-      run.validation(hook, {{metric, score}});
-    }
+    for (const double score : {2.0, 3.0, 1.0}) validate(hook, {{metric, score}});
     hook.after_train(run.context);
     for (const double score : {-9.0, 9.0}) run.validation(hook, {{metric, score}});  // outside of training
     return best();
@@ -110,8 +93,7 @@ TEST_F(Checkpoint, ComparesByNameOrByRule) {
 
 TEST_F(Checkpoint, ABestOneThatWasNotWrittenIsNone) {
   CheckpointHook hook({.interval = 0, .save_best = {"accuracy"}});
-  run.state.hook = &hook;
-  hook.before_train(run.context);
+  begin(hook);
   const auto validate = [&](double accuracy) {
     train(hook, 1);
     run.validation(hook, {{"accuracy", accuracy}});
@@ -140,13 +122,9 @@ TEST_F(Checkpoint, KeepsTheBestOfEachOfSeveralMetrics) {
   };
   const CheckpointHookOptions options{.interval = 1, .max_keep = 2, .save_best = {"accuracy", "val/loss"}};
   CheckpointHook hook(options);
-  run.state.hook = &hook;
-  hook.before_train(run.context);
+  begin(hook);
   const std::vector<std::pair<double, double>> results = {{0.5, 3}, {0.9, 2}, {0.7, 1}, {0.8, 4}, {0.6, 5}, {0.1, 6}};
-  for (const auto& [accuracy, loss] : results) {
-    train(hook, 1);
-    run.validation(hook, {{"accuracy", accuracy}, {"val/loss", loss}});
-  }
+  for (const auto& [accuracy, loss] : results) validate(hook, {{"accuracy", accuracy}, {"val/loss", loss}});
   EXPECT_EQ(pointer("best"), "step-2\n");
   EXPECT_EQ(pointer("best_accuracy"), "step-2\n");
   EXPECT_EQ(pointer("best_val_loss"), "step-3\n");
@@ -159,8 +137,7 @@ TEST_F(Checkpoint, KeepsTheBestOfEachOfSeveralMetrics) {
   resumed.before_train(run.context);
   EXPECT_EQ(pointer("best") + pointer("best_accuracy") + pointer("best_val_loss"), "step-2\nstep-2\nstep-3\n");
   run.state.hook = &resumed;
-  train(resumed, 1);
-  run.validation(resumed, {{"accuracy", 0.85}, {"val/loss", 0.5}});
+  validate(resumed, {{"accuracy", 0.85}, {"val/loss", 0.5}});
   EXPECT_EQ(pointer("best") + pointer("best_val_loss"), "step-2\nstep-7\n");
   EXPECT_EQ(saved(), (FileNames{"step-2", "step-6", "step-7"}));
 }
@@ -168,13 +145,8 @@ TEST_F(Checkpoint, KeepsTheBestOfEachOfSeveralMetrics) {
 TEST_F(Checkpoint, KeepsTheKBestOfAMetric) {
   const CheckpointHookOptions options{.interval = 1, .max_keep = 2, .save_best = {"accuracy"}, .save_top_k = 3};
   CheckpointHook hook(options);
-  run.state.hook = &hook;
-  hook.before_train(run.context);
-  const auto validate = [&](CheckpointHook& at, double accuracy) {
-    train(at, 1);
-    run.validation(at, {{"accuracy", accuracy}});
-  };
-  for (const double accuracy : {0.5, 0.9, 0.1, 0.7, 0.7, 0.2}) validate(hook, accuracy);
+  begin(hook);
+  for (const double accuracy : {0.5, 0.9, 0.1, 0.7, 0.7, 0.2}) validate(hook, {{"accuracy", accuracy}});
   EXPECT_EQ(best(), "step-2");
   EXPECT_EQ(saved(), (FileNames{"step-2", "step-4", "step-5", "step-6"}));  // the last two, too
   run.validation(hook, {{"accuracy", 0.9}});                                // better on other data
@@ -182,21 +154,16 @@ TEST_F(Checkpoint, KeepsTheKBestOfAMetric) {
 
   CheckpointHook resumed(options);
   resumed.load_state_dict(CheckpointStore::load(root() + "/step-6").part("hooks.checkpoint"));
-  run.state.hook = &resumed;
-  resumed.before_train(run.context);
-  for (const double accuracy : {0.95, 0.3, 0.3}) validate(resumed, accuracy);
+  begin(resumed);
+  for (const double accuracy : {0.95, 0.3, 0.3}) validate(resumed, {{"accuracy", accuracy}});
   EXPECT_EQ(best(), "step-7");
   EXPECT_EQ(saved(), (FileNames{"step-2", "step-6", "step-7", "step-8", "step-9"}));
 }
 
 TEST_F(Checkpoint, SavesTheBestAsTheWeightsThatWereEvaluated) {
   CheckpointHook hook({.interval = 2, .save_best = {"accuracy"}, .save_top_k = 2, .best_weights_only = true});
-  run.state.hook = &hook;
-  hook.before_train(run.context);
-  for (const double accuracy : {0.5, 0.9, 0.1, 0.7, 0.6}) {
-    train(hook, 1);
-    run.validation(hook, {{"accuracy", accuracy}});
-  }
+  begin(hook);
+  for (const double accuracy : {0.5, 0.9, 0.1, 0.7, 0.6}) validate(hook, {{"accuracy", accuracy}});
   EXPECT_EQ(saved(), (FileNames{"step-2", "step-4"}));  // by the interval
   FileNames weights;
   for (const auto& entry : fs::directory_iterator(root())) {
@@ -210,12 +177,9 @@ TEST_F(Checkpoint, SavesTheBestAsTheWeightsThatWereEvaluated) {
   EXPECT_EQ(tensors[0].first, "weight");
   EXPECT_EQ(tensors[0].second.min().item<double>(), 2);
 
-  const std::string said = testing::stderr_of([&] {
-    fill_disk();
-    train(hook, 1);
-    run.validation(hook, {{"accuracy", 1.0}});
-    free_disk();
-  });
+  fill_disk();
+  const std::string said = validate(hook, {{"accuracy", 1.0}});
+  free_disk();
   EXPECT_NE(said.find("no checkpoint of step 6"), std::string::npos) << said;
   EXPECT_EQ(best(), "step-2.safetensors");
   EXPECT_EQ(hook.state_dict().number("best_score"), 0.9);
@@ -224,8 +188,7 @@ TEST_F(Checkpoint, SavesTheBestAsTheWeightsThatWereEvaluated) {
 TEST_F(Checkpoint, PublishesWhatItIsAskedFor) {
   CheckpointHook hook({.interval = 0, .save_best = {"accuracy"}, .published_keys = {"model"}});
   hook.before_train(run.context);
-  train(hook, 1);
-  run.validation(hook, {{"accuracy", 1}});
+  validate(hook, {{"accuracy", 1}});
   train(hook, 1);
   hook.after_train(run.context);
   std::map<std::string, std::string> published;  // by what comes before the hash

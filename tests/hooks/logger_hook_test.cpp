@@ -206,24 +206,6 @@ TEST_F(Logger, AppendsAfterAResumeAndAfterHalfALine) {
   EXPECT_EQ(Json::parse(lines[2]).at("kind"), "start");
 }
 
-TEST_F(Logger, WritesNoFileWithoutWorkDirAndTheOneThatIsNamed) {
-  run.context.work_dir.clear();
-  LoggerHook nowhere({.interval = 1}), named({.interval = 1, .file = folder / "logs/own.jsonl"});
-  for (LoggerHook* hook : {&nowhere, &named}) {
-    hook->before_train(run.context);
-    run.step(*hook);
-    hook->flush();
-  }
-  EXPECT_EQ(lines_of(folder / "logs/own.jsonl").size(), 3U);
-  EXPECT_FALSE(std::filesystem::exists(log_file));
-  run.context.work_dir = folder.write("a_file", "x") + "/run";
-  LoggerHook no_place;
-  expect_error<ConfigError>([&] { no_place.before_train(run.context); }, {"log.jsonl", "work_dir", "a_file/run"});
-  expect_error<ConfigError>([] { LoggerHook({.interval = 0}); }, {"interval is 0", ">= 1"});
-  expect_error<ConfigError>([] { LoggerHook({.sinks = {{"terminl"}}}); }, {"'terminl'", "tensorboard"});
-  expect_error<ConfigError>([] { LoggerHook({.sinks = {{.type = "wandb", .project = "a/b"}}}); }, {"project", "a/b"});
-}
-
 TEST_F(Logger, MarksLinesThatAResumeUndoes) {
   std::filesystem::create_directories(run.context.work_dir);
   std::ofstream(log_file) << R"({"kind":"train","step":100}

@@ -40,12 +40,5 @@ TEST(NotFinite, LooksAtTheValuesOfASparseTensorAndPassesOverWhatHasNone) {
   }
 }
 
-TEST(NotFinite, NamesTheFirstOfEachKind) {
-  const at::Tensor bad = at::full({2}, kInfinite), good = at::ones({2});
-  const std::vector<WatchedTensor> found =
-      not_finite({{"weight", "a", good}, {"weight", "b", bad}, {"weight", "c", bad}, {"average", "d", bad}});
-  EXPECT_EQ(names_of(found), "2 weights from 'b' on, the average 'd'");
-}
-
 }  // namespace
 }  // namespace duet

@@ -226,12 +226,5 @@ TEST_F(Lines, SayWhatTheOutputsMean) {
   }
 }
 
-TEST_F(Outputs, NeedAPlaceToGo) {
-  PredictionWriterHook nowhere, in_a_file({.folder = folder.write("file", "x") + "/out"});
-  expect_error<ConfigError>([&] { nowhere.before_predict_epoch(run.context); }, {"work_dir"});
-  expect_error<ConfigError>([&] { in_a_file.before_predict_epoch(run.context); }, {"file/out"});
-  expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "jsonl", .per_batch = true}); }, {"per_batch"});
-}
-
 }  // namespace
 }  // namespace duet

@@ -61,25 +61,6 @@ TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
   EXPECT_EQ(colour_at(paint(scene(), {{"prediction", binary}}, 0).pixels, 0, 13), one);
 }
 
-TEST(SamplePainter, ShowsValuesFromZeroToOneAsTheyAre) {
-  const auto paint = sample_painter({.zoom = 1});
-  const Batch batch = {{"image", at::tensor({0.2, 0.4, 0.6, 1.0005}).view({1, 1, 2, 2})}};
-  const at::Tensor picture = paint(batch, {{"prediction", at::zeros({1, 2, 2, 2})}}, 0).pixels;
-  EXPECT_EQ(colour_at(picture, 0, 0), (Colour{51, 51, 51}));
-  EXPECT_EQ(colour_at(picture, 1, 0), (Colour{153, 153, 153}));
-  EXPECT_EQ(colour_at(picture, 1, 1), kWhite);
-}
-
-TEST(SamplePainter, MixesImageAndColours) {
-  const auto paint =
-      sample_painter({.alpha = 0.25, .palette = {"#000000", "#0000ff", "#ffffff", "#ff8000"}, .zoom = 2});
-  const at::Tensor picture = paint(scene(), scores(), 0).pixels;
-  ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{4, 3 * 4 + 2 * 4, 3}));
-  EXPECT_EQ(colour_at(picture, 0, 18), (Colour{48, 48, 112}));  // 0.75 * 64 + 0.25 * (0, 0, 255)
-  EXPECT_EQ(colour_at(picture, 3, 19), (Colour{255, 223, 191}));
-  EXPECT_EQ(colour_at(picture, 2, 18), colour_at(picture, 3, 18));
-}
-
 TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
   const auto paint = sample_painter({.zoom = 4});
   const Batch batch = {{"image", at::rand({3, 1, 2, 2})}, {"target", at::tensor({1, 2, 0}, at::kLong)}};
@@ -92,15 +73,6 @@ TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
   EXPECT_LT(colour_at(wrong, 0, 0)[1], 50);
   EXPECT_EQ(colour_at(wrong, 4 + 8, 4), (Colour{0, 128, 0}));  // the truth, 2
   EXPECT_EQ(colour_at(wrong, 4 + 8, 4 + 7), kBlack);           // the prediction, 0
-}
-
-// Of Pascal VOC's colours a thousand classes have one each.
-TEST(SamplePainter, PaintsMoreClassesThanFitAByte) {
-  const Batch batch = {{"image", at::rand({1, 3, 8, 8})}, {"target", at::tensor({999}, at::kLong)}};
-  const NamedTensors outputs = {{"prediction", at::one_hot(at::tensor({743}, at::kLong), 1000).to(at::kFloat)}};
-  const at::Tensor picture = sample_painter({.zoom = 1})(batch, outputs, 0).pixels;
-  EXPECT_EQ(colour_at(picture, 4 + 8, 4), (Colour{176, 160, 224}));
-  EXPECT_NE(colour_at(picture, 4 + 8, 4), colour_at(picture, 4 + 8, 4 + 7));
 }
 
 // The largest of several measures is no class, and whether one is above zero says nothing.

@@ -22,19 +22,6 @@ void add(Metric& metric, const at::Tensor& target, const at::Tensor& prediction)
 
 at::Tensor numbers(const std::vector<int64_t>& classes) { return at::tensor(classes, at::kLong); }
 
-TEST(Accuracy, IsTheShareOfRightSamples) {
-  Accuracy metric;
-  EXPECT_EQ(metric.names(), Names{"accuracy"});
-  EXPECT_TRUE(metric.compute().empty());
-  const at::Tensor scores = at::tensor({0.F, 1.F, 5.F, 2.F, 0.F, 1.F}).view({3, 2});  // classes 1, 0, 1
-  add(metric, numbers({1, 0, 0}), scores);
-  EXPECT_DOUBLE_EQ(metric.compute().at("accuracy"), 2.0 / 3);
-  add(metric, at::tensor({1}, at::kInt), scores.slice(0, 0, 1));
-  EXPECT_DOUBLE_EQ(metric.compute().at("accuracy"), 3.0 / 4);
-  metric.reset();
-  EXPECT_TRUE(metric.compute().empty());
-}
-
 // One prediction per sample, whatever the scores: a model that says nothing is no better than the first class.
 TEST(Accuracy, LooksAmongTheKLargestAndGivesEqualScoresToTheLowerClass) {
   Accuracy metric({.topk = {1, 3, 4}});

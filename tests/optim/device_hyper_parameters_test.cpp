@@ -46,19 +46,6 @@ TEST(DeviceHyperParameters, FollowTheirCurvesByOneOperatorPerStep) {
   EXPECT_EQ(testing::CalledOps::counts(), (std::map<std::string, int>{{"duet::look_up_", 1}}));
 }
 
-TEST(DeviceHyperParameters, KeepWhatIsSetForOneStep) {
-  DeviceHyperParameters numbers(Groups{{{"lr", 1.0}}, {{"lr", 2.0}}}, at::kCPU);
-  const at::Tensor applied = at::zeros({1}, at::kLong);
-  numbers.set_schedule("lr", curve);
-  numbers.set(1, "lr", 7);
-  advance(numbers, 3, applied);
-  EXPECT_EQ(numbers.get(0, "lr"), curve(0, 3));
-  EXPECT_EQ(numbers.get(1, "lr"), 7);
-  numbers.end();
-  advance(numbers, 4, applied);
-  EXPECT_EQ(numbers.get(1, "lr"), curve(1, 4));
-}
-
 // A replay cannot see what is set within its step, so nor does an eager step.
 TEST(DeviceHyperParameters, AreForTheHostWhatTheyWereWhenTheStepBegan) {
   DeviceHyperParameters numbers(Groups{{{"lr", 1.0}, {"momentum", 0.5}}}, at::kCPU);

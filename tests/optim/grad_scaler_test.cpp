@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "optim/amp.h"
+#include "optim/detail/amp.h"
 #include "tests/support/autocast_state.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/modes.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes what torch.optim and GradScaler compute on this CPU: FOLDER/{lbfgs,optimizer,scaler,schedule,sparse_adam}.safetensors, and
-FOLDER/{lbfgs,optimizer}.json: the options of each case.
+"""Writes what torch.optim and GradScaler compute on this CPU: FOLDER/{optimizer,scaler,schedule,sparse_adam}.safetensors,
+and FOLDER/optimizer.json: the options of each case.
 
 usage: make_references.py FOLDER
 """
@@ -12,7 +12,6 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "optimizers"), str(HERE / "schedules"), str(HERE.parent / "support")]
 
-import lbfgs_reference
 import optimizer_reference
 import scaler_reference
 import schedule_reference
@@ -25,7 +24,7 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    for module in (scaler_reference, lbfgs_reference, optimizer_reference, schedule_reference, sparse_adam_reference):
+    for module in (scaler_reference, optimizer_reference, schedule_reference, sparse_adam_reference):
         name = module.__name__.removesuffix("_reference")
         write_safetensors(folder / f"{name}.safetensors", dict(module.references()))
         if hasattr(module, "cases"):

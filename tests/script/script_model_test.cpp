@@ -7,7 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
-#include "core/script_task.h"
+#include "core/model_file.h"
 #include "io/safetensors.h"
 #include "tests/script/script_runs.h"
 #include "tests/support/torch_reference.h"

@@ -7,7 +7,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include "base/device.h"
-#include "core/script_task.h"
+#include "core/model_file.h"
 #include "io/safetensors.h"
 #include "optim/groups/param_group.h"
 #include "tests/script/script_runs.h"

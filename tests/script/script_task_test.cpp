@@ -1,4 +1,3 @@
-#include "core/script_task.h"
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include "base/device.h"
 #include "base/error.h"
+#include "core/model_file.h"
 #include "tests/script/script_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"

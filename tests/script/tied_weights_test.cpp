@@ -8,9 +8,8 @@
 #include <torch/csrc/jit/api/module.h>
 #include "base/error.h"
 #include "checkpoint/weights_file.h"
-#include "core/script_task.h"
+#include "core/model_file.h"
 #include "core/task.h"
-#include "core/weights_report.h"
 #include "io/pt_file.h"
 #include "io/safetensors.h"
 #include "tests/script/script_runs.h"

@@ -10,7 +10,7 @@
 #include "base/batch.h"
 #include "base/state_dict.h"
 #include "checkpoint/weights_file.h"
-#include "core/exported_task.h"
+#include "core/model_file.h"
 
 namespace duet {
 

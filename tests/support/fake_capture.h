@@ -89,7 +89,7 @@ class FakeBackend : public CaptureBackend {
       storage.external = true;
       results.push_back(tensor_at(storage.strong, value));
     }
-    programs_.push_back(compile_program(program, results, bitexact_passes()));
+    programs_.emplace_back(bitexact_passes()).build(program, results);
     EXPECT_TRUE(recorder_->failure().empty()) << recorder_->failure();
     leave();
     log_->fail_if_due("end");

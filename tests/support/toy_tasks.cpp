@@ -2,7 +2,7 @@
 #include <exception>
 #include <torch/torch.h>
 #include "core/task.h"
-#include "optim/amp.h"
+#include "optim/detail/amp.h"
 
 namespace duet::testing {
 

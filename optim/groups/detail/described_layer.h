@@ -1,21 +1,23 @@
 #pragma once
 
 #include <string>
-#include <ATen/core/Tensor.h>
+#include <utility>
+#include <torch/nn/module.h>
 #include "optim/groups/param_group.h"
 
 namespace duet {
 
-// A torch::nn::Module whose C++ class does not tell what it is: a layer that Python made.
-class DescribedLayer {
+// A layer that Python made, of a class called `type` ("LayerNorm"), which its C++ class does not tell. Files keep class
+// names but no base classes: it counts as a norm if its name holds BatchNorm, InstanceNorm, GroupNorm or LayerNorm, and
+// as a convolution if it holds Conv2d.
+class DescribedLayer : public torch::nn::Module {
  public:
-  virtual ~DescribedLayer() = default;
+  explicit DescribedLayer(std::string type) : type_(std::move(type)) {}
   // Without its path.
-  virtual ModuleInfo info() const = 0;
-};
+  ModuleInfo info() const;
 
-// What a class of Python's is by its name, as ModuleInfo's modules_of says. `weight`: the layer's, which may be
-// undefined.
-ModuleKind kind_of(const std::string& type, const at::Tensor& weight);
+ private:
+  std::string type_;
+};
 
 }  // namespace duet

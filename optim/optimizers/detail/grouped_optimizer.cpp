@@ -15,12 +15,29 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/detail/device_hyper_parameters.h"
-#include "optim/optimizers/detail/parameter_layout.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 
 namespace {
+
+void check_parameter(const std::string& name, const at::Tensor& parameter) {
+  if (!parameter.is_floating_point()) {
+    throw ConfigError(c10::str("[Optimizer] parameter '", name, "' is ", parameter.scalar_type(),
+                               ", expected a floating-point dtype; freeze it with requires_grad_(false)"));
+  }
+  if (!parameter.is_non_overlapping_and_dense()) {
+    throw ConfigError(c10::str("[Optimizer] parameter '", name, "' has strides ", parameter.strides(), " for sizes ",
+                               parameter.sizes(), ", expected dense memory; make it contiguous()"));
+  }
+}
+
+void check_gradient(const std::string& name, const at::Tensor& parameter, const at::Tensor& gradient) {
+  if (gradient.sizes() == parameter.sizes() && gradient.scalar_type() == parameter.scalar_type()) return;
+  throw ConfigError(c10::str("[Optimizer] the gradient of '", name, "' is ", gradient.scalar_type(), gradient.sizes(),
+                             ", expected ", parameter.scalar_type(), parameter.sizes(),
+                             " as the parameter is; give it that shape and dtype where a hook sets it"));
+}
 
 NamedTensors all_parameters(const ParamGroups& groups) {
   NamedTensors all;
@@ -59,7 +76,7 @@ std::vector<std::map<std::string, double>> numbers_of(const OptimizerKind& kind,
 
 GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options,
                                    const ParamGroups& groups, bool may_skip)
-    : NumberedOptimizer(options, numbers_of(kind, options, groups), device_of(groups)),
+    : Optimizer(options, numbers_of(kind, options, groups), device_of(groups)),
       kind_(kind),
       slots_(kind.slots(options)),
       may_skip_(may_skip),
@@ -132,7 +149,7 @@ void GroupedOptimizer::follow_layout(Parameter& parameter) {
 }
 
 void GroupedOptimizer::check_number(std::size_t group, const std::string& name, double value) const {
-  NumberedOptimizer::check_number(group, name, value);
+  Optimizer::check_number(group, name, value);
   if (name == "momentum" && value != 0 && slots_.empty()) {
     throw ConfigError(c10::str("[Optimizer] found momentum = ", value,
                                " for an SGD that was made without momentum and has no "
@@ -147,12 +164,12 @@ void GroupedOptimizer::set_schedule(const std::string& name, Curve curve) {
                                "schedule lr alone, or set ", name, " between steps where it changes"));
   }
   const bool followed = numbers_.has_schedules();
-  NumberedOptimizer::set_schedule(name, std::move(curve));
+  Optimizer::set_schedule(name, std::move(curve));
   if (!followed) ++plan_version_;  // a recorded step does not look numbers up yet
 }
 
 void GroupedOptimizer::clear_schedule(const std::string& name) {
-  NumberedOptimizer::clear_schedule(name);
+  Optimizer::clear_schedule(name);
   ++plan_version_;
 }
 

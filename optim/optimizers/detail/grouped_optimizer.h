@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 #include "base/detail/tensor_layout.h"
-#include "optim/optimizers/detail/numbered_optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {
@@ -11,7 +11,8 @@ namespace duet {
 // What all optimizers share: groups and their numbers, state tensors per parameter, step counts, which parameters take
 // part in a step (those with a gradient, as in torch.optim), skipped steps, and the state in a checkpoint. A kind adds
 // its kernel.
-class GroupedOptimizer : public NumberedOptimizer {
+// It is large so that a kind can be small.
+class GroupedOptimizer : public Optimizer {
  public:
   GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options, const ParamGroups& groups,
                    bool may_skip);

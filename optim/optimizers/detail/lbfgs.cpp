@@ -1,22 +1,13 @@
-#include <cmath>
-#include <deque>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/dot.h>
+#include <algorithm>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
+#include <torch/optim/lbfgs.h>
 #include "base/error.h"
-#include "optim/optimizers/detail/line_search.h"
-#include "optim/optimizers/detail/numbered_optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {
 
 namespace {
-
-double inner_product(const at::Tensor& a, const at::Tensor& b) { return at::dot(a, b).item<double>(); }
-double largest(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
 void check_parameters(const NamedTensors& parameters) {
   require<ConfigError>(!parameters.empty(), "[LBFGS] there is no trainable parameter; expected at least one");
@@ -29,16 +20,59 @@ void check_parameters(const NamedTensors& parameters) {
   }
 }
 
-// The method of torch.optim.LBFGS. One step evaluates loss and gradients up to max_eval times, at places that depend on
-// the values it finds: it reads them on the host, so it runs eager only.
-class Lbfgs : public NumberedOptimizer {
+// It steps all parameters as one vector.
+NamedTensors only_group(const ParamGroups& groups) {
+  if (groups.size() != 1 || !groups.front().numbers.empty()) {
+    throw ConfigError(c10::str("[LBFGS] found ", groups.size(),
+                               " parameter groups with numbers of their own, expected one without: "
+                               "it steps all parameters as one vector; leave paramwise settings out"));
+  }
+  check_parameters(groups.front().parameters);
+  return groups.front().parameters;
+}
+
+std::vector<at::Tensor> values_of(const NamedTensors& parameters) {
+  std::vector<at::Tensor> values;
+  for (const auto& parameter : parameters) values.push_back(parameter.second);
+  return values;
+}
+
+torch::optim::LBFGSOptions torch_options(const LBFGS& options) {
+  torch::optim::LBFGSOptions given(options.lr);
+  given.max_iter(options.max_iter).max_eval(options.max_eval).history_size(options.history_size);
+  given.tolerance_grad(options.tolerance_grad).tolerance_change(options.tolerance_change);
+  if (options.line_search_fn != "none") given.line_search_fn(options.line_search_fn);
+  return given;
+}
+
+using Memory = torch::optim::LBFGSParamState;
+
+// LibTorch's. One step evaluates loss and gradients as often as it needs, at places that depend on the values it finds:
+// it reads them on the host, so it runs eager only.
+class Lbfgs : public Optimizer {
  public:
   // Throws ConfigError for more than one group, or parameters of more than one dtype or device.
-  Lbfgs(const LBFGS& options, const ParamGroups& groups);
+  Lbfgs(const LBFGS& options, const ParamGroups& groups)
+      : Optimizer(options, {{{"lr", options.lr}}}, at::kCPU),  // where each step reads it
+        parameters_(only_group(groups)),
+        torch_(values_of(parameters_), torch_options(options)),
+        history_size_(options.history_size),
+        applied_steps_(at::full({1}, 0, first().options().dtype(at::kLong).requires_grad(false))) {}
 
   bool needs_closure() const override { return true; }
-  // Up to max_iter iterations. A parameter without gradient is taken to have a zero one.
-  at::Tensor step_with(const std::function<at::Tensor()>& closure) override;
+  // A parameter without gradient is taken to have a zero one.
+  at::Tensor step_with(const std::function<at::Tensor()>& closure) override {
+    torch_.param_groups().front().options().set_lr(get(0, "lr"));
+    return torch_.step([this, &closure] {
+      at::Tensor loss = closure();
+      // LibTorch's class takes gradients as rows of numbers.
+      for (const auto& parameter : parameters_) {
+        at::Tensor& gradient = parameter.second.mutable_grad();
+        if (gradient.defined() && !gradient.is_sparse()) gradient = gradient.contiguous();
+      }
+      return loss;
+    });
+  }
   // Throws: a step needs the closure.
   void step(const at::Tensor& /*grad_scale*/, const at::Tensor& /*found_inf*/) override {
     throw ConfigError(
@@ -67,240 +101,68 @@ class Lbfgs : public NumberedOptimizer {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  using Closure = std::function<at::Tensor()>;
-  // How the gradient changed over one step, for the approximated Hessian.
-  struct Correction {
-    at::Tensor gradient_change, step;
-    double ro = 0;  // 1 / (gradient_change * step)
-  };
-  // What torch's state_dict holds too.
-  struct Memory {
-    int64_t iterations = 0;
-    int64_t evaluations = 0;
-    at::Tensor direction, previous_gradient;  // undefined before the first iteration
-    double t = 0;                             // length of the last step
-    double h_diag = 1;
-    double previous_loss = 0;
-    std::deque<Correction> corrections;
-  };
-  // Loss and flat gradient at the present parameters.
-  struct Evaluation {
-    double loss = 0;
-    at::Tensor gradient;
-    bool converged = false;
-  };
-
-  Evaluation evaluate(const Closure& closure, at::Tensor* loss = nullptr) const;
-  at::Tensor flat_gradient() const;
-  void move(double step, const at::Tensor& direction) const;
-  // torch keeps most of its scalars as 0-dim tensors of the parameters' dtype: float32 numbers round after every
-  // operation.
-  double rounded(double value) const {
-    return parameters_.front().second.scalar_type() == at::kDouble ? value : static_cast<float>(value);
+  const at::Tensor& first() const { return parameters_.front().second; }
+  Memory memory() const {
+    const auto found = torch_.state().find(first().unsafeGetTensorImpl());
+    return found == torch_.state().end() ? Memory() : static_cast<const Memory&>(*found->second);
   }
-  // The first direction is the gradient itself, whose length says nothing about how far to go.
-  double first_step(const at::Tensor& gradient) const {
-    const double share = rounded(1 / gradient.abs().sum().item<double>());
-    return share < 1 ? rounded(share * rounded(lr())) : lr();
-  }
-  bool iterate(const Closure& closure, Evaluation& at, bool is_last, int64_t& evaluations);
-  void find_direction(const at::Tensor& gradient);
-  void remember(const at::Tensor& gradient);
-  Evaluation search_line(const Closure& closure, const Evaluation& at, double slope, int64_t& evaluations);
-  Memory loaded_memory(const StateDict& state) const;
-  double lr() const { return get(0, "lr"); }
+  std::unique_ptr<Memory> loaded_memory(const StateDict& state) const;
 
-  LBFGS limits_;
-  int64_t max_eval_;
   NamedTensors parameters_;
-  Memory memory_;
-
+  torch::optim::LBFGS torch_;
+  int64_t history_size_;
   int64_t applied_ = 0;
   at::Tensor applied_steps_;
 };
 
 }  // namespace
 
-Lbfgs::Lbfgs(const LBFGS& options, const ParamGroups& groups)
-    : NumberedOptimizer(options, {{{"lr", options.lr}}}, at::kCPU),  // where each step reads it
-      limits_(options),
-      max_eval_(options.max_eval.value_or(options.max_iter * 5 / 4)) {
-  if (groups.size() != 1 || !groups.front().numbers.empty()) {
-    throw ConfigError(c10::str("[LBFGS] found ", groups.size(),
-                               " parameter groups with numbers of their own, expected one without: "
-                               "it steps all parameters as one vector; leave paramwise settings out"));
-  }
-  parameters_ = groups.front().parameters;
-  check_parameters(parameters_);
-  applied_steps_ = at::full({1}, 0, at::TensorOptions().dtype(at::kLong).device(parameters_.front().second.device()));
-}
-
-at::Tensor Lbfgs::flat_gradient() const {
-  std::vector<at::Tensor> parts;
-  for (const auto& entry : parameters_) {
-    const at::Tensor& gradient = entry.second.grad();
-    parts.push_back(gradient.defined()
-                        ? gradient.reshape(-1)
-                        : at::zeros({entry.second.numel()}, entry.second.options().requires_grad(false)));
-  }
-  return at::cat(parts);
-}
-
-void Lbfgs::move(double step, const at::Tensor& direction) const {
-  int64_t offset = 0;
-  for (const auto& entry : parameters_) {
-    const at::Tensor& parameter = entry.second;
-    parameter.add_(direction.slice(0, offset, offset + parameter.numel()).view(parameter.sizes()), step);
-    offset += parameter.numel();
-  }
-}
-
-Lbfgs::Evaluation Lbfgs::evaluate(const Closure& closure, at::Tensor* loss) const {
-  at::Tensor value;
-  {
-    const at::AutoGradMode with_gradients(true);
-    value = closure();
-  }
-  Evaluation result{value.item<double>(), flat_gradient()};
-  result.converged = largest(result.gradient) <= limits_.tolerance_grad;
-  if (loss != nullptr) *loss = value;
-  return result;
-}
-
-at::Tensor Lbfgs::step_with(const Closure& closure) {
-  const at::NoGradGuard no_grad;
-  at::Tensor first_loss;
-  Evaluation at = evaluate(closure, &first_loss);
-  int64_t evaluations = 1;
-  bool go_on = !at.converged;
-  for (int64_t i = 1; go_on && i <= limits_.max_iter; ++i) {
-    go_on = iterate(closure, at, i == limits_.max_iter, evaluations);
-  }
-  memory_.evaluations += evaluations;
-  return first_loss;
-}
-
-// One iteration, from and to the evaluated place `at`. False: it was the last one of this step.
-bool Lbfgs::iterate(const Closure& closure, Evaluation& at, bool is_last, int64_t& evaluations) {
-  ++memory_.iterations;
-  find_direction(at.gradient);
-  memory_.previous_gradient = at.gradient.clone();
-  memory_.previous_loss = at.loss;
-  memory_.t = memory_.iterations == 1 ? first_step(at.gradient) : lr();
-  const double slope = inner_product(at.gradient, memory_.direction);
-  if (slope > -limits_.tolerance_change) return false;
-
-  if (limits_.line_search_fn == "strong_wolfe") {
-    at = search_line(closure, at, slope, evaluations);
-  } else {
-    move(memory_.t, memory_.direction);
-    if (is_last) return false;  // the next step evaluates here, perhaps on other data
-    at = evaluate(closure);
-    ++evaluations;
-  }
-  return !is_last && evaluations < max_eval_ && !at.converged &&
-         largest(memory_.direction * memory_.t) > limits_.tolerance_change &&
-         std::abs(at.loss - memory_.previous_loss) >= limits_.tolerance_change;
-}
-
-// Adds how the gradient changed over the last step. What would not keep the approximated Hessian positive is left out.
-void Lbfgs::remember(const at::Tensor& gradient) {
-  Correction correction{gradient - memory_.previous_gradient, memory_.direction * memory_.t};
-  const double curvature = inner_product(correction.gradient_change, correction.step);
-  if (!(curvature > 1e-10)) return;
-  correction.ro = rounded(1 / curvature);
-  memory_.h_diag = rounded(curvature / inner_product(correction.gradient_change, correction.gradient_change));
-  memory_.corrections.push_back(std::move(correction));
-  if (static_cast<int64_t>(memory_.corrections.size()) > limits_.history_size) memory_.corrections.pop_front();
-}
-
-// Minus the gradient times the approximated inverse Hessian, by the two loops over the history.
-void Lbfgs::find_direction(const at::Tensor& gradient) {
-  if (memory_.iterations == 1) {
-    memory_.direction = gradient.neg();
-    return;
-  }
-  remember(gradient);
-  const auto& corrections = memory_.corrections;
-  at::Tensor direction = gradient.neg();
-  std::vector<double> al(corrections.size());
-  for (std::size_t i = corrections.size(); i-- > 0;) {
-    al[i] = rounded(inner_product(corrections[i].step, direction) * corrections[i].ro);
-    direction.add_(corrections[i].gradient_change, -al[i]);
-  }
-  direction.mul_(memory_.h_diag);
-  for (std::size_t i = 0; i < corrections.size(); ++i) {
-    const double be = rounded(inner_product(corrections[i].gradient_change, direction) * corrections[i].ro);
-    direction.add_(corrections[i].step, rounded(al[i] - be));
-  }
-  memory_.direction = direction;
-}
-
-Lbfgs::Evaluation Lbfgs::search_line(const Closure& closure, const Evaluation& at, double slope, int64_t& evaluations) {
-  std::vector<at::Tensor> start;
-  for (const auto& entry : parameters_) start.push_back(entry.second.clone());
-  const auto evaluate_at = [&](double step) {
-    move(step, memory_.direction);
-    const Evaluation there = evaluate(closure);
-    for (std::size_t i = 0; i < start.size(); ++i) parameters_[i].second.copy_(start[i]);
-    return LinePoint{rounded(step), there.loss, there.gradient, inner_product(there.gradient, memory_.direction)};
-  };
-  const LineSearch search{evaluate_at, largest(memory_.direction), limits_.tolerance_change, max_eval_ - evaluations};
-  const LineSearchResult found = strong_wolfe(search, {0, at.loss, at.gradient, slope}, memory_.t);
-  memory_.t = rounded(found.point.step);
-  move(memory_.t, memory_.direction);
-  evaluations += found.evaluations;
-  return {found.point.loss, found.point.gradient, largest(found.point.gradient) <= limits_.tolerance_grad};
-}
-
 // What a checkpoint keeps: torch's state under "state.", where lists have numbers.
 
 StateDict Lbfgs::state_dict() const {
+  const Memory memory = this->memory();
   StateDict state;
   state.set("kind", std::string("LBFGS"));
   state.set("applied_steps", applied_);
   save_numbers(state);
-  state.set("state.n_iter", memory_.iterations);
-  state.set("state.func_evals", memory_.evaluations);
-  state.set("state.t", memory_.t);
-  state.set("state.H_diag", memory_.h_diag);
-  state.set("state.prev_loss", memory_.previous_loss);
-  state.set("state.history", static_cast<int64_t>(memory_.corrections.size()));
-  if (memory_.direction.defined()) {
-    state.set("state.d", memory_.direction);
-    state.set("state.prev_flat_grad", memory_.previous_gradient);
+  state.set("state.n_iter", memory.n_iter());
+  state.set("state.func_evals", memory.func_evals());
+  state.set("state.t", memory.t());
+  state.set("state.H_diag", memory.H_diag().defined() ? memory.H_diag().item<double>() : 1.0);
+  state.set("state.prev_loss", memory.prev_loss());
+  state.set("state.history", static_cast<int64_t>(memory.ro().size()));
+  if (memory.d().defined()) {
+    state.set("state.d", memory.d());
+    state.set("state.prev_flat_grad", memory.prev_flat_grad());
   }
-  for (std::size_t i = 0; i < memory_.corrections.size(); ++i) {
+  for (std::size_t i = 0; i < memory.ro().size(); ++i) {
     const std::string index = std::to_string(i);
-    state.set("state.old_dirs." + index, memory_.corrections[i].gradient_change);
-    state.set("state.old_stps." + index, memory_.corrections[i].step);
-    state.set("state.ro." + index, memory_.corrections[i].ro);
+    state.set("state.old_dirs." + index, memory.old_dirs()[i]);
+    state.set("state.old_stps." + index, memory.old_stps()[i]);
+    state.set("state.ro." + index, memory.ro()[i].item<double>());
   }
   return state;
 }
 
-Lbfgs::Memory Lbfgs::loaded_memory(const StateDict& state) const {
-  const at::NoGradGuard no_grad;
-  const at::Tensor like = flat_gradient();
+std::unique_ptr<Memory> Lbfgs::loaded_memory(const StateDict& state) const {
+  int64_t numel = 0;
+  for (const auto& parameter : parameters_) numel += parameter.second.numel();
+  const at::Tensor like = at::full({numel}, 0, first().options().requires_grad(false));
   const auto tensor = [&](const std::string& name) {
     check_state("optimizer." + name, state.tensor(name), like);
     return state.tensor(name).to(like.options(), /*non_blocking=*/false, /*copy=*/true);
   };
-  Memory memory;
-  memory.iterations = state.integer("state.n_iter");
-  memory.evaluations = state.integer("state.func_evals");
-  memory.t = state.number("state.t");
-  memory.h_diag = state.number("state.H_diag");
-  memory.previous_loss = state.number("state.prev_loss");
-  if (memory.iterations > 0) {
-    memory.direction = tensor("state.d");
-    memory.previous_gradient = tensor("state.prev_flat_grad");
-  }
+  const auto number = [&](const std::string& name) { return at::full({}, state.number(name), like.options()); };
+  auto memory = std::make_unique<Memory>();
+  memory->n_iter(state.integer("state.n_iter")).func_evals(state.integer("state.func_evals"));
+  memory->t(state.number("state.t")).prev_loss(state.number("state.prev_loss")).H_diag(number("state.H_diag"));
+  if (memory->n_iter() > 0) memory->d(tensor("state.d")).prev_flat_grad(tensor("state.prev_flat_grad"));
   const int64_t corrections = state.integer("state.history");
-  for (int64_t i = 0; i < corrections; ++i) {
+  for (int64_t i = std::max<int64_t>(0, corrections - history_size_); i < corrections; ++i) {
     const std::string index = std::to_string(i);
-    memory.corrections.push_back(
-        {tensor("state.old_dirs." + index), tensor("state.old_stps." + index), state.number("state.ro." + index)});
+    memory->old_dirs().push_back(tensor("state.old_dirs." + index));
+    memory->old_stps().push_back(tensor("state.old_stps." + index));
+    memory->ro().push_back(number("state.ro." + index));
   }
   return memory;
 }
@@ -313,7 +175,7 @@ void Lbfgs::load_state_dict(const StateDict& state) {
   }
   const int64_t applied = state.integer("applied_steps");
   for (const char* key : {"configured", "param_groups"}) state.number(number_key(key, 0, "lr"));  // before any change
-  memory_ = loaded_memory(state);
+  torch_.state()[first().unsafeGetTensorImpl()] = loaded_memory(state);
   load_numbers(state);
   applied_ = applied;
   applied_steps_.fill_(applied);

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include "base/error.h"
 #include "cli/config/config.h"
-#include "cli/runs/saved_config.h"
+#include "cli/runs/run_folder.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/peak_memory.h"
 #include "tests/support/temp_dir.h"
@@ -82,7 +82,6 @@ TEST(ConfigLimits, AFileIsARegularOneOfAMegabyteAtMost) {
   }
 }
 
-// A regular expression would need a stack as deep as the text is long.
 // Two files that each name the next twice would be read a thousand times.
 TEST(ConfigLimits, BasesHaveAnEnd) {
   const TempDir folder;

@@ -1,4 +1,3 @@
-#include "cli/runs/logged_run.h"
 #include <string>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

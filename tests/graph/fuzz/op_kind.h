@@ -79,8 +79,20 @@ const Tensor& output_of(const std::tuple<Tensor, State>& result) {
   return std::get<0>(result);
 }
 
+inline Tensor minus(const Tensor& result, const Tensor& x) { return bounded(x - result); }
+
+// What ops of the dispatcher get, and what is made of what they give.
+struct ByName {
+  Tensor (*fit)(const Tensor& x) = [](const Tensor& x) { return x; };  // of each value
+  Tensor (*end)(const Tensor& result, const Tensor& x) = [](const Tensor& result, const Tensor&) { return result; };
+  std::vector<c10::IValue> more{};  // arguments behind the values; further ones are the defaults
+  std::size_t result = 0;           // of several
+};
+
 struct OpTable {
   std::vector<OpKind> kinds;
+  // Ops by their names in the dispatcher ("add.Tensor"), with spaces between them.
+  void by_name(const std::string& names, const std::string& signature, const ByName& how = {});
   // signature: "mm>m".
   void operator()(const std::string& name, const std::string& signature, std::function<Apply(Site&)> make) {
     kinds.push_back({name, signature.substr(0, signature.find('>')), signature.back(), std::move(make)});

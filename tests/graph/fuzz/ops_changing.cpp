@@ -82,11 +82,8 @@ void add_changing_cases(OpTable& add) {
   add.changing("numbers_in_a_tensor", "m>m", now_and_then([](bool now, X x) {
                  return bounded(x[0] * torch::tensor({1.0F, now ? 2.0F : 1.0F}).repeat({8}));
                }));
-  add.changing("another_slice", "m>m", now_and_then([](bool now, X x) { return x[0].roll(now ? 3 : 1, 1); }));
   add.changing("random_draw_now_and_then", "m>m",
                now_and_then([](bool now, X x) { return now ? x[0] + 0.1 * torch::randn_like(x[0]) : x[0]; }));
-  add.changing("number_from_some_call_on", "m>m",
-               from_some_call_on([](bool now, X x) { return bounded(x[0] * (now ? 0.5 : 1.5)); }));
   add.changing("dropout_rate", "m>m",
                from_some_call_on([](bool now, X x) { return torch::dropout(x[0], now ? 0.5 : 0.2, true); }));
   add.changing("branch_on_mt19937", "m>m", [](Site& site) -> Apply {
@@ -94,26 +91,9 @@ void add_changing_cases(OpTable& add) {
       return random() % odds == 0 ? x[0].relu() : x[0];
     };
   });
-  add.changing("number_that_decays", "m>m",
-               [](Site&) -> Apply { return [factor = 1.0](X x) mutable { return x[0] * (factor *= 0.97); }; });
-  add.changing("mask_by_accessor", "m>m", [](Site& site) -> Apply {
-    return [random = random_of(site)](X x) mutable {
-      const Tensor mask = torch::zeros({kColumns});
-      mask.accessor<float, 1>()[static_cast<int64_t>(random() % 4)] = 1;
-      return x[0] - mask;
-    };
-  });
   add.changing("another_shape", "m>m", [](Site& site) -> Apply {
     return [random = random_of(site)](X x) mutable {
       return x[0] + x[0].narrow(1, 0, static_cast<int64_t>(1 + random() % 4)).mean(1, true);
-    };
-  });
-  add.changing("depth_that_grows", "m>m", [](Site&) -> Apply {
-    return [calls = int64_t{0}](X x) mutable {
-      Tensor y = x[0];
-      const int64_t depth = ++calls / 4;
-      for (int64_t n = 0; n < depth; ++n) y = y.sin();
-      return y;
     };
   });
   add.changing("draw_on_the_host", "m>m", [](Site&) -> Apply {
@@ -153,13 +133,6 @@ void add_changing_cases(OpTable& add) {
   // LibTorch computes it below the dispatcher, which looks like numbers of the host.
   add.changing("max_pool1d_without_gradient", "s>s",
                [](Site&) -> Apply { return [](X x) { return torch::max_pool1d(x[0].detach(), 3, 1, 1) * x[0]; }; });
-  add.changing("value_of_the_last_call", "m>m", [](Site&) -> Apply {
-    return [last = Tensor()](X x) mutable {
-      const Tensor y = last.defined() && last.sizes() == x[0].sizes() ? x[0] * 0.5 + last : x[0];
-      last = x[0].detach();
-      return y;
-    };
-  });
   add.changing("cache_renewed", "m>m", [](Site& site) -> Apply {
     return [cache = Tensor(), period = site.number(2, 6), calls = int64_t{0}](X x) mutable {
       if (calls++ % period == 0) cache = torch::full({kColumns}, 0.1 * static_cast<double>(calls));
@@ -171,10 +144,13 @@ void add_changing_cases(OpTable& add) {
     at_some_step(site, [table] { *table = torch::full({kColumns}, 0.5); });
     return [table](X x) { return x[0] + *table; };
   });
-  add.changing("eval_at_some_step", "m>m", [](Site& site) -> Apply {
-    auto norm = site.module(nn::BatchNorm1d(kColumns));
-    at_some_step(site, [norm]() mutable { norm->eval(); });
-    return [norm](X x) mutable { return bounded(norm(x[0])); };
+  add.changing("depth_that_grows", "m>m", [](Site&) -> Apply {
+    return [calls = int64_t{0}](X x) mutable {
+      Tensor y = x[0];
+      const int64_t depth = ++calls / 4;
+      for (int64_t n = 0; n < depth; ++n) y = y.sin();
+      return y;
+    };
   });
   add.changing("swapped_weights", "m>m", [](Site& site) -> Apply {
     auto left = site.module(nn::Linear(kColumns, kColumns), "_left");
@@ -182,11 +158,9 @@ void add_changing_cases(OpTable& add) {
     at_some_step(site, [left, right]() mutable { std::swap(left->weight, right->weight); });
     return [left, right](X x) mutable { return bounded(right(bounded(left(x[0])))); };
   });
-  add.changing("frozen_at_some_step", "m>m", with_weight([](const Tensor& w) { w.requires_grad_(false); }));
   add.changing("hook_added_to_weight", "m>m", with_weight([](const Tensor& w) {
                  w.register_hook([](const Tensor& gradient) { return gradient * 0.5; });
                }));
-  add.changing("weight_changed_in_place", "m>m", with_weight([](const Tensor& w) { w.detach().mul_(0.5); }));
   add.changing("weight_with_new_memory", "m>m", with_weight([](const Tensor& w) { w.set_data(w.detach() * 0.5); }));
 }
 

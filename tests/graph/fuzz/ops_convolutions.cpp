@@ -9,21 +9,13 @@ Tensor volume(const Tensor& image) { return image.reshape({-1, 1, 4, 4, 4}); }
 
 void add_kernel_cases(OpTable& add) {
   add.layer<nn::Conv1d>("conv1d", "s>s", nn::Conv1dOptions(4, 4, 3).padding(1));
-  add.layer<nn::Conv1d>("conv1d_with_groups", "s>s", nn::Conv1dOptions(4, 4, 3).padding(2).dilation(2).groups(2));
   add.layer<nn::ConvTranspose1d>("conv1d_transposed", "s>s",
                                  nn::ConvTranspose1dOptions(4, 4, 3).padding(1).bias(false));
   add.layer<nn::Conv2d>("conv2d", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1));
-  add.layer<nn::Conv2d>("conv2d_1x1", "i>i", nn::Conv2dOptions(4, 4, 1));
-  add.layer<nn::Conv2d>("conv2d_without_bias", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).bias(false));
-  add.layer<nn::Conv2d>("conv2d_with_groups", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).groups(2));
   add.layer<nn::Conv2d>("conv2d_depthwise", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).groups(4));
   add.layer<nn::Conv2d>("conv2d_dilated", "i>i", nn::Conv2dOptions(4, 4, 3).padding(2).dilation(2));
   add.layer<nn::Conv2d>("conv2d_same", "i>i", nn::Conv2dOptions(4, 4, {2, 3}).padding(torch::kSame));
-  add.layer<nn::Conv2d>("conv2d_circular", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kCircular));
-  add.layer<nn::Conv2d>("conv2d_reflected", "i>i", nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kReflect));
   add.layer<nn::ConvTranspose2d>("conv2d_transposed", "i>i", nn::ConvTranspose2dOptions(4, 4, 3).padding(1));
-  add.layer<nn::ConvTranspose2d>("conv2d_transposed_groups", "i>i",
-                                 nn::ConvTranspose2dOptions(4, 4, 3).padding(1).groups(2));
   add("conv2d_with_stride", "i>i", [](Site& site) -> Apply {
     auto down = site.module(nn::Conv2d(nn::Conv2dOptions(4, 6, 3).padding(1).stride(2)), "_down");
     auto up = site.module(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(6, 4, 2).stride(2)), "_up");
@@ -48,10 +40,6 @@ void add_kernel_cases(OpTable& add) {
     auto layer = site.module(nn::Conv3d(nn::Conv3dOptions(1, 2, 3).padding(1)));
     return [layer](X x) mutable { return bounded(layer(volume(x[0])).sum(1)); };
   });
-  add("conv3d_transposed", "i>i", [](Site& site) -> Apply {
-    auto layer = site.module(nn::ConvTranspose3d(nn::ConvTranspose3dOptions(1, 1, 3).padding(1)));
-    return [layer](X x) mutable { return bounded(layer(volume(x[0])).squeeze(1)); };
-  });
   add.plain("unfold_and_fold", "i>i", [](X x) {
     const Tensor columns = F::unfold(x[0], F::UnfoldFuncOptions(3).padding(1));
     return bounded(F::fold(columns.tanh(), F::FoldFuncOptions({4, 4}, {3, 3}).padding(1)));
@@ -62,29 +50,18 @@ void add_pooling_cases(OpTable& add) {
   add.weighted("max_pool1d", "s>s", {8},
                [](X x, const Tensor& scale) { return torch::max_pool1d(bounded(x[0] * scale), 3, 1, 1); });
   add.plain("max_pool2d", "i>i", [](X x) { return torch::max_pool2d(x[0], 3, 1, 1); });
-  add.plain("max_pool2d_by_2", "i>i", [](X x) { return x[0] - torch::max_pool2d(x[0], 2).repeat({1, 1, 2, 2}); });
   add.plain("max_pool2d_with_places", "i>i", [](X x) {
     const auto [values, places] = torch::max_pool2d_with_indices(x[0], 2);
     return F::max_unpool2d(values.sin(), places, F::MaxUnpool2dFuncOptions(2));
   });
   add.plain("max_pool3d", "i>i", [](X x) { return torch::max_pool3d(volume(x[0]), 3, 1, 1).squeeze(1); });
-  add.plain("avg_pool1d", "s>s", [](X x) { return torch::avg_pool1d(x[0], 3, 1, 1); });
   add.plain("avg_pool2d", "i>i",
             [](X x) { return torch::avg_pool2d(x[0], 3, 1, 1, false, /*count_include_pad=*/false); });
-  add.plain("avg_pool3d", "i>i", [](X x) { return torch::avg_pool3d(volume(x[0]), 3, 1, 1).squeeze(1); });
-  add.plain("adaptive_avg_pool1d", "s>s", [](X x) { return torch::adaptive_avg_pool1d(x[0], 4).repeat({1, 1, 2}); });
   add.plain("adaptive_avg_pool2d", "i>i", [](X x) { return x[0] - torch::adaptive_avg_pool2d(x[0], {1, 1}); });
-  add.plain("adaptive_avg_pool3d", "i>i",
-            [](X x) { return x[0] * torch::adaptive_avg_pool3d(volume(x[0]), {1, 1, 1}).squeeze(1); });
-  add.plain("adaptive_max_pool1d", "s>s",
-            [](X x) { return std::get<0>(torch::adaptive_max_pool1d(x[0], 4)).repeat({1, 1, 2}); });
   add.plain("adaptive_max_pool2d", "i>i",
             [](X x) { return x[0] - std::get<0>(torch::adaptive_max_pool2d(x[0], {2, 2})).repeat({1, 1, 2, 2}); });
   add.plain("fractional_max_pool2d", "i>i", [](X x) {
     return F::fractional_max_pool2d(x[0], F::FractionalMaxPool2dFuncOptions(2).output_size(2)).repeat({1, 1, 2, 2});
-  });
-  add.plain("lp_pool2d", "i>i", [](X x) {
-    return F::lp_pool2d(x[0].abs() + 0.1, F::LPPool2dFuncOptions(2, 2)).tanh().repeat({1, 1, 2, 2});
   });
 }
 

@@ -44,26 +44,11 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 }  // namespace
 
 void add_gradient_cases(OpTable& add) {
-  add.plain("gradient_in_the_loss", "m>m", [](X x) {
-    const Tensor input = fresh(x[0]);
-    return bounded(gradient_of(input.sin().matmul(x[0].t()).sum(), input));
-  });
-  add.plain("gradient_penalty", "m>z", [](X x) {
-    const Tensor input = fresh(x[0]);
-    return (gradient_of((input.tanh() * x[0]).sum(), input).norm() - 1).square() * 0.1;
-  });
   add("gradient_penalty_of_layer", "m>z", [](Site& site) -> Apply {
     auto layer = site.module(nn::Linear(kColumns, kColumns));
     return [layer](X x) mutable {
       const Tensor input = fresh(x[0]);
       return gradient_of(torch::tanh(layer(input)).sum(), input).square().mean();
-    };
-  });
-  add("gradient_penalty_of_convolution", "i>z", [](Site& site) -> Apply {
-    auto layer = site.module(nn::Conv2d(nn::Conv2dOptions(4, 4, 3).padding(1)));
-    return [layer](X x) mutable {
-      const Tensor input = fresh(x[0]);
-      return gradient_of(torch::softplus(layer(input)).sum(), input).square().mean();
     };
   });
   add.weighted("hessian_vector_product", "m>m", {kColumns, kColumns}, [](X x, const Tensor& weight) {
@@ -75,10 +60,6 @@ void add_gradient_cases(OpTable& add) {
   add.weighted("inner_step", "m>m", {kColumns, kColumns}, [](X x, const Tensor& weight) {
     const Tensor slope = gradient_of(x[0].matmul(weight).tanh().square().mean(), weight);
     return bounded(x[0].matmul(weight - 0.5 * slope));
-  });
-  add.plain("gradient_without_graph", "m>m", [](X x) {
-    const Tensor input = fresh(x[0]);
-    return bounded(torch::autograd::grad({input.cos().sum()}, {input})[0] + x[0]);
   });
   add("gradient_sign_attack", "m>m", [](Site& site) -> Apply {
     auto layer = site.module(nn::Linear(kColumns, kColumns));
@@ -106,11 +87,6 @@ void add_gradient_cases(OpTable& add) {
     if (y.requires_grad()) y.register_hook([](const Tensor& gradient) { return gradient * 0.5; });
     return y;
   });
-  add.plain("hook_that_clips", "m>m", [](X x) {
-    const Tensor y = x[0].cos();
-    if (y.requires_grad()) y.register_hook([](const Tensor& gradient) { return gradient.clamp(-0.01, 0.01); });
-    return y;
-  });
   add("hook_on_weight", "m>m", [](Site& site) -> Apply {
     const Tensor weight = site.parameter({kColumns});
     weight.register_hook([](const Tensor& gradient) { return gradient.sign() * 0.01; });
@@ -126,15 +102,6 @@ void add_gradient_cases(OpTable& add) {
     const torch::NoGradGuard no_grad;
     return bounded(x[0].matmul(x[0].t()).matmul(x[0]));
   });
-  add.plain("inference_inside", "m>m", [](X x) {
-    Tensor y;
-    {
-      const torch::NoGradGuard no_grad;
-      y = x[0].sin().add_(0.5);
-    }
-    return y * x[0];
-  });
-  add.plain("reversed_gradient", "m>m", [](X x) { return x[0].detach() * 2 - x[0]; });
 }
 
 }  // namespace duet::testing::fuzz

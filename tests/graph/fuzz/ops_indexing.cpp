@@ -17,17 +17,12 @@ void add_indexing_cases(OpTable& add) {
     using torch::indexing::Slice;
     return x[0].index({Slice(), torch::tensor({3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3})});
   });
-  add.plain("index_with_slices", "m>m", [](X x) {
-    using torch::indexing::Slice;
-    return torch::cat({x[0].index({Slice(), Slice(8, 16)}), x[0].index({"...", Slice(0, 8)})}, 1);
-  });
   add.plain("boolean_index", "mb>z", [](X x) { return x[0].index({x[1]}).square().sum() * 0.01; });
   add.plain("masked_select", "mb>z", [](X x) { return x[0].masked_select(x[1]).cos().sum() * 0.01; });
   add.plain("nonzero", "mb>z", [](X x) { return x[0].sum() * (0.01 * x[1].nonzero().to(at::kFloat).sum()).tanh(); });
   add.plain("unique", "mk>m", [](X x) { return x[0] + std::get<0>(at::_unique(x[1])).to(at::kFloat).mean(); });
   add.plain("gather", "m>m", [](X x) { return x[0].gather(1, places_in(x[0])); });
   add.plain("take", "mk>m", [](X x) { return bounded(x[0] + x[0].take(x[1] * 3).unsqueeze(1)); });
-  add.plain("take_along_dim", "mm>m", [](X x) { return torch::take_along_dim(x[0], places_in(x[1]), 1); });
   add.plain("index_select", "mk>m", [](X x) { return x[0].index_select(0, x[1]); });
   add.plain("masked_fill", "mb>m", [](X x) { return x[0].masked_fill(x[1], -0.5); });
   add.plain("masked_fill_tensor", "mbz>m", [](X x) { return bounded(x[0].masked_fill(x[1], x[2])); });
@@ -38,9 +33,6 @@ void add_indexing_cases(OpTable& add) {
             [](X x) { return bounded(x[0].scatter_add(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin())); });
   add.plain("scatter_reduce_sum", "mk>m",
             [](X x) { return bounded(x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "sum")); });
-  add.plain("scatter_reduce_mean", "mk>m", [](X x) {
-    return x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "mean", /*include_self=*/false);
-  });
   add.plain("scatter_reduce_max", "mk>m",
             [](X x) { return x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "amax"); });
   add.plain("index_put", "mk>m", [](X x) { return x[0].index_put({x[1]}, x[0].cos()); });
@@ -90,49 +82,20 @@ void add_indexing_cases(OpTable& add) {
     const auto [values, places] = x[0].sort(/*stable=*/true, 0, /*descending=*/true);
     return values + places * 0.05;
   });
-  add.plain("msort", "m>m", [](X x) { return x[0].msort(); });
   add.plain("topk", "m>m", [](X x) {
     const auto [values, places] = x[0].topk(8, 1);
     return torch::cat({values, places.to(at::kFloat).sin()}, 1);
   });
   add.plain("kthvalue", "m>m", [](X x) { return x[0] - std::get<0>(x[0].kthvalue(3, 1, true)); });
-  add.plain("mode", "m>m", [](X x) { return x[0] + std::get<0>(x[0].mode(0)); });
-  add.plain("median", "m>m", [](X x) { return x[0] - std::get<0>(x[0].median(1, true)); });
-  add.plain("median_of_all", "m>m", [](X x) { return x[0] - x[0].median(); });
-  add.plain("tril_indices", "m>m", [](X x) {
-    const Tensor places = torch::tril_indices(8, 8);
-    return bounded(x[0] + x[0].index({places[0], places[1]}).sum());
-  });
   add.plain("negated_indices", "k>k", [](X x) { return (kClasses - 1) - x[0]; });
-  add.plain("arithmetic_of_indices", "kk>k", [](X x) { return (x[0] * 3 + x[1]).remainder(kClasses); });
 }
 
 void add_list_cases(OpTable& add) {
   add.plain("cat", "mm>m", [](X x) { return torch::cat({x[0].narrow(0, 0, 5), x[1].narrow(0, 5, x[1].size(0) - 5)}); });
-  add.plain("cat_of_one", "m>m", [](X x) { return torch::cat({x[0]}, 1); });
   add.plain("cat_with_empty", "m>m", [](X x) { return torch::cat({torch::empty({0}), x[0]}, 1); });
-  add.plain("cat_of_the_same", "m>m", [](X x) { return torch::cat({x[0], x[0], x[0]}, 1).narrow(1, 9, kColumns); });
   add.plain("stack", "mmm>m", [](X x) { return torch::stack({x[0], x[1], x[2]}, 1).mean(1); });
-  add.plain("hstack", "mm>m", [](X x) { return torch::hstack({x[0].narrow(1, 0, 8), x[1].narrow(1, 0, 8)}); });
   add.plain("dstack", "mm>m", [](X x) { return torch::dstack({x[0], x[1]}).prod(2); });
-  add.plain("column_stack", "mm>m",
-            [](X x) { return torch::column_stack({x[0].select(1, 0), x[1].narrow(1, 0, 15)}); });
-  add.plain("meshgrid", "m>m", [](X x) {
-    const Tensors grid = torch::meshgrid({x[0].select(1, 0), x[0][0]}, "ij");
-    return bounded(grid[0] * grid[1]);
-  });
-  add.plain("cartesian_prod", "m>m", [](X x) {
-    return bounded(x[0] * torch::cartesian_prod({x[0][0].narrow(0, 0, 4), x[0][1].narrow(0, 0, 4)}).sum(1));
-  });
   add.plain("combinations", "m>m", [](X x) { return bounded(x[0] + torch::combinations(x[0][0]).sum()); });
-  add.plain("block_diag", "m>m", [](X x) {
-    return bounded(
-        x[0].matmul(torch::block_diag({x[0].narrow(0, 0, 8).narrow(1, 0, 8), x[0].narrow(0, 0, 8).narrow(1, 8, 8)})));
-  });
-  add.plain("broadcast_tensors", "mm>m", [](X x) {
-    const Tensors both = torch::broadcast_tensors({x[0], x[1][0]});
-    return bounded(both[0] + both[1]);
-  });
   add.plain("foreach_add", "mm>m", [](X x) {
     const Tensors sums = at::_foreach_add(Tensors{x[0], x[1]}, Tensors{x[1], x[0].sin()}, 0.5);
     return bounded(sums[0] * sums[1]);
@@ -142,23 +105,6 @@ void add_list_cases(OpTable& add) {
     at::_foreach_mul_(both, 0.5);
     at::_foreach_add_(both, Tensors{x[1].detach(), x[0].detach()});
     return bounded(both[0] + both[1] * x[0]);
-  });
-  add.plain("foreach_norm", "mm>m", [](X x) {
-    const Tensors norms = at::_foreach_norm(Tensors{x[0], x[1]}, 2);
-    return bounded(x[0] * norms[1] - x[1] * norms[0]);
-  });
-  add.plain("foreach_lerp", "mm>m", [](X x) {
-    return at::_foreach_lerp(Tensors{x[0].detach(), x[1].detach()}, Tensors{x[1].detach(), x[0].detach()}, 0.3)[1] +
-           x[0];
-  });
-  add.plain("foreach_sqrt_tanh", "mm>m", [](X x) {
-    const Tensors roots = at::_foreach_sqrt(at::_foreach_abs(Tensors{x[0].detach(), x[1].detach()}));
-    return at::_foreach_tanh(roots)[0] + x[0];
-  });
-  add.plain("list_made_by_hand", "m>m", [](X x) {
-    Tensors rows;
-    for (int64_t row = 0; row < x[0].size(0); ++row) rows.push_back(row % 2 == 0 ? x[0][row].sin() : x[0][row]);
-    return torch::stack(rows);
   });
 }
 

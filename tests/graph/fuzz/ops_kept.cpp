@@ -22,12 +22,8 @@ void add_kept_cases(OpTable& add) {
   add("keep", "m>m", keeping([](const Tensor& x) { return x.detach(); }));
   add("keep_with_graph", "m>m", keeping([](const Tensor& x) { return x; }));
   add("keep_view", "m>m", keeping([](const Tensor& x) { return x.detach().narrow(1, 2, 3).t(); }));
-  add("keep_result", "m>m", keeping([](const Tensor& x) { return x.detach().sin(); }));
   add("keep_copy", "m>m", keeping([](const Tensor& x) { return x.detach().clone(); }));
   add("keep_constant", "m>m", keeping([](const Tensor&) { return torch::arange(5); }));
-  add("keep_mask", "b>b", keeping([](const Tensor& x) { return x; }));
-  add("keep_image", "i>i", keeping([](const Tensor& x) { return x.detach(); }));
-  add("keep_indices", "k>k", keeping([](const Tensor& x) { return x; }));
   add("keep_term", "z>z", keeping([](const Tensor& x) { return x.detach(); }));
   add("keep_random_draw", "m>m", keeping([](const Tensor& x) { return torch::rand_like(x); }));
   add("keep_in_list", "m>m", [](Site& site) -> Apply {

@@ -7,19 +7,10 @@ namespace {
 
 void add_norm_cases(OpTable& add) {
   add.layer<nn::BatchNorm1d>("batch_norm1d", "m>m", nn::BatchNorm1dOptions(kColumns));
-  add("batch_norm1d_of_columns", "m>m", [](Site& site) -> Apply {
-    auto norm = site.module(nn::BatchNorm1d(kColumns));
-    return [norm](X x) mutable { return bounded(norm(x[0].t().contiguous().t())); };
-  });
-  add.layer<nn::BatchNorm1d>("batch_norm1d_of_sequence", "s>s", nn::BatchNorm1dOptions(4));
   add.layer<nn::BatchNorm2d>("batch_norm2d", "i>i", nn::BatchNorm2dOptions(4));
   add.layer<nn::BatchNorm2d>("batch_norm2d_plain", "i>i", nn::BatchNorm2dOptions(4).affine(false));
   add.layer<nn::BatchNorm2d>("batch_norm2d_untracked", "i>i", nn::BatchNorm2dOptions(4).track_running_stats(false));
   add.layer<nn::BatchNorm2d>("batch_norm2d_cumulative", "i>i", nn::BatchNorm2dOptions(4).momentum(c10::nullopt));
-  add("batch_norm3d", "i>i", [](Site& site) -> Apply {
-    auto norm = site.module(nn::BatchNorm3d(4));
-    return [norm](X x) mutable { return bounded(norm(x[0].unsqueeze(2)).squeeze(2)); };
-  });
   add("batch_norm_in_eval", "m>m", [](Site& site) -> Apply {
     auto norm = site.module(nn::BatchNorm1d(kColumns));
     return [norm](X x) mutable {
@@ -27,8 +18,6 @@ void add_norm_cases(OpTable& add) {
       return bounded(norm(x[0]));
     };
   });
-  add.layer<nn::InstanceNorm1d>("instance_norm1d", "s>s", nn::InstanceNorm1dOptions(4).affine(true));
-  add.layer<nn::InstanceNorm2d>("instance_norm2d", "i>i", nn::InstanceNorm2dOptions(4));
   add.layer<nn::InstanceNorm2d>("instance_norm2d_tracked", "i>i",
                                 nn::InstanceNorm2dOptions(4).affine(true).track_running_stats(true));
   add("group_norm", "i>i", [](Site& site) -> Apply {
@@ -37,7 +26,6 @@ void add_norm_cases(OpTable& add) {
     return [norm](X x) mutable { return bounded(norm(x[0].requires_grad() ? x[0] : x[0].contiguous())); };
   });
   add.layer<nn::LayerNorm>("layer_norm", "m>m", nn::LayerNormOptions({kColumns}));
-  add.layer<nn::LayerNorm>("layer_norm_of_sequence", "s>s", nn::LayerNormOptions({4, 8}).elementwise_affine(false));
   add.weighted("rms_norm", "m>m", {kColumns},
                [](X x, const Tensor& scale) { return bounded(at::rms_norm(x[0], {kColumns}, scale, 1e-5)); });
   add.weighted("weight_norm", "m>m", {kColumns, kColumns}, [](X x, const Tensor& direction) {
@@ -63,17 +51,9 @@ void add_recurrent_cases(OpTable& add) {
   add.layer<nn::LSTM>("lstm_in_both_directions", "s>s", nn::LSTMOptions(8, 4).batch_first(true).bidirectional(true));
   add.layer<nn::LSTM>("lstm_with_dropout", "s>s", nn::LSTMOptions(8, 8).batch_first(true).num_layers(2).dropout(0.3));
   add.layer<nn::LSTM>("lstm_with_projection", "s>s", nn::LSTMOptions(8, 12).batch_first(true).proj_size(8));
-  add("lstm_last_state", "s>m", [](Site& site) -> Apply {
-    auto lstm = site.module(nn::LSTM(nn::LSTMOptions(8, 8).batch_first(true)));
-    return [lstm](X x) mutable {
-      const auto [h, c] = std::get<1>(lstm(x[0]));
-      return as_matrix(torch::cat({h[0], c[0], h[0], c[0]}, 1));
-    };
-  });
   add.layer<nn::GRU>("gru", "s>s", nn::GRUOptions(8, 8).batch_first(true));
   add.layer<nn::GRU>("gru_in_both_directions", "s>s",
                      nn::GRUOptions(8, 4).batch_first(true).bidirectional(true).num_layers(2).dropout(0.2));
-  add.layer<nn::RNN>("rnn", "s>s", nn::RNNOptions(8, 8).batch_first(true));
   add.layer<nn::RNN>("rnn_with_relu", "s>s", nn::RNNOptions(8, 8).batch_first(true).nonlinearity(torch::kReLU));
   add("lstm_cell", "s>s", [](Site& site) -> Apply {
     auto cell = site.module(nn::LSTMCell(8, 8));
@@ -88,20 +68,12 @@ void add_recurrent_cases(OpTable& add) {
       return torch::stack(steps, 1);
     };
   });
-  add("gru_cell", "s>s", [](Site& site) -> Apply {
-    auto cell = site.module(nn::GRUCell(8, 8));
-    return [cell](X x) mutable { return x[0] + cell(x[0].select(1, 0)).unsqueeze(1); };
-  });
 }
 
 void add_attention_cases(OpTable& add) {
   add.plain("attention", "s>s", [](X x) { return at::scaled_dot_product_attention(x[0], x[0].flip(1), x[0]); });
   add.plain("causal_attention", "s>s",
             [](X x) { return at::scaled_dot_product_attention(x[0], x[0], x[0].sin(), {}, 0.0, /*is_causal=*/true); });
-  add.plain("attention_with_heads", "s>s", [](X x) {
-    const Tensor heads = x[0].view({-1, 4, 2, 4}).transpose(1, 2);
-    return at::scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape({-1, 4, 8});
-  });
   add.plain("attention_with_mask", "s>s", [](X x) {
     const Tensor mask = torch::ones({4, 4}, at::kBool).tril();
     return at::scaled_dot_product_attention(x[0], x[0], x[0], mask);
@@ -111,10 +83,6 @@ void add_attention_cases(OpTable& add) {
   });
   add.plain("attention_with_dropout", "s>s",
             [](X x) { return bounded(at::scaled_dot_product_attention(x[0], x[0], x[0], {}, 0.2)); });
-  add.plain("attention_by_hand", "s>s", [](X x) {
-    const Tensor weights = (x[0].matmul(x[0].transpose(1, 2)) / std::sqrt(8.0)).softmax(-1);
-    return weights.matmul(x[0]);
-  });
   add("multihead_attention", "s>s", [](Site& site) -> Apply {
     auto attention = site.module(nn::MultiheadAttention(nn::MultiheadAttentionOptions(8, 2).dropout(0.1)));
     return [attention](X x) mutable {
@@ -148,28 +116,9 @@ void add_attention_cases(OpTable& add) {
 
 void add_layer_cases(OpTable& add) {
   add.layer<nn::Linear>("linear", "m>m", nn::LinearOptions(kColumns, kColumns));
-  add.layer<nn::Linear>("linear_without_bias", "m>m", nn::LinearOptions(kColumns, kColumns).bias(false));
-  add.layer<nn::Linear>("linear_of_sequence", "s>s", nn::LinearOptions(8, 8));
-  add("mlp", "m>m", [](Site& site) -> Apply {
-    auto layer =
-        site.module(nn::Sequential(nn::Linear(kColumns, 32), nn::GELU(), nn::Linear(32, kColumns), nn::Tanh()));
-    return [layer](X x) mutable { return layer->forward(x[0]); };
-  });
-  add("the_same_layer_twice", "m>m", [](Site& site) -> Apply {
-    auto layer = site.module(nn::Linear(kColumns, kColumns));
-    return [layer](X x) mutable { return bounded(layer(layer(x[0]))); };
-  });
   add("bilinear", "mm>m", [](Site& site) -> Apply {
     auto layer = site.module(nn::Bilinear(kColumns, kColumns, kColumns));
     return [layer](X x) mutable { return bounded(layer(x[0], x[1])); };
-  });
-  add.weighted("tied_linear", "m>m", {kColumns, kColumns}, [](X x, const Tensor& weight) {
-    return bounded(F::linear(F::linear(x[0], weight).tanh(), weight.t()));
-  });
-  add("residual_without_gradient", "m>m", [](Site& site) -> Apply {
-    auto layer = site.module(nn::Linear(kColumns, kColumns));
-    for (Tensor& parameter : layer->parameters()) parameter.requires_grad_(false);
-    return [layer](X x) mutable { return bounded(x[0] + layer(x[0])); };
   });
   add_norm_cases(add);
   add_recurrent_cases(add);

@@ -30,8 +30,6 @@ void add_classification_losses(OpTable& add) {
   add.plain("multilabel_margin", "mk>z", [](X x) {
     return F::multilabel_margin_loss(logits(x[0]), torch::stack({x[1], torch::full_like(x[1], -1)}, 1).repeat({1, 4}));
   });
-  add.plain("multilabel_soft_margin", "mb>z",
-            [](X x) { return F::multilabel_soft_margin_loss(x[0], x[1].to(at::kFloat)); });
   add.plain("binary_cross_entropy", "mb>z", [](X x) {
     return F::binary_cross_entropy(x[0].sigmoid().to(at::kDouble), x[1].to(at::kDouble)).to(at::kFloat);
   });
@@ -39,11 +37,6 @@ void add_classification_losses(OpTable& add) {
     return F::binary_cross_entropy_with_logits(
         x[0], x[1].to(at::kFloat),
         F::BinaryCrossEntropyWithLogitsFuncOptions().pos_weight(torch::full({kColumns}, 2.0)));
-  });
-  add.plain("soft_margin", "mm>z", [](X x) { return F::soft_margin_loss(x[0], signs(x[1])); });
-  add.plain("focal", "mk>z", [](X x) {
-    const Tensor log_share = logits(x[0]).log_softmax(1).gather(1, x[1].unsqueeze(1));
-    return -((1 - log_share.exp()).square() * log_share).mean();
   });
   add.plain("ctc", "m>z", [](X x) {
     const Tensor steps = logits(x[0].narrow(0, 0, 8)).log_softmax(1).unsqueeze(1);
@@ -56,44 +49,17 @@ void add_classification_losses(OpTable& add) {
 }
 
 void add_regression_losses(OpTable& add) {
-  add.plain("mse", "mm>z", [](X x) { return F::mse_loss(x[0], x[1].detach()); });
+  const auto fit = [](const Tensor& x) { return x.sigmoid(); };
+  add.by_name("mse_loss l1_loss smooth_l1_loss huber_loss kl_div hinge_embedding_loss", "mm>z", {.fit = fit});
+  add.by_name("margin_ranking_loss triplet_margin_loss", "mmm>z", {.fit = fit});
+  add.plain("soft_margin", "mm>z", [](X x) { return F::soft_margin_loss(x[0], signs(x[1])); });
   add.plain("mse_of_both", "mm>z",
             [](X x) { return F::mse_loss(x[0], x[1], F::MSELossFuncOptions().reduction(torch::kSum)) * 0.01; });
   add.plain("mse_each", "mm>z", [](X x) {
     return F::mse_loss(x[0], x[1].detach(), F::MSELossFuncOptions().reduction(torch::kNone)).amax();
   });
-  add.plain("l1", "mm>z", [](X x) { return F::l1_loss(x[0], x[1]); });
-  add.plain("smooth_l1", "mm>z", [](X x) { return F::smooth_l1_loss(x[0], x[1], F::SmoothL1LossFuncOptions(), 0.3); });
-  add.plain("huber", "mm>z", [](X x) { return F::huber_loss(x[0], x[1], F::HuberLossFuncOptions().delta(0.4)); });
-  add.plain("kl_div", "mm>z", [](X x) {
-    return F::kl_div(x[0].log_softmax(1), x[1].softmax(1), F::KLDivFuncOptions().reduction(torch::kBatchMean));
-  });
-  add.plain("kl_div_of_logs", "mm>z", [](X x) {
-    return F::kl_div(x[0].log_softmax(1), x[1].log_softmax(1), F::KLDivFuncOptions().log_target(true));
-  });
-  add.plain("poisson_nll", "mm>z", [](X x) { return F::poisson_nll_loss(x[0].tanh(), x[1].detach().abs()); });
-  add.plain("gaussian_nll", "mm>z", [](X x) {
-    const Tensor variance = x[0].square() + 0.5;
-    return 0.5 * (variance.log() + (x[1] - x[0]).square() / variance).mean();
-  });
-  add.plain("hinge_embedding", "mm>z", [](X x) { return F::hinge_embedding_loss(x[0], signs(x[1])); });
-  add.plain("margin_ranking", "mmm>z", [](X x) { return F::margin_ranking_loss(x[0], x[1], signs(x[2])); });
-  add.plain("triplet_margin", "mmm>z", [](X x) { return F::triplet_margin_loss(x[0], x[1], x[2]); });
   add.plain("cosine_embedding", "mm>z",
             [](X x) { return F::cosine_embedding_loss(x[0], x[1], signs(x[0].select(1, 0))); });
-  add.plain("contrastive", "mm>z", [](X x) {
-    const Tensor similarity = F::normalize(x[0], F::NormalizeFuncOptions().dim(1))
-                                  .matmul(F::normalize(x[1], F::NormalizeFuncOptions().dim(1)).t());
-    return F::cross_entropy(similarity / 0.3, torch::arange(x[0].size(0)));
-  });
-  add.plain("total_variation", "i>z", [](X x) { return x[0].diff(1, 2).abs().mean() + x[0].diff(1, 3).abs().mean(); });
-  add("weight_decay", "m>z", [](Site& site) -> Apply {
-    return [parameters = site.model.parameters()](X x) {
-      Tensor sum = x[0].mean();
-      for (const Tensor& parameter : parameters) sum = sum + 1e-3 * parameter.to(at::kFloat).square().sum();
-      return sum;
-    };
-  });
 }
 
 }  // namespace

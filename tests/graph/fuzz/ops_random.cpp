@@ -6,45 +6,35 @@ namespace duet::testing::fuzz {
 namespace {
 
 Tensor blank(const Tensor& x) { return torch::empty_like(x.detach()); }
+Tensor share(const Tensor& x) { return x.detach().sigmoid(); }
 
 }  // namespace
 
 void add_random_cases(OpTable& add) {
+  add.by_name("rand_like randn_like bernoulli poisson", "m>m", {share, minus});
+  add.by_name("normal_ uniform_ exponential_ log_normal_ cauchy_", "m>m", {blank, minus});
+  add.by_name("native_dropout", "m>m", {.more = {0.25, true}});
+  add.by_name("alpha_dropout", "m>m", {.end = minus, .more = {0.3, true}});
+  add.by_name("feature_dropout feature_alpha_dropout", "s>s", {.end = minus, .more = {0.3, true}});
+  add.by_name("rrelu", "m>m", {.more = {0.1, 0.4, true}});
   add("dropout", "m>m", [](Site& site) -> Apply {
     return [p = 0.1 * static_cast<double>(site.number(1, 8))](X x) { return bounded(torch::dropout(x[0], p, true)); };
-  });
-  add("dropout_module", "m>m", [](Site& site) -> Apply {
-    auto dropout = site.module(nn::Dropout(0.3));
-    return [dropout](X x) mutable { return dropout(x[0]); };
   });
   add.plain("dropout_", "m>m", [](X x) {
     Tensor y = x[0] + 0;
     return bounded(torch::dropout_(y, 0.4, true));
   });
-  add.plain("native_dropout", "m>m", [](X x) { return std::get<0>(torch::native_dropout(x[0], 0.25, true)); });
   add.plain("dropout_of_all", "m>m", [](X x) { return x[0] + torch::dropout(x[0], 1.0, true); });
   add.plain("dropout_of_none", "m>m", [](X x) { return torch::dropout(x[0], 0.0, true); });
   add.plain("dropout2d", "i>i", [](X x) { return F::dropout2d(x[0], F::Dropout2dFuncOptions().p(0.3)); });
-  add.plain("dropout3d", "i>i",
-            [](X x) { return F::dropout3d(x[0].unsqueeze(2), F::Dropout3dFuncOptions().p(0.3)).squeeze(2); });
-  add.plain("alpha_dropout", "m>m", [](X x) { return bounded(torch::alpha_dropout(x[0], 0.3, true)); });
-  add.plain("feature_dropout", "s>s", [](X x) { return bounded(torch::feature_dropout(x[0], 0.3, true)); });
-  add.plain("feature_alpha_dropout", "s>s", [](X x) { return bounded(torch::feature_alpha_dropout(x[0], 0.3, true)); });
-  add.plain("bernoulli", "m>m", [](X x) { return x[0] * torch::bernoulli(x[0].detach().sigmoid()); });
   add.plain("bernoulli_p", "m>m", [](X x) { return x[0] * torch::bernoulli(x[0].detach(), 0.3); });
   add.plain("bernoulli_", "m>b", [](X x) { return torch::empty(x[0].sizes(), at::kBool).bernoulli_(0.7); });
   add.plain("bernoulli_by_tensor", "m>m", [](X x) { return x[0] * blank(x[0]).bernoulli_(x[0].detach().sigmoid()); });
   add.plain("normal", "m>m", [](X x) { return bounded(x[0] + at::normal(x[0].detach(), 0.2)); });
   add.plain("normal_of_tensors", "m>m",
             [](X x) { return bounded(at::normal(x[0].detach(), x[0].detach().abs()) + x[0]); });
-  add.plain("normal_", "m>m", [](X x) { return bounded(x[0] + blank(x[0]).normal_(0, 0.5)); });
-  add.plain("uniform_", "m>m", [](X x) { return x[0] * blank(x[0]).uniform_(0.5, 1); });
-  add.plain("rand", "m>m", [](X x) { return x[0] * torch::rand({kColumns}); });
-  add.plain("rand_like", "m>m", [](X x) { return x[0] * torch::rand_like(x[0]); });
   add.plain("randn", "m>m", [](X x) { return bounded(x[0] + 0.1 * torch::randn(x[0].sizes())); });
-  add.plain("randn_like", "m>m", [](X x) { return bounded(x[0] + 0.1 * torch::randn_like(x[0])); });
   add.plain("randint", "m>k", [](X x) { return torch::randint(kClasses, {x[0].size(0)}, at::kLong); });
-  add.plain("randint_like", "k>k", [](X x) { return torch::randint_like(x[0], kClasses); });
   add.plain("randperm", "m>m", [](X x) { return x[0].index_select(0, torch::randperm(x[0].size(0))); });
   add.plain("random_", "k>k", [](X x) { return torch::empty_like(x[0]).random_(1, kClasses); });
   add.plain("multinomial", "m>k",
@@ -52,18 +42,10 @@ void add_random_cases(OpTable& add) {
   add.plain("multinomial_with_replacement", "m>m", [](X x) {
     return x[0].gather(1, torch::multinomial(x[0].detach().softmax(1), kColumns, /*replacement=*/true));
   });
-  add.plain("poisson", "m>m", [](X x) { return bounded(x[0] + torch::poisson(x[0].detach().abs())); });
   add.plain("binomial", "m>m", [](X x) {
     return bounded(x[0] + torch::binomial(torch::full_like(x[0], 5).detach(), x[0].detach().sigmoid()));
   });
-  add.plain("exponential_", "m>m", [](X x) { return bounded(x[0] + blank(x[0]).exponential_(2)); });
   add.plain("geometric_", "m>m", [](X x) { return bounded(x[0] * blank(x[0]).geometric_(0.5)); });
-  add.plain("log_normal_", "m>m", [](X x) { return bounded(x[0] + blank(x[0]).log_normal_(0, 0.3)); });
-  add.plain("cauchy_", "m>m", [](X x) { return bounded(x[0] + blank(x[0]).cauchy_()); });
-  add.plain("gumbel_softmax", "m>m", [](X x) { return F::gumbel_softmax(x[0], F::GumbelSoftmaxFuncOptions().dim(1)); });
-  add.plain("hard_gumbel_softmax", "m>m",
-            [](X x) { return F::gumbel_softmax(x[0], F::GumbelSoftmaxFuncOptions().dim(1).hard(true)); });
-  add.plain("rrelu", "m>m", [](X x) { return torch::rrelu(x[0], 0.1, 0.4, /*training=*/true); });
   add.plain("gamma", "m>m", [](X x) { return bounded(at::_standard_gamma(x[0].abs() + 0.5)); });
   add.plain("dirichlet", "m>m", [](X x) { return at::_sample_dirichlet(x[0].detach().abs() + 0.5) * x[0]; });
   add.plain("noise_that_nobody_reads", "m>m", [](X x) {
@@ -93,15 +75,6 @@ void add_random_cases(OpTable& add) {
   add("own_generator", "m>m", [](Site& site) -> Apply {
     const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(site.number(0, 1000));
     return [generator](X x) { return bounded(x[0] + 0.1 * torch::randn(x[0].sizes(), generator)); };
-  });
-  add("own_generator_in_place", "m>m", [](Site& site) -> Apply {
-    const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(site.number(0, 1000));
-    return [generator](X x) { return x[0] * blank(x[0]).bernoulli_(0.5, generator); };
-  });
-  add.plain("mixed_rows", "mk>m", [](X x) {  // mixup
-    const Tensor order = torch::randperm(x[0].size(0));
-    const Tensor weight = torch::rand({x[0].size(0), 1});
-    return x[0] * weight + x[0].index_select(0, order) * (1 - weight);
   });
 }
 

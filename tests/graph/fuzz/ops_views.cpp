@@ -10,6 +10,7 @@ Tensor blocks(const Tensor& x) { return x.reshape({-1, 4, 4}); }
 }  // namespace
 
 void add_view_cases(OpTable& add) {
+  add.by_name("tril triu clone alias msort", "m>m");
   // from one type to another
   add.plain("to_image", "m>i", [](X x) { return x[0].reshape({-1, 4, 4, 4}); });
   add.plain("to_sequence", "m>s", [](X x) { return x[0].reshape({-1, 4, 8}); });
@@ -29,9 +30,6 @@ void add_view_cases(OpTable& add) {
   add.plain("columns_first", "m>m", [](X x) { return x[0].t().contiguous().t(); });
   add.plain("transpose", "m>m", [](X x) { return x[0].transpose(0, 1).reshape({-1, kColumns}); });
   add.plain("permute", "m>m", [](X x) { return as_matrix(blocks(x[0]).permute({0, 2, 1})); });
-  add.plain("movedim", "m>m", [](X x) { return as_matrix(blocks(x[0]).movedim(0, 2)); });
-  add.plain("swapaxes", "m>m", [](X x) { return as_matrix(blocks(x[0]).swapaxes(1, 2)); });
-  add.plain("mT", "m>m", [](X x) { return as_matrix(blocks(x[0]).mT()); });
   add.plain("channels_last", "i>i", [](X x) { return x[0].contiguous(at::MemoryFormat::ChannelsLast); });
   add("as_strided", "m>m", [](Site& site) -> Apply {
     return
@@ -53,10 +51,6 @@ void add_view_cases(OpTable& add) {
   });
   add.plain("diagonal", "m>m", [](X x) { return bounded(x[0].narrow(1, 0, 8).diagonal().sum() - x[0]); });
   add.plain("diag_embed", "m>m", [](X x) { return as_matrix(x[0].narrow(1, 2, 4).diag_embed()); });
-  add.plain("chunk", "m>m", [](X x) {
-    const Tensors parts = x[0].chunk(4, 1);
-    return torch::cat({parts[2], parts[0], parts[3], parts[1]}, 1);
-  });
   add.plain("split", "m>m", [](X x) {
     const Tensors parts = x[0].split(4, 1);
     return torch::cat({parts[3], parts[1], parts[1], parts[0]}, 1);
@@ -65,51 +59,29 @@ void add_view_cases(OpTable& add) {
     const Tensors parts = x[0].split_with_sizes({1, 5, 10}, 1);
     return torch::cat({parts[2], parts[0], parts[1]}, 1);
   });
-  add.plain("tensor_split", "m>m", [](X x) {
-    const Tensors parts = x[0].tensor_split(3, 1);
-    return torch::cat({parts[1], parts[2], parts[0]}, 1);
-  });
-  add.plain("hsplit", "m>m", [](X x) { return torch::hstack({x[0].hsplit(2)[1], x[0].hsplit(2)[0]}); });
-  add.plain("vsplit", "m>m", [](X x) { return torch::vstack({x[0].vsplit(2)[1], x[0].vsplit(2)[0]}); });
   add.plain("unbind", "m>m", [](X x) {
     Tensors rows = x[0].unbind(0);
     std::swap(rows.front(), rows.back());
     return torch::stack(rows);
   });
-  add.plain("unbind_columns", "m>m", [](X x) { return torch::stack(x[0].unbind(1), 1); });
-  add.plain("unsafe_chunk", "m>m", [](X x) { return torch::cat(x[0].unsafe_chunk(2, 1), 1).flip(1); });
 
   // more of the same
   add.plain("expand", "m>m", [](X x) { return x[0].narrow(0, 1, 1).expand_as(x[0]); });
-  add.plain("expand_in_the_middle", "m>m",
-            [](X x) { return x[0].unsqueeze(1).expand({-1, 3, kColumns}).select(1, 2); });
-  add.plain("broadcast_to", "m>m", [](X x) { return x[0][2].broadcast_to(x[0].sizes()); });
   add.plain("repeat", "m>m", [](X x) { return x[0].narrow(1, 3, 4).repeat({1, 4}); });
-  add.plain("tile", "m>m", [](X x) { return x[0].narrow(1, 0, 8).tile({1, 2}); });
   add.plain("repeat_interleave", "m>m", [](X x) { return x[0].narrow(1, 0, 8).repeat_interleave(2, 1); });
   add.plain("repeat_interleave_by_tensor", "mk>z",
             [](X x) { return x[0].repeat_interleave(x[1] + 1, 0).sin().mean(); });
   add.plain("unfold", "m>m", [](X x) { return as_matrix(x[0].unfold(1, 4, 4).transpose(1, 2)); });
-  add.plain("unfold_that_overlaps", "m>m",
-            [](X x) { return F::pad(x[0].unfold(1, 4, 2).mean(2), F::PadFuncOptions({4, 5})); });
 
   // another order
   add.plain("flip", "m>m", [](X x) { return x[0].flip(1); });
-  add.plain("fliplr", "m>m", [](X x) { return x[0].fliplr().flipud(); });
   add("roll", "m>m", [](Site& site) -> Apply { return [by = site.number(1, 15)](X x) { return x[0].roll(by, 1); }; });
-  add.plain("rot90", "m>m", [](X x) { return as_matrix(blocks(x[0]).rot90(1, {1, 2})); });
   add.plain("pixel_shuffle", "i>i",
             [](X x) { return torch::pixel_unshuffle(torch::pixel_shuffle(x[0], 2).tanh(), 2); });
   add.plain("channel_shuffle", "i>i", [](X x) { return torch::channel_shuffle(x[0], 2); });
-  add.plain("tril", "m>m", [](X x) { return x[0].tril(2); });
-  add.plain("triu", "m>m", [](X x) { return x[0].triu(-3); });
 
   // another shape in between
-  add.plain("flatten", "m>m", [](X x) { return x[0].flatten().unflatten(0, {-1, kColumns}); });
   add.plain("squeeze", "m>m", [](X x) { return x[0].unsqueeze(1).unsqueeze(-1).squeeze(); });
-  add.plain("ravel", "m>m", [](X x) { return x[0].ravel().sin().reshape_as(x[0]); });
-  add.plain("atleast_3d", "m>m", [](X x) { return torch::atleast_3d(x[0]).squeeze(-1); });
-  add.plain("view_as", "m>m", [](X x) { return x[0].clone().contiguous().view_as(x[0]); });
   add.plain("view_of_bits", "m>m", [](X x) {
     return x[0].detach().contiguous().view(at::kInt).bitwise_and(0xFF).to(at::kFloat) / 255 - x[0];
   });
@@ -123,9 +95,7 @@ void add_view_cases(OpTable& add) {
   });
 
   // memory
-  add.plain("clone", "m>m", [](X x) { return x[0].clone(); });
   add.plain("detach", "m>m", [](X x) { return x[0].detach() + x[0]; });
-  add.plain("alias", "m>m", [](X x) { return at::alias(x[0]); });
   add.plain("narrow_copy", "m>m",
             [](X x) { return at::narrow_copy(x[0].detach(), 1, 1, 15).sum(1, true) * x[0].sin(); });
   // As cuDNN's LSTM sees its weights.

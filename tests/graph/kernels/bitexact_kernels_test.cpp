@@ -124,18 +124,21 @@ class BitexactTrials : public ::testing::Test {
 };
 
 TEST_F(BitexactTrials, RefuseAGeluOrMaxPoolIfOneBitDiffers) {
-  EXPECT_TRUE(gelu_is_bitexact(right.gelu));
-  EXPECT_FALSE(gelu_is_bitexact({}));
+  EXPECT_TRUE(gelu_is_bitexact(right.gelu_tanh, "tanh"));
+  EXPECT_FALSE(gelu_is_bitexact(right.gelu_tanh, "none"));
+  EXPECT_FALSE(gelu_is_bitexact({}, "none"));
   EXPECT_FALSE(gelu_is_bitexact({[](const float* x, float* tanh, float* y, int64_t count) {
-                                   right.gelu.forward(x, tanh, y, count);
+                                   right.gelu_tanh.forward(x, tanh, y, count);
                                    if (count == 97) up(y[96]);
                                  },
-                                 right.gelu.backward}));
-  EXPECT_FALSE(gelu_is_bitexact(
-      {right.gelu.forward, [](const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) {
-         right.gelu.backward(grad, x, tanh, grad_x, count);
-         if (count == 33) up(grad_x[32]);
-       }}));
+                                 right.gelu_tanh.backward},
+                                "tanh"));
+  EXPECT_FALSE(gelu_is_bitexact({right.gelu_tanh.forward,
+                                 [](const GeluBackward& work) {
+                                   right.gelu_tanh.backward(work);
+                                   if (work.count == 33) up(work.grad_x[32]);
+                                 }},
+                                "tanh"));
 
   EXPECT_TRUE(max_pool_is_bitexact(right.max_pool));
   EXPECT_FALSE(max_pool_is_bitexact({}));
