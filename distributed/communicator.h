@@ -24,7 +24,7 @@ namespace duet {
 //
 // What waits for others throws PeerError when one of them is lost, has failed, or does not answer in time; then this
 // communicator is at its end.
-// It has many members, for each way in which processes exchange something one.
+// Each of its many members is one kind of exchange between processes.
 class Communicator {
  public:
   Communicator();

@@ -16,7 +16,7 @@ namespace duet {
 //
 // Reading a key makes it known. reject_unknown() then turns every key that nobody asked for into an error, so that a
 // misspelt key is never ignored. Every error is a ConfigError that names place and path. Null reads as absent.
-// It has many members, for each kind of value one to read it and one to refuse it.
+// Each of its many members reads or refuses one kind of value.
 class ConfigNode {
  public:
   enum class Kind { kAbsent, kNull, kValue, kList, kMap };

@@ -163,15 +163,17 @@ Calls max_pool(Random& random, int kind) {
   return calls;
 }
 
-Calls gelu(Random& random, int kind) {
+Calls gelu_of(const std::string& approximate, Random& random, int kind) {
   const Sizes count = {random.between(0, 9) == 0 ? random.between(10000, 70000) : random.between(1, 100)};
-  const std::string approximate = random.coin() ? "tanh" : "none";
   const Tensor x = floats_of_kind(count, kind, random), grad = floats_of_kind(count, any_kind(random), random);
   Calls calls;
   calls.add("aten::gelu", "out", {x, approximate}, {target(count)});
   calls.add("aten::gelu_backward", "grad_input", {grad, x, approximate}, {target(count)});
   return calls;
 }
+
+Calls gelu(Random& random, int kind) { return gelu_of("tanh", random, kind); }
+Calls exact_gelu(Random& random, int kind) { return gelu_of("none", random, kind); }
 
 Calls dropout(Random& random, int) {
   const Tensor y = target({random.between(1, 9), random.between(1, 700)});
@@ -262,8 +264,8 @@ const std::vector<CallFamily>& call_families() {
       {"results", 50, 1, results},       {"embeddings", 100, 1, embeddings},
       {"rows", 70, 0.7, rows},           {"attention", 40, 0.5, attention},
       {"batch_norm", 70, 1, batch_norm}, {"max_pool", 500, 1, max_pool},
-      {"gelu", 100, 0.4, gelu},          {"dropout", 50, 0, dropout},
-      {"adamw", 100, 0.5, adamw},
+      {"gelu", 100, 0.8, gelu},          {"exact_gelu", 50, 0, exact_gelu},
+      {"dropout", 50, 0, dropout},       {"adamw", 100, 0.5, adamw},
   };
   return families;
 }
