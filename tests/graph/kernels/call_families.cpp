@@ -164,7 +164,7 @@ Calls max_pool(Random& random, int kind) {
 }
 
 Calls gelu_of(const std::string& approximate, Random& random, int kind) {
-  const Sizes count = {random.between(0, 9) == 0 ? random.between(10000, 70000) : random.between(1, 100)};
+  const Sizes count = {random.between(0, 3) == 0 ? random.between(10000, 70000) : random.between(1, 100)};
   const Tensor x = floats_of_kind(count, kind, random), grad = floats_of_kind(count, any_kind(random), random);
   Calls calls;
   calls.add("aten::gelu", "out", {x, approximate}, {target(count)});
