@@ -19,8 +19,11 @@ namespace {
 
 // The arguments of duet::fused_adamw_ (optim/optimizers/fused.cpp).
 struct AdamwCall {
+  static constexpr int64_t kUnit = 16;  // elements; ATen cuts a parameter for threads between those alone
+
   std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, numbers;
   at::Tensor step, grad_scale, found_inf;
+  std::vector<int64_t> units_before = {};  // each parameter, and in all
 
   void run(const PointwiseKernels& kernels) const {
     if (found_inf.defined() && *floats_of(found_inf) == 1.0F) return;
@@ -34,12 +37,27 @@ struct AdamwCall {
     work.bias_sqrt = static_cast<float>(std::sqrt(1 - std::pow(beta2, steps)));
     work.eps = static_cast<float>(number(4));
     work.step = static_cast<float>(-(lr / (1 - std::pow(beta1, steps))));
+    for_each_part(units_before.back(), units_before.back() * kUnit,
+                  [&](int64_t begin, int64_t end) { run_part(kernels, work, begin, end); });
+  }
+
+  // Of the units of all parameters, one after the other.
+  void run_part(const PointwiseKernels& kernels, AdamwStep work, int64_t begin, int64_t end) const {
     for (std::size_t i = 0; i < params.size(); ++i) {
-      work.param = writable_floats_of(params[i]), work.grad = writable_floats_of(grads[i]);
-      work.exp_avg = writable_floats_of(exp_avgs[i]), work.exp_avg_sq = writable_floats_of(exp_avg_sqs[i]);
-      work.count = params[i].numel();
+      const int64_t first = std::max(begin - units_before[i], int64_t{0}) * kUnit;
+      work.count = std::min((end - units_before[i]) * kUnit, params[i].numel()) - first;
+      if (work.count <= 0) continue;
+      work.param = writable_floats_of(params[i]) + first, work.grad = writable_floats_of(grads[i]) + first;
+      work.exp_avg = writable_floats_of(exp_avgs[i]) + first;
+      work.exp_avg_sq = writable_floats_of(exp_avg_sqs[i]) + first;
       kernels.adamw(work);
     }
+  }
+
+  void count_units() {
+    units_before = {0};
+    for (const at::Tensor& param : params)
+      units_before.push_back(units_before.back() + (param.numel() + kUnit - 1) / kUnit);
   }
 };
 
@@ -53,6 +71,7 @@ bool find_call(const OpCall& op, AdamwCall& call) {
       if (!is_contiguous_float((*tensors)[i]) || (*tensors)[i].sizes() != call.params[i].sizes()) return false;
     }
   }
+  call.count_units();
   const std::vector<at::Tensor> steps = list(5);
   if (steps.empty()) return false;
   call.step = steps.front();
@@ -69,7 +88,7 @@ struct TrialStep {
 
 // The same step of both on parameters of many lengths.
 bool steps_alike(const PointwiseKernels& kernels, const TrialStep& trial, TrialNumbers numbers) {
-  std::vector<int64_t> lengths = {1000, 4099};
+  std::vector<int64_t> lengths = {1000, 4099, 40000};
   for (int64_t length = 1; length < 70; ++length) lengths.push_back(length);
   std::vector<std::vector<at::Tensor>> theirs(4), ours(4);
   uint64_t seed = 0;
@@ -82,6 +101,7 @@ bool steps_alike(const PointwiseKernels& kernels, const TrialStep& trial, TrialN
   AdamwCall call{ours[0], ours[1], ours[2], ours[3], {}, at::full({}, trial.steps, at::kFloat), {}, {}};
   for (const double number : trial.numbers) call.numbers.push_back(at::full({}, number, at::kDouble));
   if (trial.scaled) call.grad_scale = at::full({}, 3.7, at::kFloat);
+  call.count_units();
   call.run(kernels);
 
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("duet::fused_adamw_", "");
@@ -105,7 +125,7 @@ bool steps_alike(const PointwiseKernels& kernels, const TrialStep& trial, TrialN
 }  // namespace
 
 bool adamw_is_bitexact(const PointwiseKernels& kernels) {
-  if (kernels.adamw == nullptr || at::get_num_threads() > 1) return false;
+  if (kernels.adamw == nullptr) return false;
   const TrialGuard guard;
   for (const TrialStep& trial :
        {TrialStep{1, {1e-3, 0.9, 0.999, 0.01, 1e-8}, false}, TrialStep{7, {0.1, 0.9, 0.95, 0, 1e-8}, true},
@@ -117,16 +137,15 @@ bool adamw_is_bitexact(const PointwiseKernels& kernels) {
   return true;
 }
 
-// The step of AdamW over all parameters. With several threads ATen cuts each parameter, and how the last elements of a
-// part are rounded is not tried.
+// The step of AdamW over all parameters.
 void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   const KernelSettings settings = kernel_settings();
-  if (settings.threads > 1 || settings.flushes_denormals) return;
+  if (settings.flushes_denormals || !threads_round_alike()) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     AdamwCall call;
     if (!find_call(calls[i], call)) continue;
     static Trials<int, bool> trials;
-    if (trials.of(0, kernels, [] { return adamw_is_bitexact(cpu_kernels().pointwise); }))
+    if (trials.of(settings.threads, kernels, [] { return adamw_is_bitexact(cpu_kernels().pointwise); }))
       kernels.of_call[i] = {[call = std::move(call)] { call.run(cpu_kernels().pointwise); }, "bit-exact AdamW"};
   }
 }

@@ -186,7 +186,7 @@ Calls dropout(Random& random, int) {
 
 Calls adamw(Random& random, int kind) {
   std::vector<Tensor> tensors[4];
-  for (const int64_t length : {random.between(1, 70), random.between(1, 70), int64_t{1000}}) {
+  for (const int64_t length : {random.between(1, 70), random.between(1, 70), random.between(1, 70000)}) {
     for (auto& list : tensors) list.push_back(floats_of_kind({length}, kind, random));
   }
   const Tensor step = at::full({}, random.between(1, 1000), at::kFloat);
@@ -265,7 +265,7 @@ const std::vector<CallFamily>& call_families() {
       {"rows", 70, 0.7, rows},           {"attention", 40, 0.5, attention},
       {"batch_norm", 70, 1, batch_norm}, {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},          {"exact_gelu", 50, 0, exact_gelu},
-      {"dropout", 50, 0, dropout},       {"adamw", 100, 0.5, adamw},
+      {"dropout", 50, 0, dropout},       {"adamw", 100, 1, adamw},
   };
   return families;
 }
