@@ -25,7 +25,7 @@ enum class Fuse {
 enum class Check {
   kEvery,   // every step's: nothing that the code does differently can be missed
   kBudget,  // every step's where that costs at most check_budget of the replay; otherwise that of the first 1 024
-            // replays, and then of random ones, whose cost stays within check_budget
+            // replays, of the first 64 of each signature, and then of random ones, whose cost stays within check_budget
   kOff,     // of those alone that need it
 };
 

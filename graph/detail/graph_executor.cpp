@@ -251,6 +251,7 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   if (changed && entry.noticed) entry.check.verified();
   const int64_t unchecked = entry.check.unchecked();
   entry.check.check_always();
+  entry.check.differed();
   if (++entry.report.differing == 1 && unchecked == 0) {
     log_warning(who(entry) + ": its host code does something else than when it was captured: " + difference +
                 ". Such steps run op by op. A number that changes: keep it in a tensor, or name it in "
@@ -344,6 +345,7 @@ std::string GraphExecutor::who(const SignatureEntry& entry) const {
 
 // By value: the reason may lie in the step that goes.
 void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
+  entry.check.differed();
   entry.give_up(std::move(reason), cache_.has_variants(entry));
   if (!told_.insert(entry.report.reason).second) return;
   log_warning(who(entry) + " runs eager: " + entry.report.reason);

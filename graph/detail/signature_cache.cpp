@@ -74,8 +74,8 @@ constexpr int64_t kWorthCapturing = 32;  // replays that pay for a recording
 
 }  // namespace
 
-SignatureEntry::SignatureEntry(const GraphOptions& options, const Signature& of)
-    : signature(of), verify(options.verify_interval), check(options.check, options.check_budget) {
+SignatureEntry::SignatureEntry(const GraphOptions& options, const Signature& of, int64_t& checked_of_all)
+    : signature(of), verify(options.verify_interval), check(options.check, options.check_budget, checked_of_all) {
   report.signature = signature.inputs;
   report.kind = to_string(signature.kind);
 }
@@ -153,7 +153,7 @@ SignatureCache::Variants& SignatureCache::find(const StepCode& step, const Micro
 }
 
 SignatureEntry& SignatureCache::add(Variants& variants, const Signature& signature) {
-  variants.push_back(std::make_unique<SignatureEntry>(options_, signature));
+  variants.push_back(std::make_unique<SignatureEntry>(options_, signature, checked_));
   order_.push_back(variants.back().get());
   return *variants.back();
 }

@@ -29,7 +29,7 @@ struct Signature {
 struct SignatureEntry {
   enum class State { kSeen, kCaptured, kEager };
 
-  SignatureEntry(const GraphOptions& options, const Signature& signature);
+  SignatureEntry(const GraphOptions& options, const Signature& signature, int64_t& checked_of_all);
   // Forgets the captured step: the signature is as if it had been seen for the first time.
   void drop();
   // What its host code does now is recorded next. False if it changes too often to pay for that. `changed`: the tensor
@@ -130,6 +130,7 @@ class SignatureCache {
   SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory
   Key latest_key_;
+  int64_t checked_ = 0;  // replays of all signatures
   int64_t new_in_a_row_ = 0;
   bool warned_of_budget_ = false;
 };

@@ -14,10 +14,13 @@ namespace duet {
 // cost stays within the budget.
 class CheckSchedule {
  public:
-  // So many replays in a row find host code that changes every so often, and what begins after as many steps.
-  static constexpr int64_t kFirst = 1024;
+  // So many replays in a row find host code that changes every so often, and what begins after as many steps. Those of
+  // all signatures count, which have their code in common; each has some of its own besides.
+  static constexpr int64_t kFirst = 1024, kFirstOfEach = 64;
 
-  CheckSchedule(Check check, double budget) : check_(check), budget_(budget), random_(std::random_device{}()) {}
+  // `of_all` counts the checks of all signatures.
+  CheckSchedule(Check check, double budget, int64_t& of_all)
+      : check_(check), budget_(budget), of_all_(of_all), random_(std::random_device{}()) {}
 
   // The step was captured just now. `always`: each replay needs its host code.
   void restart(bool always) {
@@ -30,6 +33,8 @@ class CheckSchedule {
   }
   // From here on every replay is checked.
   void check_always() { always_ = true; }
+  // The code does something else than was recorded: what was learned of it holds for no signature.
+  void differed() { of_all_ = 0; }
   // The next one is: something was noticed.
   void must_check() { must_check_ = true; }
 
@@ -62,8 +67,9 @@ class CheckSchedule {
     // turn takes no longer than one after a check.
     if (!timed_alone_ || replay_seconds < replay_seconds_) learn(replay_seconds_, replay_seconds);
     learn(check_seconds_, std::max(0.0, step_seconds - replay_seconds_));
-    ++in_a_row_;
-    const bool every = check_ == Check::kEvery || in_a_row_ < kFirst || (timed_alone_ && ratio() <= budget_);
+    ++in_a_row_, ++of_all_;
+    const bool first = in_a_row_ < kFirstOfEach || of_all_ < kFirst;
+    const bool every = check_ == Check::kEvery || first || (timed_alone_ && ratio() <= budget_);
     pause_ = every ? 0 : next_pause();
   }
   void verified() { unchecked_ = 0; }
@@ -83,6 +89,7 @@ class CheckSchedule {
 
   Check check_;
   double budget_;
+  int64_t& of_all_;
   bool always_ = false;
   bool must_check_ = false;
   int64_t in_a_row_ = 0;
