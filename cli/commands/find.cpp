@@ -174,7 +174,6 @@ int find_batch_size(RunConfig config, const Arguments& arguments) {
 
 int find_command(const Arguments& arguments) {
   RunConfig config = load_run_config(arguments);
-  config.val.clear();
   return arguments.find == "lr" ? find_lr(config, arguments) : find_batch_size(std::move(config), arguments);
 }
 

@@ -239,8 +239,7 @@ void print(const Json& json, const Measured& graph) {
 }  // namespace
 
 int profile_command(const Arguments& arguments) {
-  RunConfig config = load_run_config(arguments);
-  config.val.clear();
+  const RunConfig config = load_run_config(arguments);
   Run data;
   read_training_data(config, data);
   const int64_t steps = arguments.profile_steps;

@@ -47,6 +47,8 @@ def check_training(program):
     assert results[0] == results[1], results
     assert results[0][-1]["clean/accuracy"] > results[0][-1]["noisy/accuracy"], results[0][-1]
     program.run("compare", "named.yaml", "--steps", "10")
+    program.run("profile", "named.yaml", "--steps", "2")
+    program.run("find", "batch_size", "named.yaml")
 
 
 def check_evaluation(program):
