@@ -11,23 +11,27 @@
 #include "graph/kernels/trial_data.h"
 #include "optim/detail/device_hyper_parameters.h"
 
-// The step of AdamW over all parameters at once: without the calls, checks and powers that ATen has for each.
+// The step of AdamW over all parameters at once: without the calls, checks and powers that ATen has for each. Without
+// weight decay Adam's is the same.
 
 namespace duet {
 
 namespace {
 
-// The arguments of duet::fused_adamw_ (optim/optimizers/fused.cpp).
+// The arguments of duet::fused_adamw_ and duet::fused_adam_ (optim/optimizers/fused.cpp).
 struct AdamwCall {
   static constexpr int64_t kUnit = 16;  // elements; ATen cuts a parameter for threads between those alone
 
   std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, numbers;
   at::Tensor step, grad_scale, found_inf;
   std::vector<int64_t> units_before = {};  // each parameter, and in all
+  bool is_adam = false;
 
-  void run(const PointwiseKernels& kernels) const {
-    if (found_inf.defined() && *floats_of(found_inf) == 1.0F) return;
+  // False if it is Adam's and decays weights now.
+  bool run(const PointwiseKernels& kernels) const {
     const auto number = [&](std::size_t i) { return read_device_scalar(numbers[i]); };
+    if (is_adam && number(3) != 0) return false;
+    if (found_inf.defined() && *floats_of(found_inf) == 1.0F) return true;
     const double lr = number(0), beta1 = number(1), beta2 = number(2), steps = read_device_scalar(step);
     AdamwStep work;
     work.grad_scale = floats_of(grad_scale);
@@ -39,6 +43,7 @@ struct AdamwCall {
     work.step = static_cast<float>(-(lr / (1 - std::pow(beta1, steps))));
     for_each_part(units_before.back(), units_before.back() * kUnit,
                   [&](int64_t begin, int64_t end) { run_part(kernels, work, begin, end); });
+    return true;
   }
 
   // Of the units of all parameters, one after the other.
@@ -63,7 +68,9 @@ struct AdamwCall {
 
 // Neither amsgrad nor maximize, all steps the same tensor.
 bool find_call(const OpCall& op, AdamwCall& call) {
-  if (!op.is("duet::fused_adamw_", "") || op.arguments[7].toBool() || op.arguments[8].toBool()) return false;
+  const bool is_adam = op.is("duet::fused_adam_", "");
+  if (!is_adam && !op.is("duet::fused_adamw_", "")) return false;
+  if (op.arguments[7].toBool() || op.arguments[8].toBool()) return false;
   const auto list = [&](std::size_t i) { return op.arguments[i].toTensorVector(); };
   call = {list(0), list(1), list(2), list(3), list(6), {}, op.floats(9), op.floats(10)};
   for (std::size_t i = 0; i < call.params.size(); ++i) {
@@ -72,6 +79,7 @@ bool find_call(const OpCall& op, AdamwCall& call) {
     }
   }
   call.count_units();
+  call.is_adam = is_adam;
   const std::vector<at::Tensor> steps = list(5);
   if (steps.empty()) return false;
   call.step = steps.front();
@@ -84,6 +92,7 @@ struct TrialStep {
   double steps;
   std::vector<double> numbers;
   bool scaled;
+  const char* op = "duet::fused_adamw_";
 };
 
 // The same step of both on parameters of many lengths.
@@ -104,7 +113,7 @@ bool steps_alike(const PointwiseKernels& kernels, const TrialStep& trial, TrialN
   call.count_units();
   call.run(kernels);
 
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("duet::fused_adamw_", "");
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(trial.op, "");
   torch::jit::Stack stack;
   for (const auto& slot : theirs) stack.emplace_back(slot);
   stack.emplace_back(std::vector<at::Tensor>());
@@ -129,7 +138,8 @@ bool adamw_is_bitexact(const PointwiseKernels& kernels) {
   const TrialGuard guard;
   for (const TrialStep& trial :
        {TrialStep{1, {1e-3, 0.9, 0.999, 0.01, 1e-8}, false}, TrialStep{7, {0.1, 0.9, 0.95, 0, 1e-8}, true},
-        TrialStep{1e5, {1e-3, 0.3, 0.999, 0.5, 0}, false}}) {
+        TrialStep{1e5, {1e-3, 0.3, 0.999, 0.5, 0}, false},
+        TrialStep{3, {0.01, 0.9, 0.99, 0, 1e-8}, true, "duet::fused_adam_"}}) {
     for (const TrialNumbers numbers : kTrialNumbersWithNan) {
       if (!steps_alike(kernels, trial, numbers)) return false;
     }
@@ -137,7 +147,6 @@ bool adamw_is_bitexact(const PointwiseKernels& kernels) {
   return true;
 }
 
-// The step of AdamW over all parameters.
 void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   const KernelSettings settings = kernel_settings();
   if (settings.flushes_denormals || !threads_round_alike()) return;
@@ -146,7 +155,10 @@ void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kern
     if (!find_call(calls[i], call)) continue;
     static Trials<int, bool> trials;
     if (trials.of(settings.threads, kernels, [] { return adamw_is_bitexact(cpu_kernels().pointwise); }))
-      kernels.of_call[i] = {[call = std::move(call)] { call.run(cpu_kernels().pointwise); }, "bit-exact AdamW"};
+      kernels.of_call[i] = {[call = std::move(call), aten = calls[i]] {
+                              if (!call.run(cpu_kernels().pointwise)) aten.run_as_aten();
+                            },
+                            "bit-exact AdamW"};
   }
 }
 

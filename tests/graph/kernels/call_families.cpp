@@ -194,8 +194,10 @@ Calls adamw(Random& random, int kind) {
   for (const double number : {1e-3, 0.9, 0.999, 0.01, 1e-8}) numbers.push_back(at::full({}, number, at::kDouble));
   const c10::IValue scale = random.coin() ? c10::IValue(at::full({}, 3.7, at::kFloat)) : c10::IValue();
   const c10::IValue skips = random.coin() ? c10::IValue(at::full({}, 1.0, at::kFloat)) : c10::IValue();
+  const bool is_adam = random.coin();
+  if (is_adam && random.coin()) numbers[3].fill_(0);  // else its weight decay is ATen's
   Calls calls;
-  calls.add("duet::fused_adamw_", "",
+  calls.add(is_adam ? "duet::fused_adam_" : "duet::fused_adamw_", "",
             {tensors[0], tensors[1], tensors[2], tensors[3], std::vector<Tensor>(), std::vector<Tensor>(3, step),
              numbers, false, false, scale, skips});
   return calls;
