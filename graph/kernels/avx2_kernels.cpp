@@ -18,7 +18,7 @@ CpuKernels avx2_kernels() {
   kernels.max_pool = {max_pool_forward, max_pool_backward};
   kernels.batch_norm = {batch_norm_forward, batch_norm_backward};
   kernels.pointwise = kPointwiseKernels;
-  kernels.rows = {column_sum, layer_norm_forward, layer_norm_backward};
+  kernels.rows = {column_sum, layer_norm_forward, layer_norm_backward, add_norm_parts};
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};
   if (!find_vector_functions()) return kernels;
   kernels.gelu_tanh = {gelu_forward<tanh_of_pair>, gelu_backward};

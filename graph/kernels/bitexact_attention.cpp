@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <initializer_list>
@@ -59,15 +58,6 @@ struct AttentionCall {
   }
 };
 
-// Some of all heads, on several threads if they are worth it.
-bool for_heads(const Attention& shape, int64_t heads, const std::function<bool(const RowRange&)>& work) {
-  std::atomic<bool> computed = true;
-  for_each_part(heads, heads * shape.length * shape.width, [&](int64_t begin, int64_t end) {
-    if (!work({begin, end})) computed = false;
-  });
-  return computed;
-}
-
 // _scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, causal, mask, scale) -> (out, log_sum)
 CallKernel make_attention(const OpCall& call) {
   const AttentionCall attention{call, 0, 4};
@@ -81,7 +71,7 @@ CallKernel make_attention(const OpCall& call) {
   return [=] {
     AttentionForward work{like, results_of(out), results_of(log_sum)};
     work.shape.q = inputs_of(q), work.shape.k = inputs_of(k), work.shape.v = inputs_of(v);
-    return for_heads(like, q.size(0) * q.size(1), [&](const RowRange& heads) { return kernel(work, heads); });
+    return on_all_ranges(q.size(0) * q.size(1), q.numel(), [&](const RowRange& heads) { return kernel(work, heads); });
   };
 }
 
@@ -109,7 +99,7 @@ CallKernel make_attention_backward(const OpCall& call) {
                            results_of(grad_k),
                            results_of(grad_v)};
     work.shape.q = inputs_of(q), work.shape.k = inputs_of(k), work.shape.v = inputs_of(v);
-    return for_heads(like, q.size(0) * q.size(1), [&](const RowRange& heads) { return kernel(work, heads); });
+    return on_all_ranges(q.size(0) * q.size(1), q.numel(), [&](const RowRange& heads) { return kernel(work, heads); });
   };
 }
 

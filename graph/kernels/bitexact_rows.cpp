@@ -36,7 +36,11 @@ CallKernel make_column_sum(const OpCall& call) {
   const RowShape shape = rows_of(x, width_after_sum(x, call.arguments[1]));
   const bool fits = shape.width > 1 && call.arguments[3].isNone() && is_contiguous_float(y, shape.width);
   if (!fits || !share_no_memory({y}, {x}) || cpu_kernels().rows.column_sum == nullptr) return {};
-  return [=] { return cpu_kernels().rows.column_sum({shape, floats_of(x), writable_floats_of(y)}); };
+  return [=] {
+    const ColumnSum work{shape, floats_of(x), writable_floats_of(y)};
+    return on_all_ranges((shape.width + kColumnBlock - 1) / kColumnBlock, x.numel(),
+                         [&](const RowRange& blocks) { return cpu_kernels().rows.column_sum(work, blocks); });
+  };
 }
 
 RowShape normed_rows(const at::Tensor& x, const at::Tensor& weight) {
@@ -60,9 +64,17 @@ CallKernel make_layer_norm(const OpCall& call) {
   if (!fits || cpu_kernels().rows.layer_norm_forward == nullptr) return {};
   const auto epsilon = static_cast<float>(call.arguments[4].toDouble());
   return [=] {
-    return cpu_kernels().rows.layer_norm_forward({shape, floats_of(x), floats_of(weight), floats_of(bias), epsilon,
-                                                  writable_floats_of(y), writable_floats_of(mean),
-                                                  writable_floats_of(inverse_std)});
+    return on_all_ranges(shape.rows, x.numel(), [&](const RowRange& rows) {
+      const int64_t first = rows.begin * shape.width;
+      return cpu_kernels().rows.layer_norm_forward({{rows.end - rows.begin, shape.width},
+                                                    floats_of(x) + first,
+                                                    floats_of(weight),
+                                                    floats_of(bias),
+                                                    epsilon,
+                                                    writable_floats_of(y) + first,
+                                                    writable_floats_of(mean) + rows.begin,
+                                                    writable_floats_of(inverse_std) + rows.begin});
+    });
   };
 }
 
@@ -79,12 +91,26 @@ CallKernel make_layer_norm_backward(const OpCall& call) {
                     share_no_memory({grad_x, grad_weight, grad_bias}, {grad, x, mean, inverse_std, weight});
   if (!fits || cpu_kernels().rows.layer_norm_backward == nullptr) return {};
   const int64_t parts = std::min<int64_t>(shape.rows, at::in_parallel_region() ? 1 : at::get_num_threads());
-  const at::Tensor sums = at::empty({norm_sums(shape.width)}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor sums = at::empty({parts * norm_sums(shape.width)}, at::TensorOptions().dtype(at::kFloat));
   return [=] {
-    return cpu_kernels().rows.layer_norm_backward({shape, floats_of(grad), floats_of(x), floats_of(mean),
-                                                   floats_of(inverse_std), floats_of(weight),
-                                                   writable_floats_of(grad_x), writable_floats_of(grad_weight),
-                                                   writable_floats_of(grad_bias), parts, writable_floats_of(sums)});
+    const LayerNormBackward work{shape,
+                                 floats_of(grad),
+                                 floats_of(x),
+                                 floats_of(mean),
+                                 floats_of(inverse_std),
+                                 floats_of(weight),
+                                 writable_floats_of(grad_x),
+                                 writable_floats_of(grad_weight),
+                                 writable_floats_of(grad_bias),
+                                 parts,
+                                 writable_floats_of(sums)};
+    const auto some_parts = [&](const RowRange& range) {
+      bool all = true;
+      for (int64_t part = range.begin; part < range.end; ++part)
+        all = cpu_kernels().rows.layer_norm_backward(work, part) && all;
+      return all;
+    };
+    return on_all_ranges(parts, x.numel(), some_parts) && cpu_kernels().rows.add_norm_parts(work);
   };
 }
 

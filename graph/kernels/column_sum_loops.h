@@ -84,18 +84,20 @@ Floats sum_in_four_chains(const ColumnSum& work, int64_t column, Mask mask) {
   return sums[0];
 }
 
-bool column_sum(const ColumnSum& work) {
-  const auto [rows, width] = work.shape;
+bool column_sum(const ColumnSum& work, const RowRange& blocks) {
+  static_assert(kColumnBlock == 4 * kLanes);
+  const int64_t rows = work.shape.rows, last = blocks.end * kColumnBlock;
+  const int64_t width = last < work.shape.width ? last : work.shape.width;
   NanWatch nan;
   const auto keep = [&](int64_t column, Floats sum, int64_t count) {
     sum = add(broadcast(0), sum);  // what ATen adds it to
     nan.see(sum);
     store_first(work.y + column, sum, count);
   };
-  int64_t column = 0;
+  int64_t column = blocks.begin * kColumnBlock;
   for (; column + 4 * kLanes <= width; column += 4 * kLanes) {
     Floats sums[4];
-    sum_chains<4, false>({work.x + column, width, kLanes, rows, Mask()}, sums);
+    sum_chains<4, false>({work.x + column, work.shape.width, kLanes, rows, Mask()}, sums);
     for (int k = 0; k < 4; ++k) keep(column + k * kLanes, sums[k], kLanes);
   }
   for (; column + kLanes <= width; column += kLanes) {

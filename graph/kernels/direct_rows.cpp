@@ -2,7 +2,6 @@
 #include <cstring>
 #include <functional>
 #include <vector>
-#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
@@ -14,7 +13,7 @@
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
-// Ops that copy rows or add them up, on small tensors: without what ATen does before, and for each row.
+// Ops that copy rows or add them up: without what ATen does before, and for each row.
 
 namespace duet {
 
@@ -47,22 +46,26 @@ struct Rows {
     const int64_t *const begin = index(), count = indices.numel();
     // ATen has the words for an index that is not there.
     if (!std::all_of(begin, begin + count, [&](int64_t row) { return has(row); })) at::embedding(table, indices);
-    for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(writable_floats_of(rows) + offset_of(i), floats_of(table) + begin[i] * width(),
-                  sizeof(float) * static_cast<std::size_t>(width()));
-    }
+    for_each_part(count, rows.numel(), [&](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; ++i) {
+        std::memcpy(writable_floats_of(rows) + offset_of(i), floats_of(table) + begin[i] * width(),
+                    sizeof(float) * static_cast<std::size_t>(width()));
+      }
+    });
   }
 
   // In the order of the indices, as ATen does it.
   void add_up(PointwiseKernel add) const {
     float* const sums = writable_floats_of(table);
-    std::fill_n(sums, table.numel(), 0.0F);
-    for (int64_t i = 0; i < indices.numel(); ++i) {
-      const int64_t row = index()[i];
-      if (row == padding || !has(row)) continue;
-      float* const sum = sums + row * width();
-      add({sum, floats_of(rows) + offset_of(i), sum, 1, width()});
-    }
+    for_each_part(table.size(0), rows.numel(), [&](int64_t from, int64_t to) {
+      std::fill(sums + from * width(), sums + to * width(), 0.0F);
+      for (int64_t i = 0; i < indices.numel(); ++i) {
+        const int64_t row = index()[i];
+        if (row == padding || row < from || row >= to) continue;
+        float* const sum = sums + row * width();
+        add({sum, floats_of(rows) + offset_of(i), sum, 1, width()});
+      }
+    });
   }
 };
 
@@ -81,22 +84,18 @@ struct Cat {
 
   void copy() const {
     const int64_t rows = c10::multiply_integers(whole.sizes().slice(0, static_cast<std::size_t>(dim)));
-    float* to = writable_floats_of(whole);
-    for (const at::Tensor& part : parts) {
-      const int64_t width = part.numel() / rows, step = whole.numel() / rows;
-      for (int64_t row = 0; row < rows; ++row) {
-        std::memcpy(to + row * step, floats_of(part) + row * width, sizeof(float) * static_cast<std::size_t>(width));
+    for_each_part(rows, whole.numel(), [&](int64_t begin, int64_t end) {
+      float* to = writable_floats_of(whole);
+      for (const at::Tensor& part : parts) {
+        const int64_t width = part.numel() / rows, step = whole.numel() / rows;
+        for (int64_t row = begin; row < end; ++row) {
+          std::memcpy(to + row * step, floats_of(part) + row * width, sizeof(float) * static_cast<std::size_t>(width));
+        }
+        to += width;
       }
-      to += width;
-    }
+    });
   }
 };
-
-// Several threads share larger ones.
-bool is_small(const at::Tensor& tensor) {
-  constexpr int64_t kWorthAThread = 1 << 14;
-  return tensor.defined() && (at::get_num_threads() == 1 || tensor.numel() <= kWorthAThread);
-}
 
 at::Tensor tensor_of(const OpCall& call, std::size_t argument) { return call.arguments[argument].toTensor(); }
 
@@ -104,15 +103,15 @@ at::Tensor tensor_of(const OpCall& call, std::size_t argument) { return call.arg
 std::function<void()> make_rows_kernel(const OpCall& call, PointwiseKernel add) {
   if (call.is("aten::embedding", "")) {
     const Rows work{call.floats(0), tensor_of(call, 1), call.result(0)};
-    if (is_small(work.rows) && work.table.defined() && work.fits()) return [=] { work.copy(); };
+    if (work.rows.defined() && work.table.defined() && work.fits()) return [=] { work.copy(); };
   }
   if (call.is("aten::embedding_dense_backward", "") && add != nullptr && !call.arguments[4].toBool()) {
     const Rows work{call.result(0), tensor_of(call, 1), call.floats(0), call.arguments[3].toInt()};
-    if (is_small(work.rows) && work.table.defined() && work.fits()) return [=] { work.add_up(add); };
+    if (work.rows.defined() && work.table.defined() && work.fits()) return [=] { work.add_up(add); };
   }
   if (call.is("aten::cat", "out")) {
     Cat work{call.arguments[0].toTensorVector(), call.floats(2), call.arguments[1].toInt()};
-    if (!is_small(work.whole)) return {};
+    if (!work.whole.defined()) return {};
     if (work.dim < 0) work.dim += work.whole.dim();
     if (work.fits()) return [=] { work.copy(); };
   }

@@ -25,11 +25,11 @@ bool are_images(const at::Tensor& tensor) {
          tensor.suggest_memory_format() == at::MemoryFormat::Contiguous;
 }
 
-// Larger ones are worth ATen's threads; and beyond, what goes by before the arithmetic no longer counts.
+// In larger ones what goes by before the arithmetic no longer counts.
 RowShape rows_of(const at::Tensor& x, int64_t width) {
-  constexpr int64_t kMostElements = int64_t{1} << 18, kWorthThreads = int64_t{1} << 15;
-  const bool fits = x.defined() && width > 0 && x.is_contiguous() && x.numel() > 0 &&
-                    x.numel() <= (at::get_num_threads() > 1 ? kWorthThreads : kMostElements) && x.numel() % width == 0;
+  constexpr int64_t kMostElements = int64_t{1} << 18;
+  const bool fits = x.defined() && width > 0 && x.is_contiguous() && x.numel() > 0 && x.numel() <= kMostElements &&
+                    x.numel() % width == 0;
   return fits ? RowShape{x.numel() / width, width} : RowShape();
 }
 
@@ -69,6 +69,14 @@ void for_each_part(int64_t count, int64_t elements, const std::function<void(int
   const int64_t parts =
       std::clamp<int64_t>(elements / kWorthAThread, 1, std::min<int64_t>(count, at::get_num_threads()));
   run_tasks(parts, [&](int64_t i) { part(count * i / parts, count * (i + 1) / parts); });
+}
+
+bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const RowRange& range)>& work) {
+  std::atomic<bool> all = true;
+  for_each_part(count, elements, [&](int64_t begin, int64_t end) {
+    if (!work({begin, end})) all = false;
+  });
+  return all;
 }
 
 bool threads_round_alike() {

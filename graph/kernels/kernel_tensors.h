@@ -39,6 +39,8 @@ inline float* writable_floats_of(const at::Tensor& tensor) {
 // Calls part(begin, end) on ranges of [0, count), on several threads if the elements of all are worth it. The result
 // may not depend on where the ranges end.
 void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part);
+// The same; whether all gave true.
+bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const RowRange& range)>& work);
 
 // Not where only the calling thread flushes denormals: which elements that reaches depends on how ATen cuts them.
 bool threads_round_alike();

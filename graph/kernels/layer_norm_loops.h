@@ -186,8 +186,8 @@ inline RowGradTerms terms_of_row(const LayerNormBackward& work, int64_t row, flo
 template <int kRows>
 class GradRows {
  public:
-  GradRows(const LayerNormBackward& work, int64_t row, NanWatch& nan)
-      : work_(work), first_(row * work.shape.width), nan_(nan) {
+  GradRows(const LayerNormBackward& work, float* sums, int64_t row, NanWatch& nan)
+      : work_(work), sums_(sums), first_(row * work.shape.width), nan_(nan) {
     sum_rows();
     for (int r = 0; r < kRows; ++r) {
       terms_[r] = terms_of_row(work, row + r, sum_of_lanes(products_[r]), sum_of_lanes(grads_[r]));
@@ -237,7 +237,7 @@ class GradRows {
   void write_columns(int64_t i, int64_t count) {
     const Mask mask = first_lanes(count);
     const auto columns = [mask](const float* from) { return kMasked ? load(from, mask) : load(from); };
-    float* sums = work_.sums + 2 * i;  // the columns of both, vector by vector
+    float* sums = sums_ + 2 * i;  // the columns of both, vector by vector
     const Floats weight = columns(work_.weight + i);
     Floats grad_weight = load(sums), grad_bias = load(sums + kLanes);
 #pragma GCC unroll 4
@@ -256,6 +256,7 @@ class GradRows {
   }
 
   const LayerNormBackward& work_;
+  float* const sums_;
   const int64_t first_;
   NanWatch& nan_;
   Floats products_[kRows], grads_[kRows];
@@ -273,7 +274,23 @@ inline void add_part(const LayerNormBackward& work, const float* sums, float* to
   }
 }
 
-bool layer_norm_backward(const LayerNormBackward& work) {
+bool layer_norm_backward(const LayerNormBackward& work, int64_t part) {
+  const auto [rows, width] = work.shape;
+  float* const sums = work.sums + part * norm_sums(width);
+  for (int64_t i = 0; i < width; i += kLanes) {
+    store(sums + 2 * i, broadcast(0));
+    store(sums + 2 * i + kLanes, broadcast(0));
+  }
+  NanWatch nan;
+  const int64_t some = (rows + work.parts - 1) / work.parts, begin = part * some;
+  const int64_t end = begin + some < rows ? begin + some : rows;
+  int64_t row = begin;
+  for (; row + 4 <= end; row += 4) GradRows<4>(work, sums, row, nan).write();
+  for (; row < end; ++row) GradRows<1>(work, sums, row, nan).write();
+  return !nan.any();
+}
+
+bool add_norm_parts(const LayerNormBackward& work) {
   const auto [rows, width] = work.shape;
   NanWatch nan;
   for (int64_t i = 0; i < width; ++i) {
@@ -281,17 +298,10 @@ bool layer_norm_backward(const LayerNormBackward& work) {
     if (work.grad_bias != nullptr) work.grad_bias[i] = 0;
   }
   const int64_t some = (rows + work.parts - 1) / work.parts;
-  for (int64_t begin = 0; begin < rows; begin += some) {
-    for (int64_t i = 0; i < width; i += kLanes) {
-      store(work.sums + 2 * i, broadcast(0));
-      store(work.sums + 2 * i + kLanes, broadcast(0));
-    }
-    const int64_t end = begin + some < rows ? begin + some : rows;
-    int64_t row = begin;
-    for (; row + 4 <= end; row += 4) GradRows<4>(work, row, nan).write();
-    for (; row < end; ++row) GradRows<1>(work, row, nan).write();
-    add_part(work, work.sums, work.grad_weight, nan);
-    add_part(work, work.sums + kLanes, work.grad_bias, nan);
+  for (int64_t part = 0; part * some < rows; ++part) {
+    const float* const sums = work.sums + part * norm_sums(width);
+    add_part(work, sums, work.grad_weight, nan);
+    add_part(work, sums + kLanes, work.grad_bias, nan);
   }
   return !nan.any();
 }

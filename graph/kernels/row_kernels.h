@@ -22,6 +22,7 @@ struct ColumnSum {
   const float* x = nullptr;
   float* y = nullptr;
 };
+constexpr int64_t kColumnBlock = 32;  // whose columns are summed alike, but for the last ones
 
 struct LayerNormForward {
   RowShape shape;
@@ -45,7 +46,7 @@ struct LayerNormBackward {
   float* grad_weight = nullptr;
   float* grad_bias = nullptr;
   int64_t parts = 1;      // ATen's threads, each of which sums some of the rows
-  float* sums = nullptr;  // memory for norm_sums() floats
+  float* sums = nullptr;  // memory for norm_sums() floats of each part
 };
 
 constexpr int64_t kNarrowestNorm = 8;  // rows that the norms take
@@ -104,9 +105,10 @@ struct AttentionBackward {
 };
 
 struct RowKernels {
-  bool (*column_sum)(const ColumnSum& work) = nullptr;
+  bool (*column_sum)(const ColumnSum& work, const RowRange& blocks) = nullptr;
   bool (*layer_norm_forward)(const LayerNormForward& work) = nullptr;
-  bool (*layer_norm_backward)(const LayerNormBackward& work) = nullptr;
+  bool (*layer_norm_backward)(const LayerNormBackward& work, int64_t part) = nullptr;
+  bool (*add_norm_parts)(const LayerNormBackward& work) = nullptr;  // grad_weight and grad_bias
 };
 
 struct SoftmaxKernels {

@@ -69,16 +69,17 @@ Calls results(Random& random, int kind) {
 
 Calls embeddings(Random& random, int kind) {
   const int64_t table_rows = random.between(1, 9), width = random.between(1, 70);
+  const int64_t count = random.between(0, 9) == 0 ? 400 : 5;
   const Tensor table = floats_of_kind({table_rows, width}, kind, random);
-  const Tensor indices = at::randint(table_rows, {3, 5}, at::kLong),
-               whole = floats_of_kind({3, 5, width}, kind, random);
-  const Tensor grad = random.coin() ? whole : floats_of_kind({5, 3, width}, kind, random).transpose(0, 1);
+  const Tensor indices = at::randint(table_rows, {3, count}, at::kLong),
+               whole = floats_of_kind({3, count, width}, kind, random);
+  const Tensor grad = random.coin() ? whole : floats_of_kind({count, 3, width}, kind, random).transpose(0, 1);
   const int64_t padding = random.between(-1, table_rows - 1);
   Calls calls;
-  calls.add("aten::embedding", "", {table, indices, padding, false, false}, {target({3, 5, width})});
+  calls.add("aten::embedding", "", {table, indices, padding, false, false}, {target({3, count, width})});
   calls.add("aten::embedding_dense_backward", "", {grad, indices, table_rows, padding, false},
             {target({table_rows, width})});
-  calls.add("aten::cat", "out", {std::vector<Tensor>{whole, whole}, -2}, {target({3, 10, width})});
+  calls.add("aten::cat", "out", {std::vector<Tensor>{whole, whole}, -2}, {target({3, 2 * count, width})});
   return calls;
 }
 
