@@ -45,7 +45,10 @@ StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   bool noticed = check_addresses() || noticed_;
   noticed_ = false;
   SignatureEntry& entry = entry_for(micro_batches);
-  if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
+  if (entry.state == State::kCaptured && !entry.step->fits(observer)) {  // hooks in the step came or went
+    entry.check.differed();
+    entry.drop();
+  }
   if (entry.may_retry()) entry.drop();
   if (entry.state == State::kCaptured && entry.step->segments().has_untried_kernels()) try_kernels(entry, observer);
   if (entry.state != State::kCaptured) {
@@ -199,6 +202,7 @@ StepResult GraphExecutor::run_again(SignatureEntry& entry, const MicroBatches& m
                     : ", which it did not when it was captured. It has changed nothing, and cannot be run again since "
                       "its host code has run";
   if (unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
+  entry.check.differed();
   fall_back(entry, std::move(reason));
   const std::string what = who(entry) + ": " + entry.report.reason;
   constexpr const char* kWayOut = "; set graph.fallback to eager, and resume from a checkpoint";
@@ -302,6 +306,7 @@ void GraphExecutor::settle(StepObserver& observer) {
     return;
   }
   const bool host_used_rng = last->step->check().host_used_rng();
+  last->check.differed();
   fall_back(*last, "its host code does something else than when it was captured: " + last->step->check().difference());
   if (!host_used_rng) throw_if_doubtful(*last, last->check.unchecked(), last->check.unchecked_since());
 }
@@ -345,7 +350,6 @@ std::string GraphExecutor::who(const SignatureEntry& entry) const {
 
 // By value: the reason may lie in the step that goes.
 void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
-  entry.check.differed();
   entry.give_up(std::move(reason), cache_.has_variants(entry));
   if (!told_.insert(entry.report.reason).second) return;
   log_warning(who(entry) + " runs eager: " + entry.report.reason);

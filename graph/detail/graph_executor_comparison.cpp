@@ -111,6 +111,7 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
 void GraphExecutor::note_other_host_code(SignatureEntry& entry) {
   if (!entry.step->check().host_used_rng()) return note_difference(entry);
   const int64_t unchecked = entry.check.unchecked();
+  entry.check.differed();
   fall_back(entry, c10::str(entry.step->check().difference(), "; ", unchecked, " steps before it were not checked"));
 }
 

@@ -16,8 +16,11 @@ namespace {
 
 using State = SignatureEntry::State;
 
+enum class Sizes { kIncluded, kLeftOut };
+
 // What a captured step depends on in its micro-batches: names, shapes, strides, dtypes, devices, shared memory.
-void append_inputs_key(const MicroBatches& micro_batches, const WrittenMemory& written, std::vector<int64_t>& key) {
+void append_inputs_key(const MicroBatches& micro_batches, const WrittenMemory& written, std::vector<int64_t>& key,
+                       Sizes sizes = Sizes::kIncluded) {
   key.push_back(static_cast<int64_t>(micro_batches.batches.size()));
   for (const Batch& batch : micro_batches.batches) {
     key.push_back(static_cast<int64_t>(batch.items().size()));
@@ -27,7 +30,7 @@ void append_inputs_key(const MicroBatches& micro_batches, const WrittenMemory& w
       key.push_back(static_cast<int64_t>(tensor.scalar_type()));
       key.push_back(static_cast<int64_t>(tensor.device().type()) << 8 | (tensor.device().index() + 1));
       key.push_back(is_plain(tensor) ? tensor.dim() : -1);
-      if (!is_plain(tensor)) continue;  // such a step is not captured, whatever its shape
+      if (!is_plain(tensor) || sizes == Sizes::kLeftOut) continue;  // the former is not captured, whatever its shape
       key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
       key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
       key.push_back(StaticInputs::misalignment(tensor));
@@ -74,8 +77,8 @@ constexpr int64_t kWorthCapturing = 32;  // replays that pay for a recording
 
 }  // namespace
 
-SignatureEntry::SignatureEntry(const GraphOptions& options, const Signature& of, int64_t& checked_of_all)
-    : signature(of), verify(options.verify_interval), check(options.check, options.check_budget, checked_of_all) {
+SignatureEntry::SignatureEntry(const GraphOptions& options, const Signature& of)
+    : signature(of), verify(options.verify_interval), check(options.check, options.check_budget, of.checks) {
   report.signature = signature.inputs;
   report.kind = to_string(signature.kind);
 }
@@ -140,7 +143,7 @@ SignatureCache::Variants& SignatureCache::find(const StepCode& step, const Micro
   if (variants.empty()) {
     const int64_t plan = step.plan_version();
     drop_if([plan](const SignatureEntry& entry) { return entry.signature.plan_version < plan; });  // the report stays
-    add(variants, {key_, describe(micro_batches), step.kind(), plan});
+    add(variants, {key_, describe(micro_batches), step.kind(), plan, checks_of(step, micro_batches)});
     ++new_in_a_row_;
     warn_of_changing_keys();
     forget_oldest();
@@ -152,8 +155,20 @@ SignatureCache::Variants& SignatureCache::find(const StepCode& step, const Micro
   return variants;
 }
 
+std::shared_ptr<int64_t> SignatureCache::checks_of(const StepCode& step, const MicroBatches& micro_batches) {
+  std::erase_if(checks_, [](const auto& item) { return item.second.expired(); });
+  Key key;
+  append_settings(key, on_gpu_);
+  append_inputs_key(micro_batches, written_, key, Sizes::kLeftOut);
+  step.append_key(key);
+  std::weak_ptr<int64_t>& known = checks_[key];
+  std::shared_ptr<int64_t> checks = known.lock();
+  if (!checks) known = checks = std::make_shared<int64_t>(0);
+  return checks;
+}
+
 SignatureEntry& SignatureCache::add(Variants& variants, const Signature& signature) {
-  variants.push_back(std::make_unique<SignatureEntry>(options_, signature, checked_));
+  variants.push_back(std::make_unique<SignatureEntry>(options_, signature));
   order_.push_back(variants.back().get());
   return *variants.back();
 }

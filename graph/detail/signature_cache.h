@@ -20,7 +20,8 @@ struct Signature {
   std::vector<int64_t> key;
   std::string inputs;  // for people: "image float32[64, 1, 28, 28], target int64[64]"
   CodeKind kind;
-  int64_t plan_version = 0;  // TrainStep::plan_version at its first sight
+  int64_t plan_version = 0;         // TrainStep::plan_version at its first sight
+  std::shared_ptr<int64_t> checks;  // of all signatures that differ in sizes alone (CheckSchedule)
 };
 
 // One signature and what became of it. Where its host code reads values back (ReadGuard), one recording stands for one
@@ -29,7 +30,7 @@ struct Signature {
 struct SignatureEntry {
   enum class State { kSeen, kCaptured, kEager };
 
-  SignatureEntry(const GraphOptions& options, const Signature& signature, int64_t& checked_of_all);
+  SignatureEntry(const GraphOptions& options, const Signature& signature);
   // Forgets the captured step: the signature is as if it had been seen for the first time.
   void drop();
   // What its host code does now is recorded next. False if it changes too often to pay for that. `changed`: the tensor
@@ -109,6 +110,7 @@ class SignatureCache {
   Variants& find(const StepCode& step, const MicroBatches& micro_batches);
   Choice choose_by_reads(Variants& variants, const MicroBatches& micro_batches);
   Choice give_up(Variants& variants);
+  std::shared_ptr<int64_t> checks_of(const StepCode& step, const MicroBatches& micro_batches);
   SignatureEntry& add(Variants& variants, const Signature& signature);
   void merge_variants(Variants& variants, SignatureEntry& heir);
   template <class IsOutdated>
@@ -130,7 +132,7 @@ class SignatureCache {
   SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory
   Key latest_key_;
-  int64_t checked_ = 0;  // replays of all signatures
+  std::map<Key, std::weak_ptr<int64_t>> checks_;  // by key without sizes
   int64_t new_in_a_row_ = 0;
   bool warned_of_budget_ = false;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <random>
 #include <utility>
 #include "graph/graph_options.h"
@@ -14,13 +15,13 @@ namespace duet {
 // cost stays within the budget.
 class CheckSchedule {
  public:
-  // So many replays in a row find host code that changes every so often, and what begins after as many steps. Those of
-  // all signatures count, which have their code in common; each has some of its own besides.
+  // So many replays in a row find host code that changes every so often, and what begins after as many steps: of one
+  // signature, or of all that share their code and then some of each.
   static constexpr int64_t kFirst = 1024, kFirstOfEach = 64;
 
-  // `of_all` counts the checks of all signatures.
-  CheckSchedule(Check check, double budget, int64_t& of_all)
-      : check_(check), budget_(budget), of_all_(of_all), random_(std::random_device{}()) {}
+  // `of_code` counts the checks of all signatures with this code.
+  CheckSchedule(Check check, double budget, std::shared_ptr<int64_t> of_code)
+      : check_(check), budget_(budget), of_code_(std::move(of_code)), random_(std::random_device{}()) {}
 
   // The step was captured just now. `always`: each replay needs its host code.
   void restart(bool always) {
@@ -33,12 +34,12 @@ class CheckSchedule {
   }
   // From here on every replay is checked.
   void check_always() { always_ = true; }
-  // The code does something else than was recorded: what was learned of it holds for no signature.
-  void differed() { of_all_ = 0; }
+  // The code does something else than was recorded: what was learned of it counts for no signature.
+  void differed() { *of_code_ = 0; }
   // The next one is: something was noticed.
   void must_check() { must_check_ = true; }
 
-  bool due() const { return cannot_wait() || (check_ != Check::kOff && pause_ == 0); }
+  bool due() const { return cannot_wait() || (check_ != Check::kOff && (pause_ == 0 || is_among_first())); }
   // Whether it is due even where checks that can wait are put off.
   bool cannot_wait() const { return always_ || check_ == Check::kEvery || (must_check_ && check_ != Check::kOff); }
   // Replays since the last check, and how many steps were done when they began.
@@ -67,14 +68,21 @@ class CheckSchedule {
     // turn takes no longer than one after a check.
     if (!timed_alone_ || replay_seconds < replay_seconds_) learn(replay_seconds_, replay_seconds);
     learn(check_seconds_, std::max(0.0, step_seconds - replay_seconds_));
-    ++in_a_row_, ++of_all_;
-    const bool first = in_a_row_ < kFirstOfEach || of_all_ < kFirst;
-    const bool every = check_ == Check::kEvery || first || (timed_alone_ && ratio() <= budget_);
-    pause_ = every ? 0 : next_pause();
+    ++in_a_row_, ++*of_code_;
+    plan_next();
   }
-  void verified() { unchecked_ = 0; }
+  // A comparison with an eager run is a check, too.
+  void verified() {
+    unchecked_ = 0;
+    if (check_seconds_ > 0) plan_next();
+  }
 
  private:
+  bool is_among_first() const { return in_a_row_ < kFirst && (in_a_row_ < kFirstOfEach || *of_code_ < kFirst); }
+  void plan_next() {
+    const bool every = check_ == Check::kEvery || is_among_first() || (timed_alone_ && ratio() <= budget_);
+    pause_ = every ? 0 : next_pause();
+  }
   // A mean of the last ones, in which one that was disturbed counts little.
   static void learn(double& mean, double seconds) {
     mean = mean == 0 ? seconds : mean + 0.1 * (std::min(seconds, 3 * mean) - mean);
@@ -89,7 +97,7 @@ class CheckSchedule {
 
   Check check_;
   double budget_;
-  int64_t& of_all_;
+  std::shared_ptr<int64_t> of_code_;
   bool always_ = false;
   bool must_check_ = false;
   int64_t in_a_row_ = 0;

@@ -63,10 +63,10 @@ class Comparison {
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
 
-  // Of a copy of the state.
+  // Of a copy of the state, in the host's memory.
   int64_t bytes() const {
     int64_t bytes = 0;
-    for (const auto& item : saved_) bytes += static_cast<int64_t>(item.second.nbytes());
+    for (const auto& item : saved_) bytes += item.second.is_cpu() ? static_cast<int64_t>(item.second.nbytes()) : 0;
     return bytes;
   }
 
@@ -312,7 +312,7 @@ ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBa
     copied = comparison.bytes();
     result = comparison.compare(observer);
   }
-  constexpr int64_t kWorthReturning = int64_t{1} << 20;
+  constexpr int64_t kWorthReturning = int64_t{1} << 23;
   if (copied >= kWorthReturning) malloc_trim(0);  // glibc keeps what became free below other memory
   return result;
 }

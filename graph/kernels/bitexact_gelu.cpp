@@ -26,7 +26,7 @@ int64_t pieces(int64_t total, int64_t piece) { return (total + piece - 1) / piec
 
 // Of the ranges into which ATen cuts `count` elements for its threads.
 int64_t length_of_ranges(int64_t count, int64_t grain) {
-  const int64_t threads = at::get_num_threads();
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   if (threads == 1 || count <= grain) return count;
   return pieces(count, std::min(threads, pieces(count, grain)));
 }
@@ -43,8 +43,10 @@ int64_t forward_grain(int64_t count) {
   return count > kFewestForThreads ? count / at::get_num_threads() : kGrain;
 }
 
-// Whether the last elements of ranges are the same in both, so that the tanh that is kept is backward's too.
-bool are_cut_alike(int64_t count) {
+// Whether what is kept is backward's too: tanh of the last elements of a range is libm's, so that they must be the same
+// in both. erf is computed alike in all of them.
+bool may_keep(const std::string& approximate, int64_t count) {
+  if (approximate == "none") return true;
   constexpr int64_t kTwoVectors = 32;  // of the widest, which end a range's whole ones
   const int64_t forward = length_of_ranges(count, forward_grain(count)), backward = length_of_ranges(count, kGrain);
   const auto ends_between_vectors = [&](int64_t length) { return length == count || length % kTwoVectors == 0; };
@@ -88,7 +90,7 @@ bool gelu_is_bitexact(const GeluKernels& kernels, const char* approximate) {
   const at::Tensor grad = at::empty_like(x);
   uint64_t seed = 0;
   for (const int64_t count : counts) {
-    if (!are_cut_alike(count)) continue;
+    if (!may_keep(approximate, count)) continue;
     for (const TrialNumbers numbers : kAllTrialNumbers) {
       fill_with_trial_numbers(writable_floats_of(x), count, numbers, ++seed);
       fill_with_trial_numbers(writable_floats_of(grad), count, numbers, ++seed);
@@ -138,16 +140,18 @@ struct Gelu {
 
   // Of this number of threads and rounding mode, with oneDNN or without.
   bool is_bitexact(BitexactKernels& all) const {
-    static Trials<std::tuple<std::string, int, int, bool>, bool> trials;
-    return trials.of({approximate, at::get_num_threads(), std::fegetround(), at::globalContext().userEnabledMkldnn()},
-                     all, [&] { return gelu_is_bitexact(kernels, approximate); });
+    static Trials<std::tuple<std::string, int, bool, int, bool>, bool> trials;
+    const KernelSettings now = kernel_settings();
+    const bool onednn = at::globalContext().userEnabledMkldnn();
+    return trials.of({approximate, now.threads, now.in_parallel, now.rounding, onednn}, all,
+                     [&] { return gelu_is_bitexact(kernels, approximate); });
   }
 
   void find(const std::vector<OpCall>& calls, BitexactKernels& all) const {
     const GeluKernels& fast = kernels;
     for (std::size_t i = 0; fast.forward != nullptr && i < calls.size(); ++i) {
       const std::size_t last = is_forward(calls[i]) ? backward_of(calls, i) : 0;
-      if (last == 0 || !are_cut_alike(calls[i].floats(0).numel()) || !is_bitexact(all)) continue;
+      if (last == 0 || !may_keep(approximate, calls[i].floats(0).numel()) || !is_bitexact(all)) continue;
       const at::Tensor x = calls[i].floats(0), y = calls[i].floats(2);
       const at::Tensor grad = calls[last].floats(0), grad_x = calls[last].floats(3);
       const c10::Storage memory = storage_without_memory(x.nbytes());

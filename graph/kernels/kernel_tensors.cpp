@@ -1,6 +1,7 @@
 #include "graph/kernels/kernel_tensors.h"
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <sstream>
 #include <ATen/Parallel.h>
 #include "graph/kernels/bitexact_kernel.h"
@@ -66,8 +67,8 @@ bool share_no_memory(const std::vector<at::Tensor>& results, const std::vector<a
 
 void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part) {
   constexpr int64_t kWorthAThread = 1 << 14;
-  const int64_t parts =
-      std::clamp<int64_t>(elements / kWorthAThread, 1, std::min<int64_t>(count, at::get_num_threads()));
+  const int64_t most = std::min<int64_t>(count, at::get_num_threads());
+  const int64_t parts = std::max<int64_t>(std::min(elements / kWorthAThread, most), 1);
   run_tasks(parts, [&](int64_t i) { part(count * i / parts, count * (i + 1) / parts); });
 }
 
@@ -82,9 +83,11 @@ bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(con
 bool threads_round_alike() {
   const KernelSettings settings = kernel_settings();
   if (settings.threads == 1) return true;
-  std::atomic<bool> flushes = settings.flushes_denormals;
-  run_tasks(settings.threads, [&](int64_t) { flushes = flushes || flushes_denormals(); });
-  return !flushes;
+  std::atomic<bool> alike = !settings.flushes_denormals;
+  run_tasks(settings.threads, [&](int64_t) {
+    if (flushes_denormals() || std::fegetround() != settings.rounding) alike = false;
+  });
+  return alike;
 }
 
 }  // namespace duet

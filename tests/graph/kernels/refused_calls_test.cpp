@@ -1,3 +1,4 @@
+#include <cfenv>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
@@ -72,21 +73,33 @@ TEST_F(RefusedCalls, Embeddings) {
 }
 
 TEST_F(RefusedCalls, AdamwWithMoreThanAPlainStep) {
-  const std::vector<Tensor> none, numbers(5, at::full({}, 0.1, at::kDouble)), steps = {at::full({}, 1, at::kFloat)};
-  const auto taken = [&](const Tensor& param, const Tensor& grad, bool amsgrad, bool maximize) -> bool {
-    const auto like = [&] { return std::vector<Tensor>{at::full_like(param, 1)}; };
+  using List = std::vector<Tensor>;
+  const List none, numbers(5, at::full({}, 0.1, at::kDouble));
+  const Tensor step = at::full({}, 1, at::kFloat);
+  const auto taken = [&](const List& params, const List& grads, bool amsgrad = false, bool maximize = false) -> bool {
+    const auto like = [&] {
+      List list;
+      for (const Tensor& param : params) list.push_back(at::full_like(param, 1));
+      return list;
+    };
     Calls calls;
     calls.add("duet::fused_adamw_", "",
-              {std::vector<Tensor>{param}, std::vector<Tensor>{grad}, like(), like(), none, steps, numbers, amsgrad,
-               maximize, c10::IValue(), c10::IValue()});
+              {params, grads, like(), like(), none, List(params.size(), step), numbers, amsgrad, maximize,
+               c10::IValue(), c10::IValue()});
     return calls.taken(find_bitexact_adamw)[0];
   };
-  const Tensor plain = ones({3, 5});
-  EXPECT_TRUE(taken(plain, ones({3, 5}), false, false));
-  EXPECT_FALSE(taken(plain, ones({3, 5}), true, false));
-  EXPECT_FALSE(taken(plain, ones({3, 5}), false, true));
-  EXPECT_FALSE(taken(plain, turned(3, 5), false, false));
-  EXPECT_FALSE(taken(doubles({3, 5}), doubles({3, 5}), false, false));
+  const Tensor plain = ones({3, 5}), flat = ones({30});
+  EXPECT_TRUE(taken({plain}, {ones({3, 5})}));
+  EXPECT_FALSE(taken({plain}, {ones({3, 5})}, /*amsgrad=*/true));
+  EXPECT_FALSE(taken({plain}, {ones({3, 5})}, false, /*maximize=*/true));
+  EXPECT_FALSE(taken({plain}, {turned(3, 5)}));
+  EXPECT_FALSE(taken({doubles({3, 5})}, {doubles({3, 5})}));
+  EXPECT_TRUE(taken({flat.narrow(0, 0, 15), flat.narrow(0, 15, 15)}, {ones({15}), ones({15})}));
+  EXPECT_FALSE(taken({flat.narrow(0, 0, 16), flat.narrow(0, 15, 15)}, {ones({16}), ones({15})}));
+  EXPECT_FALSE(taken({ones({3, 5}), ones({3, 5})}, {plain, plain}));
+  std::fesetround(FE_UPWARD);
+  EXPECT_FALSE(taken({plain}, {ones({3, 5})}));
+  std::fesetround(FE_TONEAREST);
 }
 
 TEST_F(RefusedCalls, Dropout) {
