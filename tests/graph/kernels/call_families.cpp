@@ -268,7 +268,7 @@ const std::vector<CallFamily>& call_families() {
       {"rows", 70, 0.7, rows},           {"attention", 40, 0.5, attention},
       {"batch_norm", 70, 1, batch_norm}, {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},          {"exact_gelu", 50, 0, exact_gelu},
-      {"dropout", 50, 0, dropout},       {"adamw", 100, 1, adamw},
+      {"dropout", 50, 0, dropout},       {"adamw", 100, 0.6, adamw},
   };
   return families;
 }
