@@ -13,7 +13,7 @@ import sys
 import headers
 import python_api
 
-BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
+BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "duet.h")
 LINK = re.compile(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)")
 
 
