@@ -35,7 +35,10 @@ class CheckSchedule {
   // From here on every replay is checked.
   void check_always() { always_ = true; }
   // The code does something else than was recorded: what was learned of it counts for no signature.
-  void differed() { *of_code_ = 0; }
+  void differed() {
+    *of_code_ = 0;
+    always_ = true;
+  }
   // The next one is: something was noticed.
   void must_check() { must_check_ = true; }
 

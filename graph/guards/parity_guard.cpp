@@ -6,7 +6,6 @@
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-#include <malloc.h>
 #include "base/detail/bits.h"
 #include "base/detail/text.h"
 #include "base/device.h"
@@ -62,13 +61,6 @@ class Comparison {
   }
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
-
-  // Of a copy of the state, in the host's memory.
-  int64_t bytes() const {
-    int64_t bytes = 0;
-    for (const auto& item : saved_) bytes += item.second.is_cpu() ? static_cast<int64_t>(item.second.nbytes()) : 0;
-    return bytes;
-  }
 
   // The eager run, whose results stay in place, then the replay, which may be of tensors that only the host code of
   // this step names. Where hooks act between the kernels only the eager run calls them, and what is compared is the
@@ -305,16 +297,7 @@ class Comparison {
 
 ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches,
                            StepObserver& observer) {
-  ParityResult result;
-  int64_t copied = 0;
-  {
-    Comparison comparison(captured, step, micro_batches);
-    copied = comparison.bytes();
-    result = comparison.compare(observer);
-  }
-  constexpr int64_t kWorthReturning = int64_t{1} << 23;
-  if (copied >= kWorthReturning) malloc_trim(0);  // glibc keeps what became free below other memory
-  return result;
+  return Comparison(captured, step, micro_batches).compare(observer);
 }
 
 }  // namespace duet

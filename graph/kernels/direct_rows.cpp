@@ -57,7 +57,7 @@ struct Rows {
   // In the order of the indices, as ATen does it.
   void add_up(PointwiseKernel add) const {
     float* const sums = writable_floats_of(table);
-    for_each_part(table.size(0), rows.numel(), [&](int64_t from, int64_t to) {
+    for_each_part(table.size(0), std::max(rows.numel(), table.numel()), [&](int64_t from, int64_t to) {
       std::fill(sums + from * width(), sums + to * width(), 0.0F);
       for (int64_t i = 0; i < indices.numel(); ++i) {
         const int64_t row = index()[i];
