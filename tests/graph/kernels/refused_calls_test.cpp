@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include "graph/kernels/call_kernels.h"
 #include "tests/graph/kernels/call_families.h"
 
 // duet's kernels take an op's place only where they may.
@@ -176,6 +177,25 @@ TEST_F(RefusedCalls, WhereOnlyTheCallingThreadFlushesDenormals) {
   expect_none(find_bitexact_rows, rows);
   for (FindKernels* find : {find_bitexact_rows, find_bitexact_attention, find_bitexact_batch_norms})
     expect_none(*find, rows);
+}
+
+// Where a power of two is multiplied shows in denormal factors alone.
+template <std::size_t argument>
+CallKernel with_rounded_denormals(const OpCall& call) {
+  return [call] {
+    OpCall rounded = call;
+    rounded.arguments[argument] = call.arguments[argument].toTensor().mul(0.5).mul_(2);
+    rounded.run_as_aten();
+    return true;
+  };
+}
+
+TEST_F(RefusedCalls, WhereDenormalFactorsAreRoundedElsewhere) {
+  constexpr const char* kOp = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+  const OpCall call = testing::attention_calls({1, 2, 48, 32}, false, 0, random).calls[1];
+  for (const auto make : {with_rounded_denormals<0>, with_rounded_denormals<1>, with_rounded_denormals<2>}) {
+    EXPECT_FALSE(is_bitexact({kOp, "", "sabotage", make}, call));
+  }
 }
 
 // ATen has the words for it.
