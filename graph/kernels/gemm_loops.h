@@ -174,54 +174,79 @@ void copy_columns(const Panel& panel, float* to) {
   }
 }
 
+// Terms [k, k + depth) of some columns.
+struct Block {
+  int64_t k, depth, column_begin, column_end;
+};
+
 // Few lines of a narrow tile stay in the cache if rows of b begin far from each other: many rows of a read them anew.
-bool can_read_in_place(const Gemm& g, int64_t columns, int64_t rows) {
+bool can_read_in_place(const Gemm& g, const Block& block, int64_t rows) {
   constexpr int64_t kManyRows = 96;
-  return columns % kLanes == 0 && (kTileColumns == kPanelColumns || rows <= kManyRows || g.b_row <= kPanelColumns);
+  return g.b_column == 1 && (block.column_end - block.column_begin) % kLanes == 0 &&
+         (kTileColumns == kPanelColumns || rows <= kManyRows || g.b_row <= kPanelColumns);
 }
 
-// All rows of the part times the columns of one tile, for the terms [k, k + depth).
-void multiply_columns(const Gemm& g, const GemmPart& part, int64_t k, int64_t j, float* scratch) {
-  const int64_t depth = g.k - k < g.order.k_block ? g.k - k : g.order.k_block;
-  const int64_t columns = part.column_end - j < kTileColumns ? part.column_end - j : kTileColumns;
-  const int64_t vectors = (columns + kLanes - 1) / kLanes;
-  const int64_t rows = part.row_end - part.row_begin;
-  const bool first = k == 0;
-  const bool last = k + depth == g.k;
-  Tile tile{nullptr,
-            g.a_row,
-            g.a_column,
-            g.b + k * g.b_row + j * g.b_column,
-            g.b_row,
-            nullptr,
-            g.c_row,
-            depth,
-            first && g.before != nullptr ? g.before + j : nullptr,
-            last && g.after != nullptr ? g.after + j : nullptr,
-            !first || g.before != nullptr || g.order.from_zero,
-            first,
-            columns - (vectors - 1) * kLanes};
-  if (g.b_column != 1 || !can_read_in_place(g, columns, rows)) {
-    const bool has_rows = g.b_column == 1;
-    (has_rows ? copy_rows : copy_columns)({tile.b, has_rows ? g.b_row : g.b_column, depth, columns}, scratch);
-    tile.b = scratch;
-    tile.b_row = kTileColumns;
+// Tile after tile, each row by row.
+void copy_block(const Gemm& g, const Block& block, float* to) {
+  const bool has_rows = g.b_column == 1;
+  for (int64_t j = block.column_begin; j < block.column_end; j += kTileColumns, to += block.depth * kTileColumns) {
+    const int64_t columns = block.column_end - j < kTileColumns ? block.column_end - j : kTileColumns;
+    (has_rows ? copy_rows : copy_columns)(
+        {g.b + block.k * g.b_row + j * g.b_column, has_rows ? g.b_row : g.b_column, block.depth, columns}, to);
   }
-  const ComputeRows compute = g.order.b_is_first ? compute_of<true>(vectors) : compute_of<false>(vectors);
-  int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  for (int64_t i = part.row_begin; tiles > 0; --tiles) {
-    const int64_t height = (part.row_end - i + tiles - 1) / tiles;  // about the same for all
-    tile.a = g.a + i * g.a_row + k * g.a_column;
-    tile.c = g.c + i * g.c_row + j;
+}
+
+// Rows [begin, end) times the columns of the tile, which is that of row 0.
+void multiply_rows(Tile tile, int64_t begin, int64_t end, ComputeRows compute) {
+  const float* a = tile.a;
+  float* c = tile.c;
+  int64_t tiles = (end - begin + kTileRows - 1) / kTileRows;
+  for (int64_t i = begin; tiles > 0; --tiles) {
+    const int64_t height = (end - i + tiles - 1) / tiles;  // about the same for all
+    tile.a = a + i * tile.a_row;
+    tile.c = c + i * tile.c_row;
     compute(tile, height);
     i += height;
   }
 }
 
+// Rows of the part times the columns of the block, where `copy` has these; null: they are read in place. A chunk of
+// rows stays in the second-level cache while the columns pass by.
+void multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* copy) {
+  constexpr int64_t kChunkRows = 16 * kTileRows;
+  const bool first = block.k == 0, last = block.k + block.depth == g.k;
+  for (int64_t i = part.row_begin; i < part.row_end; i += kChunkRows) {
+    const int64_t end = part.row_end - i < kChunkRows ? part.row_end : i + kChunkRows;
+    for (int64_t j = block.column_begin; j < block.column_end; j += kTileColumns) {
+      const int64_t columns = block.column_end - j < kTileColumns ? block.column_end - j : kTileColumns;
+      const int64_t vectors = (columns + kLanes - 1) / kLanes;
+      const Tile tile{g.a + block.k * g.a_column,
+                      g.a_row,
+                      g.a_column,
+                      copy != nullptr ? copy + (j - block.column_begin) * block.depth : g.b + block.k * g.b_row + j,
+                      copy != nullptr ? kTileColumns : g.b_row,
+                      g.c + j,
+                      g.c_row,
+                      block.depth,
+                      first && g.before != nullptr ? g.before + j : nullptr,
+                      last && g.after != nullptr ? g.after + j : nullptr,
+                      !first || g.before != nullptr || g.order.from_zero,
+                      first,
+                      columns - (vectors - 1) * kLanes};
+      multiply_rows(tile, i, end, g.order.b_is_first ? compute_of<true>(vectors) : compute_of<false>(vectors));
+    }
+  }
+}
+
 inline void multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
-  for (int64_t k = 0; k < gemm.k; k += gemm.order.k_block) {
-    for (int64_t j = part.column_begin; j < part.column_end; j += kTileColumns) {
-      multiply_columns(gemm, part, k, j, scratch);
+  const int64_t k_block = gemm.order.k_block;
+  for (int64_t k = 0; k < gemm.k; k += k_block) {
+    const int64_t depth = gemm.k - k < k_block ? gemm.k - k : k_block;
+    for (int64_t j = part.column_begin; j < part.column_end; j += kPanelColumns) {
+      const Block block{k, depth, j, part.column_end - j < kPanelColumns ? part.column_end : j + kPanelColumns};
+      const bool in_place = can_read_in_place(gemm, block, part.row_end - part.row_begin);
+      if (!in_place) copy_block(gemm, block, scratch);
+      multiply_block(gemm, part, block, in_place ? nullptr : scratch);
     }
   }
 }

@@ -16,7 +16,7 @@ MAX_LINES = 60
 LONG = 40
 MAX_PARAMETERS = 4  # in the library and the program
 # Functions with more than that: signatures of ATen, of operators and of c10d, inner loops of kernels, and some to be mended. It may only fall.
-STILL_TOO_MANY = 18
+STILL_TOO_MANY = 17
 # Lists of cases, one after the other.
 TABLES = re.compile(r"void add_\w+_cases\(")
 
