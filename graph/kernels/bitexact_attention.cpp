@@ -76,12 +76,14 @@ CallKernel make_attention(const OpCall& call) {
 }
 
 // ..._backward(grad_out, q, k, v, out, log_sum, dropout, causal, mask, scale) -> (grad_q, grad_k, grad_v)
+template <bool scales_scores, bool scales_gradients>
 CallKernel make_attention_backward(const OpCall& call) {
   const AttentionCall attention{call, 1, 7};
   const at::Tensor grad_out = call.floats(0), q = call.floats(1), k = call.floats(2), v = call.floats(3);
   const at::Tensor out = call.floats(4), log_sum = call.floats(5);
   const at::Tensor grad_q = call.result(0), grad_k = call.result(1), grad_v = call.result(2);
-  const Attention like = attention.shape();
+  Attention like = attention.shape();
+  like.scales_scores = scales_scores, like.scales_gradients = scales_gradients;
   const auto kernel = cpu_kernels().softmax.attention_backward;
   const bool fits = kernel != nullptr && like.heads > 0 &&
                     attention.have_rows({grad_out, q, k, v, out, grad_q, grad_k, grad_v}) &&
@@ -106,10 +108,13 @@ CallKernel make_attention_backward(const OpCall& call) {
 }  // namespace
 
 void find_bitexact_attention(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  constexpr const char* kBackward = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+  constexpr const char* kName = "bit-exact attention";
   static const std::vector<CallKernelMaker> makers = {
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", "", "bit-exact attention", make_attention},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", "", "bit-exact attention",
-       make_attention_backward},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", "", kName, make_attention},
+      {kBackward, "", kName, make_attention_backward<false, false>},  // MKL for AMD
+      {kBackward, "", kName, make_attention_backward<false, true>},   // MKL with AVX-512 on Intel's CPUs
+      {kBackward, "", kName, make_attention_backward<true, true>},    // the same, small products
   };
   if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }

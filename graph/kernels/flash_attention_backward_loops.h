@@ -21,6 +21,14 @@ bool has_nan(Rows<float> rows, const RowShape& shape) {
   return nan.any();
 }
 
+void add_scaled_rows(Rows<const float> rows, const RowShape& shape, float scale, Rows<float> to) {
+  for (int64_t i = 0; i < shape.rows; ++i) {
+    for (int64_t j = 0; j < shape.width; j += kLanes) {
+      store(to.row(i) + j, add(load(to.row(i) + j), multiply(load(rows.row(i) + j), broadcast(scale))));
+    }
+  }
+}
+
 // One head.
 struct AttentionGradients {
   AttentionGradients(const AttentionBackward& backward, int64_t first_head) : work(backward), head(first_head) {}
@@ -28,7 +36,7 @@ struct AttentionGradients {
   int64_t head;
 
   alignas(64) float scaled_keys[kLongestSequence * kWidestHead];
-  alignas(64) float keys[kLongestSequence * kWidestHead];  // scaled and transposed
+  alignas(64) float keys[kLongestSequence * kWidestHead];  // transposed, and scaled if that comes before the product
   alignas(64) float values[kLongestSequence * kWidestHead];
   alignas(64) float scaled_queries[kQueryBlock * kWidestHead];
   alignas(64) float weights[kQueryBlock * kLongestSequence];
@@ -46,12 +54,13 @@ struct AttentionGradients {
     const int64_t query = block.first + i, seen = block.seen_by(i);
     const Floats log_sum = broadcast(*rows(work.log_sum).row(query));
     const float* grad_out = rows(work.grad_out).row(query);
+    const Floats scale = broadcast(shape.scales_scores && block.rows > 1 ? shape.scale : 1);
     log_sums.see(subtract(log_sum, log_sum));
     const Floats mean = broadcast(sum_of_products(grad_out, rows(work.out).row(query), shape.width));
     float *weight = weights + i * block.stride, *grad = grads + i * block.stride;
     int64_t j = 0;
     for (; j < seen; j += kLanes) {
-      const Floats power = vector_exp(subtract(load(weight + j), log_sum));
+      const Floats power = vector_exp(subtract(multiply(load(weight + j), scale), log_sum));
       const Floats seen_power = select(first_lanes(seen - j), power, broadcast(0.0F));
       store(weight + j, seen_power);
       store(grad + j, multiply(seen_power, subtract(load(grad + j), mean)));
@@ -61,16 +70,39 @@ struct AttentionGradients {
 
   void compute(const QueryBlock& block) {
     const Attention& shape = work.shape;
-    const Rows<const float> grad_out = rows(work.grad_out).from(block.first), queries = rows(shape.q).from(block.first);
-    const int64_t width = shape.width;
-    scale_rows(queries, {block.rows, width}, shape.scale, scaled_queries);
+    const Rows<const float> grad_out = rows(work.grad_out).from(block.first);
     block.score(rows(shape.q), {rows(shape.k), shape.scale, {keys, kTileColumns}}, weights);
     block.score(rows(work.grad_out), {rows(shape.v), 1, {values, kTileColumns}}, grads);
     for (int64_t i = 0; i < block.rows; ++i) weigh(block, i);
-    block.mix(grads, {rows(shape.k), shape.scale, {scaled_keys, width}}, rows(work.grad_q).from(block.first),
-              Start::kZero);
     block.mix_back(weights, {grad_out, 1, grad_out}, rows(work.grad_v));
-    block.mix_back(grads, {queries, shape.scale, {scaled_queries, width}}, rows(work.grad_k));
+    shape.scales_gradients&& block.rows > 1 ? mix_and_scale(block) : mix_scaled(block);
+  }
+
+  // The gradients of queries and keys from scaled factors.
+  void mix_scaled(const QueryBlock& block) {
+    const Attention& shape = work.shape;
+    const Rows<const float> queries = rows(shape.q).from(block.first);
+    scale_rows(queries, {block.rows, shape.width}, shape.scale, scaled_queries);
+    block.mix(grads, {rows(shape.k), shape.scale, {scaled_keys, shape.width}}, rows(work.grad_q).from(block.first),
+              Start::kZero);
+    block.mix_back(grads, {queries, shape.scale, {scaled_queries, shape.width}}, rows(work.grad_k));
+  }
+
+  // The same from products that are scaled and then added.
+  void mix_and_scale(const QueryBlock& block) {
+    const Attention& shape = work.shape;
+    const int64_t width = shape.width, seen = block.seen(), old = block.seen_before();
+    const Rows<const float> queries = rows(shape.q).from(block.first), all_keys = rows(shape.k);
+    const Rows<float> grad_q = rows(work.grad_q).from(block.first), grad_k = rows(work.grad_k);
+    const Rows<float> of_queries{scaled_queries, width}, of_keys{scaled_keys, width};  // free
+    block.mix(grads, {all_keys, 1, all_keys}, of_queries, Start::kPart);
+    clear_rows(grad_q, {block.rows, width});
+    add_scaled_rows({scaled_queries, width}, {block.rows, width}, shape.scale, grad_q);
+
+    clear_rows(of_keys, {seen, width});
+    block.mix_back(grads, {queries, 1, queries}, of_keys);
+    clear_rows(grad_k.from(old), {seen - old, width});
+    add_scaled_rows({scaled_keys, width}, {seen, width}, shape.scale, grad_k);
   }
 
   // Whether ATen gives the same for certain.
@@ -82,7 +114,7 @@ struct AttentionGradients {
       return false;
     }
     scale_rows(rows(shape.k), all, shape.scale, scaled_keys);
-    transpose_rows({scaled_keys, shape.width}, all, keys);
+    transpose_rows(shape.scales_scores ? rows(shape.k) : Rows<const float>{scaled_keys, shape.width}, all, keys);
     transpose_rows(rows(shape.v), all, values);
     for (int64_t first = 0; first < shape.length; first += kQueryBlock) compute(QueryBlock(shape, first));
     return !log_sums.any() && !has_nan(rows(work.grad_q), all) && !has_nan(rows(work.grad_k), all) &&

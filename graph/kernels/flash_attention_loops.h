@@ -107,6 +107,7 @@ struct QueryBlock {
 
   int64_t seen_by(int64_t row) const { return shape.causal ? first + row + 1 : shape.length; }
   int64_t seen() const { return seen_by(rows - 1); }
+  int64_t seen_before() const { return shape.causal || first == 0 ? first : shape.length; }
 
   // scores[row][key] = a[row] b[key].
   void score(Rows<const float> a, const Factor& b, float* scores) const {
@@ -129,7 +130,7 @@ struct QueryBlock {
 
   // c[key] += the sum over rows of b[row] times weights[row][key]; keys that no block has seen yet start from 0.
   void mix_back(const float* weights, const Factor& b, Rows<float> c) const {
-    const int64_t old = shape.causal || first == 0 ? first : shape.length;
+    const int64_t old = seen_before();
     const auto keys = [&](int64_t begin, int64_t end) {
       return Gemm{end - begin,     shape.width, rows,         weights + begin, 1,       stride,  b.scaled.data,
                   b.scaled.stride, 1,           c.row(begin), c.stride,        nullptr, nullptr, {}};

@@ -90,6 +90,8 @@ struct Attention {
   bool causal = false;
   float scale = 1;
   Sgemm blas = nullptr;  // for products of a single row, which has an order of its own there
+  // Backward: whether BLAS multiplies these products by the scale, and not a factor of theirs.
+  bool scales_scores = false, scales_gradients = false;
   Heads<const float> q, k, v;
 };
 

@@ -28,7 +28,7 @@ float trial_number(TrialNumbers numbers, uint64_t random) {
     case TrialNumbers::kPlain: return from_parts(sign, kBias, mantissa);
     case TrialNumbers::kWide: return from_parts(sign, kBias - 30 + choice % 61, mantissa);
     case TrialNumbers::kTiny: return from_parts(sign, kBias - 76 + choice % 12, mantissa);
-    case TrialNumbers::kDenormal: return from_parts(sign, 0, mantissa);
+    case TrialNumbers::kDenormal: return from_parts(sign, choice % 4, mantissa);
     case TrialNumbers::kNan: return from_parts(sign, choice % 2 == 0 ? 0xFF : kBias, mantissa | 0x400000);
     case TrialNumbers::kAllNan: return from_parts(sign, 0xFF, mantissa | 0x400000);
     case TrialNumbers::kSpecial: break;

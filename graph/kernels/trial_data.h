@@ -10,13 +10,13 @@ namespace duet {
 // Numbers on which two kernels are compared bit by bit. They come from a generator of their own: the default one
 // belongs to the model.
 enum class TrialNumbers {
-  kPlain,  // magnitudes from 1 to 2, full mantissas: another order of summation shows at once
-  kWide,   // magnitudes from 2^-30 to 2^30
-  kTiny,   // products of two are denormal or vanish
-  kDenormal,
-  kSpecial,  // plain ones with zeros of both signs, infinities, NaN and denormals in between
-  kNan,      // every second one a NaN of its own
-  kAllNan,   // each one a NaN of its own: shows at every place which of two goes first
+  kPlain,     // magnitudes from 1 to 2, full mantissas: another order of summation shows at once
+  kWide,      // magnitudes from 2^-30 to 2^30
+  kTiny,      // products of two are denormal or vanish
+  kDenormal,  // and the smallest that are not: a fraction of them is
+  kSpecial,   // plain ones with zeros of both signs, infinities, NaN and denormals in between
+  kNan,       // every second one a NaN of its own
+  kAllNan,    // each one a NaN of its own: shows at every place which of two goes first
 };
 // Those that BLAS is asked for: which of two NaN it gives is left to it.
 constexpr TrialNumbers kAllTrialNumbers[] = {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,

@@ -1,10 +1,14 @@
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/call_kernels.h"
 #include "tests/graph/kernels/call_families.h"
 
@@ -77,6 +81,42 @@ TEST(BitexactAttention, LeavesToATenWhatAMaskDoesNotHide) {
   const Tensor v = zero.calls[0].arguments[2].toTensor().fill_(1)[0][0];
   v.narrow(0, 0, 11).fill_(-0.0F)[0] = -1e-40F;
   EXPECT_EQ(zero.difference(taken), "");
+}
+
+// Wherever BLAS multiplies by the scale, a power of two gives the same bits of plain numbers, and another about the
+// same.
+TEST(BitexactAttention, MultipliesByTheScaleBeforeAndAfter) {
+  const auto kernel = cpu_kernels().softmax.attention_backward;
+  if (kernel == nullptr || blas_sgemm() == nullptr) GTEST_SKIP() << "no kernel of duet's for this CPU";
+  Random random;
+  SCOPED_TRACE(random.seed);
+  for (const auto& [length, width, causal] :
+       {std::tuple<int64_t, int64_t, bool>{33, 16, true}, {64, 64, false}, {128, 16, true}, {100, 32, true}}) {
+    OpCall call = testing::attention_calls({1, 1, length, width}, causal, 0, random).calls[1];
+    call.run_as_aten();
+    const auto rows = [](const Tensor& of) { return Heads<float>{floats(of), 0, 0, of.stride(2)}; };
+    const auto given = [&](std::size_t i) {
+      const Heads<float> all = rows(call.arguments[i].toTensor());
+      return Heads<const float>{all.data, 0, 0, all.row};
+    };
+    for (const bool scores : {false, true}) {
+      for (const bool gradients : {false, true}) {
+        std::vector<Tensor> grads;
+        for (const Tensor& grad : call.results) grads.push_back(at::empty_like(grad));
+        Attention shape{1, length, width, causal, 1 / std::sqrt(static_cast<float>(width)), blas_sgemm()};
+        shape.scales_scores = scores, shape.scales_gradients = gradients;
+        shape.q = given(1), shape.k = given(2), shape.v = given(3);
+        ASSERT_TRUE(
+            kernel({shape, given(4), given(5), given(0), rows(grads[0]), rows(grads[1]), rows(grads[2])}, {0, 1}));
+        for (std::size_t i = 0; i < grads.size(); ++i) {
+          const Tensor& aten = call.results[i];
+          EXPECT_TRUE(width != 32 ? same_bits(grads[i], aten)
+                                  : at::allclose(grads[i], aten, 0, 1e-5 * aten.abs().max().item<double>()))
+              << i << " length " << length << " " << scores << gradients;
+        }
+      }
+    }
+  }
 }
 
 // param += 1 / (sqrt(exp_avg_sq) / bias_sqrt), where nothing else changes: what multiply-adds make of the division.

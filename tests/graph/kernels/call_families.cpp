@@ -265,7 +265,7 @@ const std::vector<CallFamily>& call_families() {
   static const std::vector<CallFamily> families = {
       {"products", 150, 0.5, products},  {"arithmetic", 200, 0.85, arithmetic},
       {"results", 50, 1, results},       {"embeddings", 100, 1, embeddings},
-      {"rows", 70, 0.7, rows},           {"attention", 40, 0.5, attention},
+      {"rows", 70, 0.7, rows},           {"attention", 40, 0.4, attention},
       {"batch_norm", 70, 1, batch_norm}, {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},          {"exact_gelu", 50, 0, exact_gelu},
       {"dropout", 50, 0, dropout},       {"adamw", 100, 0.6, adamw},
