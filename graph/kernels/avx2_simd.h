@@ -120,6 +120,7 @@ inline void store(double* to, const Sums& sums) {
 class NanWatch {
  public:
   void see(Floats values) { seen_ = _mm256_or_ps(seen_, _mm256_cmp_ps(values, values, _CMP_UNORD_Q)); }
+  void see(const NanWatch& other) { seen_ = _mm256_or_ps(seen_, other.seen_); }
   bool any() const { return _mm256_movemask_ps(seen_) != 0; }
 
  private:

@@ -50,6 +50,7 @@ inline Mask less(Floats value, Floats than) { return _mm512_cmp_ps_mask(value, t
 class NanWatch {
  public:
   void see(Floats values) { seen_ = static_cast<Mask>(seen_ | _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q)); }
+  void see(const NanWatch& other) { seen_ = static_cast<Mask>(seen_ | other.seen_); }
   bool any() const { return seen_ != 0; }
 
  private:

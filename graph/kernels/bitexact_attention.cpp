@@ -76,14 +76,14 @@ CallKernel make_attention(const OpCall& call) {
 }
 
 // ..._backward(grad_out, q, k, v, out, log_sum, dropout, causal, mask, scale) -> (grad_q, grad_k, grad_v)
-template <bool scales_scores, bool scales_gradients>
+template <bool kScalesScores, bool kScalesGradients>
 CallKernel make_attention_backward(const OpCall& call) {
   const AttentionCall attention{call, 1, 7};
   const at::Tensor grad_out = call.floats(0), q = call.floats(1), k = call.floats(2), v = call.floats(3);
   const at::Tensor out = call.floats(4), log_sum = call.floats(5);
   const at::Tensor grad_q = call.result(0), grad_k = call.result(1), grad_v = call.result(2);
   Attention like = attention.shape();
-  like.scales_scores = scales_scores, like.scales_gradients = scales_gradients;
+  like.scales_scores = kScalesScores, like.scales_gradients = kScalesGradients;
   const auto kernel = cpu_kernels().softmax.attention_backward;
   const bool fits = kernel != nullptr && like.heads > 0 &&
                     attention.have_rows({grad_out, q, k, v, out, grad_q, grad_k, grad_v}) &&

@@ -1,5 +1,6 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -71,14 +72,18 @@ GemmPart GemmRunner::part(int64_t index) const {
           std::min(gemm_.n, panels * (column + 1) / column_parts_ * kPanelColumns)};
 }
 
-void GemmRunner::run(const GemmTensors& tensors) const {
+bool GemmRunner::run(const GemmTensors& tensors) const {
   Gemm gemm = gemm_;
   gemm.a = floats_of(tensors.a), gemm.b = floats_of(tensors.b);
   gemm.before = floats_of(tensors.before), gemm.after = floats_of(tensors.after);
   gemm.c = writable_floats_of(tensors.out);
   const int64_t parts = row_parts_ * column_parts_, floats = gemm.order.k_block * kPanelColumns;
   float* scratch = scratch_of(parts * floats);
-  run_tasks(parts, [&](int64_t i) { kernel_(gemm, part(i), scratch + i * floats); });
+  std::atomic<bool> numbers = true;
+  run_tasks(parts, [&](int64_t i) {
+    if (!kernel_(gemm, part(i), scratch + i * floats)) numbers = false;
+  });
+  return numbers;
 }
 
 GemmTensors gemm_of(const OpCall& call) {
@@ -193,7 +198,12 @@ void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kern
     const GemmRunner runner(kernel, tensors, order);
     const bool adds_bias = tensors.after.defined();
     const auto first = static_cast<std::ptrdiff_t>(i);
-    kernels.of_call[i] = {[runner, tensors] { runner.run(tensors); },
+    const auto as_aten = [calls = std::vector(calls.begin() + first, calls.begin() + first + (adds_bias ? 2 : 1))] {
+      for (const OpCall& call : calls) call.run_as_aten();
+    };
+    kernels.of_call[i] = {[runner, tensors, as_aten] {
+                            if (!runner.run(tensors)) as_aten();
+                          },
                           adds_bias ? "bit-exact gemm, adds the bias" : "bit-exact gemm", first};
     if (adds_bias) kernels.of_call[i + 1] = {[] {}, "done above", first};
   }

@@ -31,7 +31,8 @@ Sgemm blas_sgemm();
 class GemmRunner {
  public:
   GemmRunner(GemmKernel kernel, const GemmTensors& tensors, const GemmOrder& order);
-  void run(const GemmTensors& tensors) const;
+  // False: a result is NaN, and LibTorch's kernels are to choose its bits.
+  bool run(const GemmTensors& tensors) const;
 
  private:
   GemmPart part(int64_t index) const;
@@ -46,14 +47,13 @@ class GemmRunner {
 // that are alike, if `kernels` may try.
 GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel, BitexactKernels& kernels);
 
-// The order with this block of k that LibTorch's gemm of such tensors seems to have in what blocks leave open: how sums
-// start, and which NaN goes first.
+// The order with this block of k that LibTorch's gemm of such tensors seems to have in how sums start.
 GemmOrder likely_order(const GemmTensors& like, int64_t k_block);
 
 // Whether LibTorch's gemm of such tensors (same sizes, strides and alignment) sums up each element in that order, and
 // `kernel` too: shown by probes of the order (gemm_probes.h), and by numbers with zeros, infinities, NaN and denormals
-// among them. In a small gemm each element gets all probes. In a large one neighbouring rows share them, so that each
-// probe is in each neighbourhood and each element has some.
+// among them, of which the kernel need only find that there are NaN. In a small gemm each element gets all probes. In a
+// large one neighbouring rows share them, so that each probe is in each neighbourhood and each element has some.
 bool order_is_proved(const GemmTensors& like, GemmKernel kernel, const GemmOrder& order);
 
 // The same gemm in memory of its own, on such numbers.
@@ -61,5 +61,8 @@ GemmTensors trial_copies(const GemmTensors& like, TrialNumbers numbers = TrialNu
 
 // What LibTorch's kernels make of the tensors.
 void compute_as_aten(const GemmTensors& tensors);
+
+// Whether the kernel gives the bits of `expected`, which LibTorch's kernels have computed, and says where it has NaN.
+bool gives_the_bits_of(const at::Tensor& expected, const GemmRunner& runner, const GemmTensors& tensors);
 
 }  // namespace duet

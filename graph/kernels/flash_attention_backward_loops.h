@@ -75,11 +75,15 @@ struct AttentionGradients {
     block.score(rows(work.grad_out), {rows(shape.v), 1, {values, kTileColumns}}, grads);
     for (int64_t i = 0; i < block.rows; ++i) weigh(block, i);
     block.mix_back(weights, {grad_out, 1, grad_out}, rows(work.grad_v));
-    shape.scales_gradients&& block.rows > 1 ? mix_and_scale(block) : mix_scaled(block);
+    if (shape.scales_gradients && block.rows > 1) {
+      mix_then_scale(block);
+    } else {
+      mix_scaled_factors(block);
+    }
   }
 
   // The gradients of queries and keys from scaled factors.
-  void mix_scaled(const QueryBlock& block) {
+  void mix_scaled_factors(const QueryBlock& block) {
     const Attention& shape = work.shape;
     const Rows<const float> queries = rows(shape.q).from(block.first);
     scale_rows(queries, {block.rows, shape.width}, shape.scale, scaled_queries);
@@ -89,17 +93,18 @@ struct AttentionGradients {
   }
 
   // The same from products that are scaled and then added.
-  void mix_and_scale(const QueryBlock& block) {
+  void mix_then_scale(const QueryBlock& block) {
     const Attention& shape = work.shape;
     const int64_t width = shape.width, seen = block.seen(), old = block.seen_before();
     const Rows<const float> queries = rows(shape.q).from(block.first), all_keys = rows(shape.k);
     const Rows<float> grad_q = rows(work.grad_q).from(block.first), grad_k = rows(work.grad_k);
-    const Rows<float> of_queries{scaled_queries, width}, of_keys{scaled_keys, width};  // free
+    // Nobody needs scaled queries and keys then: a last block of one row goes to BLAS, which scales by itself.
+    const Rows<float> of_queries{scaled_queries, width}, of_keys{scaled_keys, width};
     block.mix(grads, {all_keys, 1, all_keys}, of_queries, Start::kPart);
     clear_rows(grad_q, {block.rows, width});
     add_scaled_rows({scaled_queries, width}, {block.rows, width}, shape.scale, grad_q);
 
-    clear_rows(of_keys, {seen, width});
+    clear_rows(of_keys, {old, width});
     block.mix_back(grads, {queries, 1, queries}, of_keys);
     clear_rows(grad_k.from(old), {seen - old, width});
     add_scaled_rows({scaled_keys, width}, {seen, width}, shape.scale, grad_k);

@@ -74,8 +74,9 @@ void multiply_seen(const Gemm& g, Start start, ReachOf reach_of) {
                       nullptr,
                       start != Start::kPart,
                       start != Start::kSum,
-                      kLanes};
-      if (columns > 0) compute_of<false>((columns + kLanes - 1) / kLanes)(tile, height);
+                      kLanes,
+                      nullptr};
+      if (columns > 0) compute_of((columns + kLanes - 1) / kLanes)(tile, height);
       i += height;
     }
   }

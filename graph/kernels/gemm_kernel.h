@@ -6,11 +6,10 @@ namespace duet {
 
 // How each element of a product is summed up, with one rounding per fma:
 //   sum = before[j];  for each block: part = 0, part = fma(a[i][k], b[k][j], part) ...; sum += part;  sum += after[j]
-// A NaN that an operation gets it hands on; of several the first in the order: factors, part; sum, part; after, sum.
+// Which of several NaN it hands on is left to BLAS.
 struct GemmOrder {
-  int64_t k_block = 0;      // terms in a block; 0: no order is known
-  bool from_zero = true;    // without `before`, sum starts as 0; false: as the first part, so that a -0 is kept
-  bool b_is_first = false;  // which factor's NaN goes first
+  int64_t k_block = 0;    // terms in a block; 0: no order is known
+  bool from_zero = true;  // without `before`, sum starts as 0; false: as the first part, so that a -0 is kept
 };
 
 // c = a b, plus a row vector: float matrices given by address and strides in elements.
@@ -34,7 +33,7 @@ struct GemmPart {
   int64_t row_begin, row_end, column_begin, column_end;
 };
 
-// Computes one part. `scratch` holds order.k_block * kPanelColumns floats at a 64-byte boundary.
-using GemmKernel = void (*)(const Gemm& gemm, const GemmPart& part, float* scratch);
+// Computes one part. `scratch` holds order.k_block * kPanelColumns floats at a 64-byte boundary. False: it has a NaN.
+using GemmKernel = bool (*)(const Gemm& gemm, const GemmPart& part, float* scratch);
 
 }  // namespace duet

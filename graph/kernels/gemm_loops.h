@@ -31,6 +31,7 @@ struct Tile {
   bool has_sum;         // c holds the blocks before, or adds to zero
   bool first;
   int64_t last_columns;  // of the tile's last vector
+  NanWatch* nan;         // null: nobody asks
 };
 
 // Any tile; its sums lie in `sums`, row by row.
@@ -47,6 +48,7 @@ struct Tile {
       Floats sum = load(sums + (i * vectors + j) * kLanes);
       if (tile.has_sum) sum = add(start, sum);
       if (tile.after != nullptr) sum = add(after, sum);  // adding zeros would turn -0 into 0
+      if (tile.nan != nullptr) tile.nan->see(select(mask, sum, broadcast(0.0F)));
       store_first(c, sum, count);
     }
   }
@@ -59,25 +61,34 @@ template <bool kFirst, bool kAfter, int kRows, int kVectors>
   const float* before = tile.before;
   const float* after = tile.after;
   const int64_t c_row = tile.c_row;
+  NanWatch nan;
 #pragma GCC unroll 8
   for (int j = 0; j < kVectors; ++j, c += kLanes) {
     const Floats start = kFirst && before != nullptr ? load(before + j * kLanes) : broadcast(0.0F);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const Floats sum = add(kFirst ? start : load(c + i * c_row), sums[i][j]);
-      store(c + i * c_row, kAfter ? add(load(after + j * kLanes), sum) : sum);
+      const Floats all = kAfter ? add(load(after + j * kLanes), sum) : sum;
+      nan.see(all);
+      store(c + i * c_row, all);
     }
   }
+  if (tile.nan != nullptr) tile.nan->see(nan);
 }
 
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void store(const Tile& tile, const Floats (&sums)[kRows][kVectors]) {
   if (!tile.has_sum && tile.after == nullptr && tile.last_columns == kLanes) {
+    NanWatch nan;
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) store(tile.c + i * tile.c_row + j * kLanes, sums[i][j]);
+      for (int j = 0; j < kVectors; ++j) {
+        nan.see(sums[i][j]);
+        store(tile.c + i * tile.c_row + j * kLanes, sums[i][j]);
+      }
     }
+    if (tile.nan != nullptr) tile.nan->see(nan);
     return;
   }
   if (!tile.has_sum || tile.last_columns != kLanes) {
@@ -96,7 +107,7 @@ template <int kRows, int kVectors>
   }
 }
 
-template <bool kBIsFirst, int kRows, int kVectors>
+template <int kRows, int kVectors>
 void compute(const Tile& tile) {
   Floats sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -115,32 +126,32 @@ void compute(const Tile& tile) {
       const Floats factor = broadcast(a[i * tile.a_row]);
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
-        sums[i][j] = kBIsFirst ? add_product(row[j], factor, sums[i][j]) : add_product(factor, row[j], sums[i][j]);
+        sums[i][j] = add_product(factor, row[j], sums[i][j]);
       }
     }
   }
   store<kRows, kVectors>(tile, sums);
 }
 
-template <bool kBIsFirst, int kVectors>
+template <int kVectors>
 void compute_rows(const Tile& tile, int64_t rows) {
   switch (rows) {
-    case 1: return compute<kBIsFirst, 1, kVectors>(tile);
-    case 2: return compute<kBIsFirst, 2, kVectors>(tile);
-    case 3: return compute<kBIsFirst, 3, kVectors>(tile);
-    case 4: return compute<kBIsFirst, 4, kVectors>(tile);
-    case 5: return compute<kBIsFirst, 5, kVectors>(tile);
-    default: return compute<kBIsFirst, 6, kVectors>(tile);
+    case 1: return compute<1, kVectors>(tile);
+    case 2: return compute<2, kVectors>(tile);
+    case 3: return compute<3, kVectors>(tile);
+    case 4: return compute<4, kVectors>(tile);
+    case 5: return compute<5, kVectors>(tile);
+    default: return compute<6, kVectors>(tile);
   }
 }
 
 using ComputeRows = void (*)(const Tile& tile, int64_t rows);
-template <bool kBIsFirst, int kVectors = 1>
+template <int kVectors = 1>
 ComputeRows compute_of(int64_t vectors) {
   if constexpr (kVectors < kTileVectors) {
-    if (vectors != kVectors) return compute_of<kBIsFirst, kVectors + 1>(vectors);
+    if (vectors != kVectors) return compute_of<kVectors + 1>(vectors);
   }
-  return compute_rows<kBIsFirst, kVectors>;
+  return compute_rows<kVectors>;
 }
 
 // Part of b: `stride` from row to row, or from column to column where these lie without gaps.
@@ -210,11 +221,12 @@ void multiply_rows(Tile tile, int64_t begin, int64_t end, ComputeRows compute) {
   }
 }
 
-// Rows of the part times the columns of the block, where `copy` has these; null: they are read in place. A chunk of
-// rows stays in the second-level cache while the columns pass by.
-void multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* copy) {
+// Rows of the part times the columns of the block, where `copy` has these; null: they are read in place. With several
+// tiles to a block a chunk of rows stays in the second-level cache while they pass by. False: it has a NaN.
+bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* copy) {
   constexpr int64_t kChunkRows = 16 * kTileRows;
   const bool first = block.k == 0, last = block.k + block.depth == g.k;
+  NanWatch nan;
   for (int64_t i = part.row_begin; i < part.row_end; i += kChunkRows) {
     const int64_t end = part.row_end - i < kChunkRows ? part.row_end : i + kChunkRows;
     for (int64_t j = block.column_begin; j < block.column_end; j += kTileColumns) {
@@ -232,23 +244,27 @@ void multiply_block(const Gemm& g, const GemmPart& part, const Block& block, con
                       last && g.after != nullptr ? g.after + j : nullptr,
                       !first || g.before != nullptr || g.order.from_zero,
                       first,
-                      columns - (vectors - 1) * kLanes};
-      multiply_rows(tile, i, end, g.order.b_is_first ? compute_of<true>(vectors) : compute_of<false>(vectors));
+                      columns - (vectors - 1) * kLanes,
+                      &nan};
+      multiply_rows(tile, i, end, compute_of(vectors));
     }
   }
+  return !nan.any();
 }
 
-inline void multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
+inline bool multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
   const int64_t k_block = gemm.order.k_block;
+  bool numbers = true;
   for (int64_t k = 0; k < gemm.k; k += k_block) {
     const int64_t depth = gemm.k - k < k_block ? gemm.k - k : k_block;
     for (int64_t j = part.column_begin; j < part.column_end; j += kPanelColumns) {
       const Block block{k, depth, j, part.column_end - j < kPanelColumns ? part.column_end : j + kPanelColumns};
       const bool in_place = can_read_in_place(gemm, block, part.row_end - part.row_begin);
       if (!in_place) copy_block(gemm, block, scratch);
-      multiply_block(gemm, part, block, in_place ? nullptr : scratch);
+      if (!multiply_block(gemm, part, block, in_place ? nullptr : scratch)) numbers = false;
     }
   }
+  return numbers;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ float from_parts(uint32_t sign, uint32_t exponent, uint32_t mantissa) {
   return std::bit_cast<float>(sign << 31 | exponent << 23 | (mantissa & 0x7FFFFF));
 }
 
-float trial_number(TrialNumbers numbers, uint64_t random) {
+float trial_number(TrialNumbers numbers, uint64_t random, int64_t position) {
   constexpr uint32_t kBias = 127;
   const uint32_t sign = random & 1;
   const auto mantissa = static_cast<uint32_t>(random >> 8);
@@ -28,7 +28,8 @@ float trial_number(TrialNumbers numbers, uint64_t random) {
     case TrialNumbers::kPlain: return from_parts(sign, kBias, mantissa);
     case TrialNumbers::kWide: return from_parts(sign, kBias - 30 + choice % 61, mantissa);
     case TrialNumbers::kTiny: return from_parts(sign, kBias - 76 + choice % 12, mantissa);
-    case TrialNumbers::kDenormal: return from_parts(sign, choice % 4, mantissa);
+    case TrialNumbers::kDenormal:
+      return position % 2 == 0 ? from_parts(sign, 0, mantissa & 15) : from_parts(sign, choice % 4, mantissa);
     case TrialNumbers::kNan: return from_parts(sign, choice % 2 == 0 ? 0xFF : kBias, mantissa | 0x400000);
     case TrialNumbers::kAllNan: return from_parts(sign, 0xFF, mantissa | 0x400000);
     case TrialNumbers::kSpecial: break;
@@ -48,7 +49,8 @@ void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers,
   // Repeated from there on: making numbers must not take longer than computing with them. A prime, so that no rows or
   // columns of usual sizes become alike.
   constexpr int64_t kPeriod = 65521;
-  for (int64_t i = 0; i < count; ++i) values[i] = i < kPeriod ? trial_number(numbers, next(seed)) : values[i - kPeriod];
+  for (int64_t i = 0; i < count; ++i)
+    values[i] = i < kPeriod ? trial_number(numbers, next(seed), i) : values[i - kPeriod];
 }
 
 namespace {

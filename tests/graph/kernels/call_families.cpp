@@ -258,7 +258,7 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
   return calls;
 }
 
-// ATen's own are attention's backward where BLAS multiplies by the scale elsewhere, as on Intel's CPUs of 2023;
+// ATen's own are attention's backward for some lengths where BLAS cuts small products otherwise, as on Intel's CPUs;
 // dropout where ATen draws from MKL; gelu with more threads than cores, where ATen cuts it otherwise, and its
 // exact form where oneDNN has AVX-512.
 const std::vector<CallFamily>& call_families() {

@@ -180,22 +180,27 @@ TEST_F(RefusedCalls, WhereOnlyTheCallingThreadFlushesDenormals) {
 }
 
 // Where a power of two is multiplied shows in denormal factors alone.
-template <std::size_t argument>
-CallKernel with_rounded_denormals(const OpCall& call) {
+template <std::size_t argument, bool first_half>
+CallKernel with_scaled_factor(const OpCall& call) {
   return [call] {
-    OpCall rounded = call;
-    rounded.arguments[argument] = call.arguments[argument].toTensor().mul(0.5).mul_(2);
-    rounded.run_as_aten();
+    OpCall scaled = call;
+    const double first = first_half ? 0.5 : 2;
+    const Tensor factor = call.arguments[argument].toTensor();
+    scaled.arguments[argument] =
+        trial_tensor(factor, TrialNumbers::kPlain, 0).copy_(factor).mul_(first).mul_(1 / first);
+    scaled.run_as_aten();
     return true;
   };
 }
 
 TEST_F(RefusedCalls, WhereDenormalFactorsAreRoundedElsewhere) {
-  constexpr const char* kOp = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
-  const OpCall call = testing::attention_calls({1, 2, 48, 32}, false, 0, random).calls[1];
-  for (const auto make : {with_rounded_denormals<0>, with_rounded_denormals<1>, with_rounded_denormals<2>}) {
-    EXPECT_FALSE(is_bitexact({kOp, "", "sabotage", make}, call));
+  const auto accepts = [call = testing::attention_calls({1, 1, 48, 32}, false, 0, random).calls[1]](auto make) {
+    return is_bitexact({"aten::_scaled_dot_product_flash_attention_for_cpu_backward", "", "sabotage", make}, call);
+  };
+  for (const auto make : {with_scaled_factor<0, true>, with_scaled_factor<1, true>, with_scaled_factor<2, true>}) {
+    EXPECT_FALSE(accepts(make));
   }
+  EXPECT_TRUE(accepts(with_scaled_factor<1, false>)) << "nothing is rounded";
 }
 
 // ATen has the words for it.
