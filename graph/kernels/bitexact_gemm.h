@@ -62,7 +62,7 @@ GemmTensors trial_copies(const GemmTensors& like, TrialNumbers numbers = TrialNu
 // What LibTorch's kernels make of the tensors.
 void compute_as_aten(const GemmTensors& tensors);
 
-// Whether the kernel gives the bits of `expected`, which LibTorch's kernels have computed, and says where it has NaN.
+// Whether the kernel gives the bits of `expected`, which LibTorch's kernels have computed, and says whether it has NaN.
 bool gives_the_bits_of(const at::Tensor& expected, const GemmRunner& runner, const GemmTensors& tensors);
 
 }  // namespace duet

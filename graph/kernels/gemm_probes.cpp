@@ -24,8 +24,8 @@
 //    and no other set of them leads to the same binade (3 * 2^(21 + 2 i) for a missing jump i is more than all that is
 //    below). So each term lies between its two jumps. Windows of 2 G terms, which overlap by one, cover all.
 //
-// Zeros of both signs and results below the normal numbers have lines of their own; NaN and the like are compared on
-// numbers (gemm_proof.cpp).
+// Zeros of both signs and results below the normal numbers have lines of their own; infinities are compared on numbers,
+// and NaN are found there (gemm_proof.cpp).
 
 namespace duet {
 

@@ -29,7 +29,7 @@ float trial_number(TrialNumbers numbers, uint64_t random, int64_t position) {
     case TrialNumbers::kWide: return from_parts(sign, kBias - 30 + choice % 61, mantissa);
     case TrialNumbers::kTiny: return from_parts(sign, kBias - 76 + choice % 12, mantissa);
     case TrialNumbers::kDenormal:
-      return position % 2 == 0 ? from_parts(sign, 0, mantissa & 15) : from_parts(sign, choice % 4, mantissa);
+      return position % 2 == 0 ? from_parts(0, 0, mantissa & 15) : from_parts(sign, choice % 4, mantissa);
     case TrialNumbers::kNan: return from_parts(sign, choice % 2 == 0 ? 0xFF : kBias, mantissa | 0x400000);
     case TrialNumbers::kAllNan: return from_parts(sign, 0xFF, mantissa | 0x400000);
     case TrialNumbers::kSpecial: break;

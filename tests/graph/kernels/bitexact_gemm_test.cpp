@@ -168,6 +168,38 @@ TEST_F(BitexactGemm, TakesTheBiasOnlyIfNothingElseHappens) {
   EXPECT_FALSE(taken(torch::empty({96, 128}), bias));
   EXPECT_FALSE(taken(t.out, t.out[0]));
   EXPECT_FALSE(taken(t.out, bias, 1, 1)) << "host code runs between";
+
+  // LibTorch computes both where a result is NaN.
+  t.a.data_ptr<float>()[5] = std::nanf("1"), bias.data_ptr<float>()[3] = std::nanf("2");
+  Calls calls;
+  calls.add("aten::mm", "out", {t.a, t.b}, {t.out});
+  calls.add("aten::add_", "Tensor", {t.out, bias, 1});
+  const BitexactKernels kernels = calls.kernels(find_bitexact_gemms);
+  for (const auto& of_call : kernels.of_call) of_call.run();
+  EXPECT_TRUE(same_bits(t.out, torch::mm(t.a, t.b).add_(bias)));
+}
+
+TEST_F(BitexactGemm, SaysWhetherAResultIsNan) {
+  for (const int threads : {1, 2}) {
+    const Threads scope(threads);
+    for (const int64_t k_block : {40, 12}) {
+      for (const char bias : {' ', 'b', 'a'}) {
+        const GemmTensors t = gemm(150, 145, 40, false, false, bias);
+        const GemmRunner runner(kernel, t, {.k_block = k_block});
+        EXPECT_TRUE(runner.run(t));
+        t.b.abs_();
+        for (const Tensor& place : {t.a[0][39], t.a[149][0], t.b[39][144], bias == 'b' ? t.before[144] : t.a[77][20],
+                                    bias == 'a' ? t.after[144] : t.b[0][0]}) {
+          const Tensor before = place.clone();
+          place.fill_(NAN);
+          EXPECT_FALSE(runner.run(t));
+          place.copy_(before);
+        }
+        t.a[3][7] = INFINITY;  // times what lies beyond the last column
+        EXPECT_TRUE(runner.run(t));
+      }
+    }
+  }
 }
 
 class GemmFuzz : public BitexactGemm {
