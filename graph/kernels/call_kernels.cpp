@@ -169,7 +169,7 @@ bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
   }
   // Where a power of two multiplies shows in denormal numbers alone: in a product of one of them, and in sums of some.
   std::vector<uint64_t> denormal = {0x5555555555555555, 0xAAAAAAAAAAAAAAAA};
-  for (std::size_t tensor = 0; tensor < arguments_of(like).size(); ++tensor) denormal.push_back(uint64_t{1} << tensor);
+  for (std::size_t tensor = arguments_of(like).size(); tensor-- > 0;) denormal.push_back(uint64_t{1} << tensor);
   for (const uint64_t these : denormal) {
     if (!gives_atens_bits(maker, like, {TrialNumbers::kPlain, 0, these})) return false;
   }

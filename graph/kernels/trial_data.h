@@ -13,7 +13,7 @@ enum class TrialNumbers {
   kPlain,     // magnitudes from 1 to 2, full mantissas: another order of summation shows at once
   kWide,      // magnitudes from 2^-30 to 2^30
   kTiny,      // products of two are denormal or vanish
-  kDenormal,  // by turns with few bits, and with many or just above
+  kDenormal,  // by turns 0 to 15 times the smallest number, and numbers around the smallest normal one
   kSpecial,   // plain ones with zeros of both signs, infinities, NaN and denormals in between
   kNan,       // every second one a NaN of its own
   kAllNan,    // each one a NaN of its own: shows at every place which of two goes first
