@@ -254,7 +254,10 @@ configure() {
 build() {
   local preset=$1 folder="$root/build/$1${DUET_BUILD_SUFFIX:-}" quiet=(--quiet)
   shift
-  [[ $(ninja -C "$folder" -n "$@" 2>&1) == *"no work to do"* ]] && return
+  # Under its own name a dry run would end with the look for new files.
+  ln -sf build.ninja "$folder/dry_run.ninja"
+  ninja -C "$folder" --quiet build.ninja >&2 || fail 1 "configuring failed"
+  [[ $(ninja -C "$folder" -f dry_run.ninja -n "$@" 2>&1) == *"no work to do"* ]] && return
   say "building $* in ${folder#"$root"/}, $(jobs) files at once"
   [[ -t 2 ]] && quiet=()
   ninja -C "$folder" ${quiet[@]+"${quiet[@]}"} -j "$(jobs)" "$@" >&2 || fail 1 "building $* failed"

@@ -70,12 +70,12 @@ void run_gelu_backward(const GeluKernels& kernels, const at::Tensor& grad, const
 }
 
 bool gives_the_bits(const GeluKernels& kernels, const char* approximate, const at::Tensor& x, const at::Tensor& grad) {
-  const at::Tensor kept = at::empty_like(x);
-  const at::Tensor y = at::empty_like(x);
-  const at::Tensor grad_x = at::empty_like(x);
+  const at::Tensor kept = at::empty_like(x), y = at::empty_like(x), grad_x = at::empty_like(x);
   run_gelu_forward(kernels, x, kept, y);
+  if (!same_bits(y, at::gelu(x, approximate))) return false;
+  if (!may_keep(approximate, x.numel())) return true;
   run_gelu_backward(kernels, grad, x, kept, grad_x);
-  return same_bits(y, at::gelu(x, approximate)) && same_bits(grad_x, at::gelu_backward(grad, x, approximate));
+  return same_bits(grad_x, at::gelu_backward(grad, x, approximate));
 }
 
 }  // namespace
@@ -90,7 +90,6 @@ bool gelu_is_bitexact(const GeluKernels& kernels, const char* approximate) {
   const at::Tensor grad = at::empty_like(x);
   uint64_t seed = 0;
   for (const int64_t count : counts) {
-    if (!may_keep(approximate, count)) continue;
     for (const TrialNumbers numbers : kAllTrialNumbers) {
       fill_with_trial_numbers(writable_floats_of(x), count, numbers, ++seed);
       fill_with_trial_numbers(writable_floats_of(grad), count, numbers, ++seed);
@@ -150,24 +149,26 @@ struct Gelu {
   void find(const std::vector<OpCall>& calls, BitexactKernels& all) const {
     const GeluKernels& fast = kernels;
     for (std::size_t i = 0; fast.forward != nullptr && i < calls.size(); ++i) {
-      const std::size_t last = is_forward(calls[i]) ? backward_of(calls, i) : 0;
-      if (last == 0 || !may_keep(approximate, calls[i].floats(0).numel()) || !is_bitexact(all)) continue;
+      if (!is_forward(calls[i]) || !is_bitexact(all)) continue;
       const at::Tensor x = calls[i].floats(0), y = calls[i].floats(2);
-      const at::Tensor grad = calls[last].floats(0), grad_x = calls[last].floats(3);
+      const std::size_t backward = may_keep(approximate, x.numel()) ? backward_of(calls, i) : 0;
       const c10::Storage memory = storage_without_memory(x.nbytes());
       const at::Tensor kept = at::empty({0}, x.options()).set_(memory, 0, x.sizes(), x.strides());
-      all.scratch.push_back({memory, i, last});
+      all.scratch.push_back({memory, i, std::max(i, backward)});
       const auto first = static_cast<std::ptrdiff_t>(i);
-      all.of_call[i] = {[=] { run_gelu_forward(fast, x, kept, y); }, "bit-exact gelu, keeps what both need", first};
-      all.of_call[last] = {[=] { run_gelu_backward(fast, grad, x, kept, grad_x); },
-                           "bit-exact gelu, takes what was kept", first};
+      const auto run_forward = [=] { run_gelu_forward(fast, x, kept, y); };
+      all.of_call[i] = {run_forward, backward > 0 ? "bit-exact gelu, keeps what both need" : "bit-exact gelu", first};
+      if (backward == 0) continue;
+      const at::Tensor grad = calls[backward].floats(0), grad_x = calls[backward].floats(3);
+      all.of_call[backward] = {[=] { run_gelu_backward(fast, grad, x, kept, grad_x); },
+                               "bit-exact gelu, takes what was kept", first};
     }
   }
 };
 
 }  // namespace
 
-// gelu and its backward: what is costly in both is kept from the first for the second.
+// gelu, and its backward where what is costly in both is kept from the first for the second.
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   if (!threads_round_alike()) return;
   Gelu{"tanh", cpu_kernels().gelu_tanh}.find(calls, kernels);

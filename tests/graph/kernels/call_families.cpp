@@ -169,7 +169,7 @@ Calls gelu_of(const std::string& approximate, Random& random, int kind) {
   const Tensor x = floats_of_kind(count, kind, random), grad = floats_of_kind(count, any_kind(random), random);
   Calls calls;
   calls.add("aten::gelu", "out", {x, approximate}, {target(count)});
-  calls.add("aten::gelu_backward", "grad_input", {grad, x, approximate}, {target(count)});
+  if (random.coin()) calls.add("aten::gelu_backward", "grad_input", {grad, x, approximate}, {target(count)});
   return calls;
 }
 
