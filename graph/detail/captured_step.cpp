@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
+#include <malloc.h>
 #include "base/detail/bits.h"
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #include "graph/record/host_reads.h"
 #include "graph/record/op_recorder.h"
 #include "graph/record/step_results.h"
+#include "graph/replay/cpu_program.h"
 
 namespace duet {
 
@@ -131,6 +133,14 @@ void CapturedStep::trust(const std::shared_ptr<StepProgram>& program, StepCode& 
   replayed_.compile(recording_, recorded, step.parameters());
   failure_ = replayed_.segments().failure();
   outside_.write(recording_->unknown_outside(all_tensors_of(step)));
+}
+
+void CapturedStep::return_memory() {
+  constexpr int64_t kMuch = int64_t{1} << 23;
+  CpuProgram* program = segments().cpu_program();
+  if (program == nullptr || bytes() < kMuch) return;
+  program->release_pages();
+  malloc_trim(0);  // glibc keeps what became free below other memory
 }
 
 int64_t CapturedStep::bytes() const {

@@ -137,6 +137,7 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     cache_.evict(entry);
     storages_.write(all_tensors_of(step_));
     entry.step->lost_outside();  // from here on
+    entry.step->return_memory();
   } else {
     const bool may_succeed_later = entry.step->may_succeed_later();
     fall_back(entry, entry.step->failure());

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 #include <c10/util/StringUtil.h>
-#include <malloc.h>
 #include "base/detail/step_lock.h"
 #include "base/detail/stopwatch.h"
 #include "base/detail/text.h"
@@ -55,9 +54,6 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   if (method_.device != nullptr) alone.emplace();
   const Stopwatch time;
   ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
-  constexpr int64_t kWorthReturning = int64_t{1} << 23;
-  const bool is_large = method_.device == nullptr && entry.bytes() >= kWorthReturning;
-  if (is_large) malloc_trim(0);  // glibc keeps what became free below other memory
   entry.report.check_seconds += std::max(0.0, time.seconds() - entry.check.replay_seconds());
   const bool replayed = result.replayed || (result.compared && result.differing.empty());
   replayed ? count_replay(entry) : count_eager(entry);

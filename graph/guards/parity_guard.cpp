@@ -6,6 +6,7 @@
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include "base/detail/bits.h"
 #include "base/detail/text.h"
 #include "base/device.h"
@@ -93,6 +94,7 @@ class Comparison {
 
  private:
   void replay(StepObserver& observer, ParityResult& result) {
+    captured_.return_memory();
     const NamedTensors eager = beside_state(result.output);
     swap_values(saved_, live_);
     if (!observer.splits()) {
@@ -297,6 +299,9 @@ class Comparison {
 
 ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches,
                            StepObserver& observer) {
+  // The two runs take turns in memory.
+  captured.return_memory();
+  const auto afterwards = c10::make_scope_exit([&captured] { captured.return_memory(); });
   return Comparison(captured, step, micro_batches).compare(observer);
 }
 

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <c10/core/Allocator.h>
 #include <c10/util/ScopeExit.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace duet {
 
@@ -60,6 +62,13 @@ Arena::Share::~Share() {
 }
 
 int64_t Arena::Share::bytes() const { return arena_->largest() == this ? static_cast<int64_t>(arena_->bytes_) : 0; }
+
+void Arena::Share::release_pages() const {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::size_t rest = arena_->bytes_;
+  void* begin = arena_->memory_.get();
+  if (std::align(page, page, begin, rest) != nullptr) madvise(begin, rest / page * page, MADV_DONTNEED);
+}
 
 void Arena::Share::point() const {
   for (const auto& [storage, offset] : blocks_) {

@@ -1,8 +1,11 @@
 #include "graph/replay/arena.h"
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <random>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace duet {
 namespace {
@@ -27,6 +30,25 @@ TEST(Arena, IsAsLargeAsItsLargestProgramNeedsAndIsCountedOnce) {
   large.reset();
   EXPECT_EQ(same.bytes(), 256);
   EXPECT_EQ(static_cast<const char*>(a.data())[99], 7);
+}
+
+TEST(Arena, GivesItsPagesBackUntilTheyAreWrittenAgain) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), count = kBytes / page - 1;  // whole ones
+  const c10::Storage block = storage_without_memory(kBytes);
+  const auto resident_pages = [&] {
+    const auto begin = (reinterpret_cast<std::uintptr_t>(block.data()) + page - 1) / page * page;
+    std::vector<unsigned char> pages(count);
+    EXPECT_EQ(mincore(reinterpret_cast<void*>(begin), count * page, pages.data()), 0);
+    return std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; });
+  };
+  const Arena::Share share(std::make_shared<Arena>(), kBytes, Blocks{{block, 0}});
+  for (int round = 0; round < 2; ++round) {
+    std::memset(block.mutable_data(), 7, kBytes);
+    EXPECT_EQ(resident_pages(), count);
+    share.release_pages();
+    EXPECT_EQ(resident_pages(), 0);
+  }
 }
 
 TEST(MemoryPlan, BlocksInUseTogetherNeverOverlap) {
