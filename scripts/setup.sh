@@ -231,6 +231,15 @@ jobs() {
   echo $((fit < cores ? fit : cores))
 }
 
+# log_configuring FOLDER COMMAND...: its output goes into the folder, and its end to the user if it fails.
+log_configuring() {
+  local folder=$1
+  shift
+  "$@" >"$folder/configure.log" 2>&1 && return
+  tail -n 20 "$folder/configure.log" >&2
+  fail 1 "configuring failed; the whole output is in ${folder#"$root"/}/configure.log"
+}
+
 # configure PRESET [CMAKE-ARGS...]: once, and again when the LibTorch, the presets or the arguments change. Ninja sees to
 # the rest.
 configure() {
@@ -243,10 +252,7 @@ configure() {
   say "configuring ${folder#"$root"/}${torch:+ with the LibTorch in $torch}"
   mkdir -p "$folder"
   rm -f "$folder/.duet-stamp"
-  (cd "$root" && cmake --fresh --preset "$preset" "-DDUET_TORCH=$torch" "$@") >"$folder/configure.log" 2>&1 || {
-    tail -n 20 "$folder/configure.log" >&2
-    fail 1 "configuring failed; the whole output is in ${folder#"$root"/}/configure.log"
-  }
+  log_configuring "$folder" cmake -S "$root" --fresh --preset "$preset" "-DDUET_TORCH=$torch" "$@"
   printf '%s\n' "$stamp" >"$folder/.duet-stamp"
 }
 
@@ -256,7 +262,7 @@ build() {
   shift
   # Under its own name a dry run would end with the look for new files.
   ln -sf build.ninja "$folder/dry_run.ninja"
-  ninja -C "$folder" --quiet build.ninja >&2 || fail 1 "configuring failed"
+  log_configuring "$folder" ninja -C "$folder" build.ninja
   [[ $(ninja -C "$folder" -f dry_run.ninja -n "$@" 2>&1) == *"no work to do"* ]] && return
   say "building $* in ${folder#"$root"/}, $(jobs) files at once"
   [[ -t 2 ]] && quiet=()

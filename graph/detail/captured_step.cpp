@@ -136,11 +136,10 @@ void CapturedStep::trust(const std::shared_ptr<StepProgram>& program, StepCode& 
 }
 
 void CapturedStep::return_memory() {
-  constexpr int64_t kMuch = int64_t{1} << 23;
+  constexpr std::size_t kMuch = std::size_t{1} << 23;
   CpuProgram* program = segments().cpu_program();
-  if (program == nullptr || bytes() < kMuch) return;
-  program->release_pages();
-  malloc_trim(0);  // glibc keeps what became free below other memory
+  const bool takes_much = program != nullptr && program->release_pages() >= kMuch;
+  if (takes_much) malloc_trim(0);  // glibc keeps what became free below other memory
 }
 
 int64_t CapturedStep::bytes() const {

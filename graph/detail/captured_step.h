@@ -52,7 +52,7 @@ class CapturedStep {
   const ReplayedStep& replayed() const { return replayed_; }
   SegmentReplay& segments() { return replayed_.segments(); }
   int64_t bytes() const;
-  // Where replays on the CPU take much: gives memory back to the system that holds nothing until the next one.
+  // On the CPU: gives memory back to the system that holds nothing until the next replay.
   void return_memory();
   // Runs one step on `micro_batches`, which has the layout of the captured one.
   StepResult replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);

@@ -142,6 +142,7 @@ class Comparison {
 
   // The step is the replay, as if nothing had been compared.
   void replay_alone(StepObserver& observer, ParityResult& result) {
+    captured_.return_memory();
     restore(saved_, live_);
     random_before_.restore();
     step_.zero_grad();

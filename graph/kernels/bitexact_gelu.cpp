@@ -137,12 +137,12 @@ struct Gelu {
     return 0;
   }
 
-  // Of this number of threads and rounding mode, with oneDNN or without.
+  // With oneDNN or without.
   bool is_bitexact(BitexactKernels& all) const {
-    static Trials<std::tuple<std::string, int, bool, int, bool>, bool> trials;
+    static Trials<std::tuple<std::string, int, bool, int, bool, bool>, bool> trials;
     const KernelSettings now = kernel_settings();
     const bool onednn = at::globalContext().userEnabledMkldnn();
-    return trials.of({approximate, now.threads, now.in_parallel, now.rounding, onednn}, all,
+    return trials.of({approximate, now.threads, now.in_parallel, now.rounding, now.flushes_denormals, onednn}, all,
                      [&] { return gelu_is_bitexact(kernels, approximate); });
   }
 
@@ -152,9 +152,12 @@ struct Gelu {
       if (!is_forward(calls[i]) || !is_bitexact(all)) continue;
       const at::Tensor x = calls[i].floats(0), y = calls[i].floats(2);
       const std::size_t backward = may_keep(approximate, x.numel()) ? backward_of(calls, i) : 0;
-      const c10::Storage memory = storage_without_memory(x.nbytes());
-      const at::Tensor kept = at::empty({0}, x.options()).set_(memory, 0, x.sizes(), x.strides());
-      all.scratch.push_back({memory, i, std::max(i, backward)});
+      at::Tensor kept = y;
+      if (backward > 0 || y.is_alias_of(x)) {
+        const c10::Storage memory = storage_without_memory(x.nbytes());
+        kept = at::empty({0}, x.options()).set_(memory, 0, x.sizes(), x.strides());
+        all.scratch.push_back({memory, i, std::max(i, backward)});
+      }
       const auto first = static_cast<std::ptrdiff_t>(i);
       const auto run_forward = [=] { run_gelu_forward(fast, x, kept, y); };
       all.of_call[i] = {run_forward, backward > 0 ? "bit-exact gelu, keeps what both need" : "bit-exact gelu", first};

@@ -93,9 +93,9 @@ void gelu_erf_forward(const float* x, float* slope, float* y, int64_t count) {
     for (const float factor : kFactors) sum = multiply_add(sum, t, broadcast(factor));
     const Floats erf = turned(multiply_add(multiply(turned(power, minus), t), sum, one), sign);
     const Floats half_of_x = multiply(v, half);
-    store_first(y + i, multiply_add(erf, half_of_x, half_of_x), count - i);
     const Floats density = multiply(multiply(scaled, broadcast(0x1.20dd74p-1F)), power);  // 1 / sqrt(pi)
     store_first(slope + i, add_product(erf, half, add(density, half)), count - i);
+    store_first(y + i, multiply_add(erf, half_of_x, half_of_x), count - i);
   }
 }
 

@@ -63,11 +63,12 @@ Arena::Share::~Share() {
 
 int64_t Arena::Share::bytes() const { return arena_->largest() == this ? static_cast<int64_t>(arena_->bytes_) : 0; }
 
-void Arena::Share::release_pages() const {
+std::size_t Arena::Share::release_pages() const {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::size_t rest = arena_->bytes_;
   void* begin = arena_->memory_.get();
   if (std::align(page, page, begin, rest) != nullptr) madvise(begin, rest / page * page, MADV_DONTNEED);
+  return arena_->bytes_;
 }
 
 void Arena::Share::point() const {

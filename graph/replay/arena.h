@@ -38,8 +38,9 @@ class Arena {
 
     // What would be free without it as far as the arena is cut to size: all of it for the program that needs most.
     int64_t bytes() const;
-    // Of the whole arena, to the system, until a program writes there again.
-    void release_pages() const;
+    // Those of the whole arena, whose bytes it returns, to the system. What lies there is lost: not between two
+    // segments of a program.
+    std::size_t release_pages() const;
 
    private:
     friend class Arena;

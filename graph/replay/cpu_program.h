@@ -87,8 +87,8 @@ class CpuProgram : public SegmentReplay {
 
   bool has_untried_kernels() const override { return parts_.untried; }
   void try_kernels() override;
-  // Between two runs: gives the arena's memory back to the system until the next one.
-  void release_pages() { parts_.share->release_pages(); }
+  // Between two runs: gives the arena's memory back to the system until the next one. Returns its bytes.
+  std::size_t release_pages() { return parts_.share->release_pages(); }
   // duet's own kernels, counted in the order of their ops; kernels that only work together are one. Only the first
   // `count` are used from the next run on.
   int64_t kernel_count() const { return parts_.kernel_count; }
