@@ -109,12 +109,14 @@ CallKernel make_attention_backward(const OpCall& call) {
 
 void find_bitexact_attention(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   constexpr const char* kBackward = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
-  constexpr const char* kName = "bit-exact attention";
+  const auto maker = [](const char* op, CallKernel (*make)(const OpCall&)) {
+    return CallKernelMaker{op, "", "bit-exact attention", make, -1, /*dims_of_rows=*/3};
+  };
   static const std::vector<CallKernelMaker> makers = {
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", "", kName, make_attention},
-      {kBackward, "", kName, make_attention_backward<false, false>},  // MKL for AMD
-      {kBackward, "", kName, make_attention_backward<false, true>},   // MKL with AVX-512 on Intel's CPUs
-      {kBackward, "", kName, make_attention_backward<true, true>},    // the same, small products
+      maker("aten::_scaled_dot_product_flash_attention_for_cpu", make_attention),
+      maker(kBackward, make_attention_backward<false, false>),  // MKL for AMD
+      maker(kBackward, make_attention_backward<false, true>),   // MKL with AVX-512 on Intel's CPUs
+      maker(kBackward, make_attention_backward<true, true>),    // the same, small products
   };
   if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }

@@ -85,7 +85,7 @@ CallKernel make_batch_norm_backward(const OpCall& call) {
 }
 
 constexpr CallKernelMaker norm_maker(const char* op, const char* overload, CallKernel (*make)(const OpCall& call)) {
-  return {op, overload, "bit-exact batch norm", make, -1, /*tries_some=*/true};
+  return {op, overload, "bit-exact batch norm", make, -1, /*dims_of_rows=*/2};
 }
 
 }  // namespace

@@ -95,10 +95,9 @@ GemmTensors gemm_of(const OpCall& call) {
 
 namespace {
 
-// Its upper left part: what shows a wrong order of summation at little cost, once ATen's result is there.
-GemmTensors corner_of(const GemmTensors& t) {
-  const int64_t rows = std::min<int64_t>(t.out.size(0), 12);
-  const int64_t columns = std::min(t.out.size(1), kPanelColumns);
+// Its upper left part: so many elements of the result at most.
+GemmTensors corner_of(const GemmTensors& t, int64_t rows, int64_t columns) {
+  rows = std::min(rows, t.out.size(0)), columns = std::min(columns, t.out.size(1));
   const auto of_row = [&](const at::Tensor& bias) { return bias.defined() ? bias.narrow(-1, 0, columns) : bias; };
   return {t.a.narrow(0, 0, rows), t.b.narrow(1, 0, columns), t.out.narrow(0, 0, rows).narrow(1, 0, columns),
           of_row(t.before), of_row(t.after)};
@@ -134,24 +133,31 @@ double time_of(Work work) {
   return best;
 }
 
-// Which order a gemm has is guessed where the guess is cheap to refute, on plain numbers, and proved where a kernel
-// with that order is faster.
+// By more than what repeated runs differ by, since a proof takes many of them. Of a part: a whole product may take
+// seconds.
+bool is_faster(const GemmTensors& gemm, GemmKernel kernel) {
+  constexpr int64_t kSide = 512, kBlock = 256;  // BLAS libraries have about such blocks
+  const GemmTensors part = corner_of(gemm, kSide, kSide);
+  const GemmRunner runner(kernel, part, {.k_block = std::min(part.a.size(1), kBlock)});
+  return time_of([&] { runner.run(part); }) < 0.98 * time_of([&] { compute_as_aten(part); });
+}
+
+// Which order a gemm has is guessed where the guess is cheap to refute, on plain numbers, and then proved.
 GemmOrder find_order(const GemmTensors& tensors, GemmKernel kernel) {
   const TrialGuard guard;
   const GemmTensors theirs = trial_copies(tensors);
+  if (!is_faster(theirs, kernel)) return {};
   GemmTensors ours = theirs;
   ours.out = trial_tensor(tensors.out, TrialNumbers::kPlain, 0);
   compute_as_aten(theirs);
-  const double aten_time = time_of([&] { compute_as_aten(theirs); });
-  const GemmTensors corner = corner_of(ours);
+  const auto corner_of_result = [](const GemmTensors& t) { return corner_of(t, 12, kPanelColumns); };
+  const GemmTensors corner = corner_of_result(ours);
   for (const int64_t k_block : possible_k_blocks(tensors.a.size(1))) {
     GemmRunner(kernel, corner, {.k_block = k_block}).run(corner);
-    if (!same_bits(corner_of(theirs).out, corner.out)) continue;
+    if (!same_bits(corner_of_result(theirs).out, corner.out)) continue;
     const GemmOrder order = likely_order(tensors, k_block);
-    const GemmRunner runner(kernel, ours, order);
-    runner.run(ours);
-    if (!same_bits(theirs.out, ours.out) || time_of([&] { runner.run(ours); }) >= aten_time) continue;
-    if (order_is_proved(tensors, kernel, order)) return order;
+    GemmRunner(kernel, ours, order).run(ours);
+    if (same_bits(theirs.out, ours.out) && order_is_proved(tensors, kernel, order)) return order;
   }
   return {};
 }

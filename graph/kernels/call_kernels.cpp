@@ -33,16 +33,15 @@ std::vector<at::Tensor> tensors_of(const OpCall& call) {
   return tensors;
 }
 
-// How many rows of the tensors with the most dimensions are tried: so many that as many elements as in all of them are
-// left for the end of a loop over vectors, where ATen may compute otherwise.
+// How many rows of the tensors with `dims` dimensions or more are tried: so many that as many elements as in all of
+// them are left for the end of a loop over vectors, where ATen may compute otherwise.
 class FirstRows {
  public:
-  explicit FirstRows(const std::vector<at::Tensor>& tensors) {
+  FirstRows(const std::vector<at::Tensor>& tensors, int dims) : dims_(dims) {
     constexpr int64_t kEnough = 1 << 13;  // elements
     constexpr int64_t kVectors = 64;      // elements of as many as a loop does at once
-    for (const at::Tensor& tensor : tensors) dims_ = std::max(dims_, tensor.dim());
     for (const at::Tensor& tensor : tensors) {
-      if (tensor.dim() != dims_ || dims_ == 0 || tensor.numel() <= kEnough) continue;
+      if (!has_rows(tensor) || tensor.numel() <= kEnough) continue;
       const int64_t row = tensor.numel() / tensor.size(0);
       const int64_t period = kVectors / std::gcd(row, kVectors);
       const int64_t fewest = std::min(tensor.size(0), std::max<int64_t>(2, kEnough / row));
@@ -50,12 +49,13 @@ class FirstRows {
     }
   }
   at::Tensor of(const at::Tensor& tensor) const {
-    const bool cut = tensor.dim() == dims_ && dims_ > 0 && tensor.size(0) > rows_;
-    return cut ? tensor.narrow(0, 0, rows_) : tensor;
+    return has_rows(tensor) && tensor.size(0) > rows_ ? tensor.narrow(0, 0, rows_) : tensor;
   }
 
  private:
-  int64_t dims_ = 0;
+  bool has_rows(const at::Tensor& tensor) const { return dims_ > 0 && tensor.dim() >= dims_; }
+
+  int dims_;
   int64_t rows_ = std::numeric_limits<int64_t>::max();
 };
 
@@ -96,11 +96,11 @@ class TrialCall {
   TrialCall(const CallKernelMaker& maker, const OpCall& like, const Filling& filling) : call_{like.op, {}} {
     const int64_t classes = maker.classes < 0 ? 1 : like.arguments[maker.classes].toTensor().size(-1);
     const std::vector<at::Tensor> originals = tensors_of(like);
-    const FirstRows rows(originals);
+    const FirstRows rows(originals, maker.dims_of_rows);
     for (const at::Tensor& original : originals) {
       if (copy_of(original).defined()) continue;
       const bool is_float = original.scalar_type() == at::kFloat;
-      const at::Tensor part = maker.tries_some ? rows.of(original) : original;
+      const at::Tensor part = rows.of(original);
       copies_.emplace_back(original,
                            is_float ? trial_tensor(part, filling.of(copies_.size()), filling.seed + copies_.size() + 1)
                            : is_wrapped_number(original) ? original

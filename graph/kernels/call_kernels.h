@@ -17,7 +17,7 @@ struct CallKernelMaker {
   const char* name;                        // for CpuProgram::text
   CallKernel (*make)(const OpCall& call);  // empty: the call does not fit
   int classes = -1;                        // the argument whose columns are what the call's integers count
-  bool tries_some = false;                 // the first rows of large tensors tell for all
+  int dims_of_rows = 0;  // the first rows of tensors with so many dimensions tell for all; 0: they do not
 };
 
 // Gives each call that has no kernel yet the one of the table that fits it and is bit-exact; this is tried once per
