@@ -70,7 +70,7 @@ def soak(torture, mode, steps, saves):
 def open_and_close(torture, count):
     """Trainers of both modes, with loaders, hooks and saves, by the tests of a resume."""
     torture.case = f"trainers that are made and ended {count} times"
-    line = [torture.built("duet_hooks_tests"), "--gtest_filter=*LoggerRun.WritesTheSameLinesAfterAResume*", f"--gtest_repeat={count}"]
+    line = [torture.built("duet_hooks_tests"), "--gtest_filter=*LoggerRun.WritesTheSameLinesAfterAResume*", "--gtest_brief=0", f"--gtest_repeat={count}"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     looks = watched(process.pid, process.stdout, r"Repeating all tests")
     torture.require(process.wait(60) == 0, "a test failed")
