@@ -98,7 +98,11 @@ namespace {
 // Its upper left part: so many elements of the result at most.
 GemmTensors corner_of(const GemmTensors& t, int64_t rows, int64_t columns) {
   rows = std::min(rows, t.out.size(0)), columns = std::min(columns, t.out.size(1));
-  const auto of_row = [&](const at::Tensor& bias) { return bias.defined() ? bias.narrow(-1, 0, columns) : bias; };
+  const auto of_row = [&](at::Tensor bias) {
+    if (!bias.defined()) return bias;
+    if (bias.dim() == 2) bias = bias.narrow(0, 0, std::min(rows, bias.size(0)));
+    return bias.narrow(-1, 0, columns);
+  };
   return {t.a.narrow(0, 0, rows), t.b.narrow(1, 0, columns), t.out.narrow(0, 0, rows).narrow(1, 0, columns),
           of_row(t.before), of_row(t.after)};
 }
@@ -135,10 +139,11 @@ double time_of(Work work) {
 
 // By more than what repeated runs differ by, since a proof takes many of them. Of a part: a whole product may take
 // seconds.
-bool is_faster(const GemmTensors& gemm, GemmKernel kernel) {
-  constexpr int64_t kSide = 512, kBlock = 256;  // BLAS libraries have about such blocks
-  const GemmTensors part = corner_of(gemm, kSide, kSide);
-  const GemmRunner runner(kernel, part, {.k_block = std::min(part.a.size(1), kBlock)});
+bool is_faster(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& order) {
+  constexpr int64_t kSide = 512;
+  const int64_t all = kSide * at::get_num_threads();  // which share it as they share the whole
+  const GemmTensors part = corner_of(gemm, gemm.out.size(1) > all ? kSide : all, all);
+  const GemmRunner runner(kernel, part, order);
   return time_of([&] { runner.run(part); }) < 0.98 * time_of([&] { compute_as_aten(part); });
 }
 
@@ -146,7 +151,8 @@ bool is_faster(const GemmTensors& gemm, GemmKernel kernel) {
 GemmOrder find_order(const GemmTensors& tensors, GemmKernel kernel) {
   const TrialGuard guard;
   const GemmTensors theirs = trial_copies(tensors);
-  if (!is_faster(theirs, kernel)) return {};
+  constexpr int64_t kUsualBlock = 256;
+  if (!is_faster(theirs, kernel, {.k_block = std::min(theirs.a.size(1), kUsualBlock)})) return {};
   GemmTensors ours = theirs;
   ours.out = trial_tensor(tensors.out, TrialNumbers::kPlain, 0);
   compute_as_aten(theirs);
@@ -157,7 +163,8 @@ GemmOrder find_order(const GemmTensors& tensors, GemmKernel kernel) {
     if (!same_bits(corner_of_result(theirs).out, corner.out)) continue;
     const GemmOrder order = likely_order(tensors, k_block);
     GemmRunner(kernel, ours, order).run(ours);
-    if (same_bits(theirs.out, ours.out) && order_is_proved(tensors, kernel, order)) return order;
+    const bool is_likely = same_bits(theirs.out, ours.out) && is_faster(ours, kernel, order);
+    if (is_likely && order_is_proved(tensors, kernel, order)) return order;
   }
   return {};
 }

@@ -44,7 +44,8 @@ class Machine:
     def __post_init__(self):
         venv = self.root / ".venv/bin/python"
         self.python = str(venv) if venv.exists() else sys.executable
-        self.files = {name: pathlib.Path(folder, name) for folder, _, names in os.walk(self.build) for name in names
+        deepest_first = sorted(os.walk(self.build), key=lambda entry: -entry[0].count(os.sep))  # tests install copies there
+        self.files = {name: pathlib.Path(folder, name) for folder, _, names in deepest_first for name in names
                       if "CMakeFiles" not in folder}
         self.pack = self.build / "run"  # what scripts/pack has put together is run by it
         if self.pack.exists():

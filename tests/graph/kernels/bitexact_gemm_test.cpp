@@ -133,6 +133,13 @@ TEST_F(BitexactGemm, IsTriedOutOnExpandedMatrices) {
   t.a = torch::ones({}).expand({96, 64});  // the gradient of a sum
   ASSERT_TRUE(can_address(t));
   EXPECT_NO_THROW(order_of(t, kernel));
+
+  GemmTensors large = gemm(600, 600, 64, false, false);  // of which a part is timed
+  large.before = torch::ones({600}).expand({600, 600});
+  ASSERT_TRUE(can_address(large));
+  ::testing::internal::CaptureStderr();
+  order_of(large, kernel);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "a trial that throws warns";
 }
 
 TEST_F(BitexactGemm, LeavesAloneWhatItCannotAddress) {

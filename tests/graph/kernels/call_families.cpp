@@ -93,7 +93,7 @@ Calls attention(Random& random, int kind) {
   const auto sizes = random.one_of<Sizes>({{1, 1, 16, 16},
                                            {2, 3, 32, 16},
                                            {1, 2, 48, 32},
-                                           {2, 2, 64, 32},
+                                           {5, 2, 64, 32},
                                            {1, 1, 80, 48},
                                            {1, 2, 128, 64},
                                            {2, 2, 65, 16},
