@@ -137,7 +137,7 @@ double time_of(Work work) {
   return best;
 }
 
-// By more than what repeated runs differ by, since a proof takes many of them. Of a part: a whole product may take
+// Whether it is worth a proof, which takes some thirty runs: noise is not. Timed on a part, since the whole may take
 // seconds.
 bool is_faster(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& order) {
   constexpr int64_t kSide = 512;
