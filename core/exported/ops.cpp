@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -93,9 +94,9 @@ IValue binary(const Stack& a) {
   return OfFloats(float_at(a, 0), float_at(a, 1));
 }
 
-template <bool (*Compare)(double, double)>
+template <class Compare>
 IValue comparison(const Stack& a) {
-  return Compare(float_at(a, 0), float_at(a, 1));
+  return Compare()(float_at(a, 0), float_at(a, 1));
 }
 
 template <double (*Round)(double)>
@@ -166,12 +167,12 @@ const std::vector<NamedOp>& known_ops() {
        }},
       {{"_operator.pos", "Identity", "Integer"}, [](const Stack& a) { return at(a, 0); }},
       {{"abs"}, [](const Stack& a) -> IValue { return std::abs(float_at(a, 0)); }},
-      {{"_operator.eq", "=="}, comparison<[](D a, D b) { return a == b; }>},
-      {{"_operator.ne", "!="}, comparison<[](D a, D b) { return a != b; }>},
-      {{"_operator.lt", "<"}, comparison<[](D a, D b) { return a < b; }>},
-      {{"_operator.le", "<="}, comparison<[](D a, D b) { return a <= b; }>},
-      {{"_operator.gt", ">"}, comparison<[](D a, D b) { return a > b; }>},
-      {{"_operator.ge", ">="}, comparison<[](D a, D b) { return a >= b; }>},
+      {{"_operator.eq", "=="}, comparison<std::equal_to<D>>},
+      {{"_operator.ne", "!="}, comparison<std::not_equal_to<D>>},
+      {{"_operator.lt", "<"}, comparison<std::less<D>>},
+      {{"_operator.le", "<="}, comparison<std::less_equal<D>>},
+      {{"_operator.gt", ">"}, comparison<std::greater<D>>},
+      {{"_operator.ge", ">="}, comparison<std::greater_equal<D>>},
       {{"_operator.and_", "and"}, [](const Stack& a) -> IValue { return bool_at(a, 0) && bool_at(a, 1); }},
       {{"_operator.or_", "or"}, [](const Stack& a) -> IValue { return bool_at(a, 0) || bool_at(a, 1); }},
       {{"_operator.lshift"}, [](const Stack& a) -> IValue { return checked<mul_overflows>(shift(a), int_at(a, 0)); }},
