@@ -113,7 +113,7 @@ struct TrainEnd {
   int exit_code = 0;
 };
 
-// Writes report_of() the run, its last and best results, state, exit code and reason to `path`, if there is one.
+// Writes report_of() the run, its last and best results, state, exit code and reason to `path`.
 void write_train_record(const std::string& path, Run& run, const TrainRecord& record, const TrainEnd& end);
 
 // Files beside the log and the config for those who look at the run later. A run does not end for want of these: what

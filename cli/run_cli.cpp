@@ -1,7 +1,9 @@
 #include "cli/run_cli.h"
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -336,7 +338,9 @@ int run_cli(int argc, char** argv) {
   open_standard_streams();
   // A file that may become no longer (ulimit -f) is an error that a save reports, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
-  return run_safely([&] { return run_call(argc, argv); });
+  const int code = run_safely([&] { return run_call(argc, argv); });
+  if (std::cout.flush() || code != 0) return code;
+  return report_error(c10::str("standard output cannot be written (", std::strerror(errno), "); make room"), 1);
 }
 
 }  // namespace duet

@@ -65,7 +65,6 @@ Json metrics_json(const TrainRecord& record) {
 }  // namespace
 
 void write_train_record(const std::string& path, Run& run, const TrainRecord& record, const TrainEnd& end) {
-  if (path.empty()) return;
   Json json = end.error ? report_of_failed(run, record) : report_of(run, record.mode, record.measured);
   json["metrics"] = metrics_json(record);
   json["state"] = state_of(*run.trainer, end);

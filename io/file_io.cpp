@@ -202,6 +202,9 @@ std::string random_id() {
 }
 
 void replace_file(const std::string& path, uint64_t bytes, const std::function<void(FileWriter&)>& fill) {
+  struct stat there{};
+  const bool is_file = ::stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode) || S_ISDIR(there.st_mode);
+  if (!is_file) throw IoError("cannot replace (a device or pipe)", path, EINVAL);
   const std::string temporary = path + ".tmp." + random_id();
   try {
     FileWriter file(temporary, bytes);

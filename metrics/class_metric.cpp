@@ -11,6 +11,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/detail/class_fields.h"
@@ -212,6 +213,7 @@ ClassMetric::ClassMetric(std::string who, ClassOptions options)
       who_(std::move(who)),
       options_(std::move(options)) {
   check_names(who_, options_);
+  for (std::string& name : options_.class_names) name = one_line(name);  // a part of logs and tables
   if (!options_.class_names.empty()) return;
   for (int64_t c = 0; c < options_.num_classes; ++c) options_.class_names.push_back(std::to_string(c));
 }

@@ -178,7 +178,7 @@ int evaluate(const Arguments& arguments, RunConfig& config) {
   json["metrics"] = metrics;
   write_json(arguments.json, json);
   std::cout << evaluation.checkpoint << " on " << samples << " samples of " << paths_of(data) << '\n';
-  for (const auto& [name, value] : metrics) std::cout << "  " << name << " " << value << '\n';
+  for (const auto& [name, value] : metrics) std::cout << "  " << one_line(name) << " " << value << '\n';
   std::cout.flush();
   return 0;
 }

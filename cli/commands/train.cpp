@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <system_error>
 #include <c10/util/StringUtil.h>
@@ -12,6 +13,7 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/run_identity.h"
+#include "cli/runs/run_folder.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
@@ -307,6 +309,19 @@ int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& con
   return exit_code_of(config, *run.trainer);
 }
 
+// Of the processes that this one goes on from, as the log has them.
+void add_earlier_validations(const std::string& work_dir, TrainRecord& record) {
+  std::map<int64_t, MetricValues> earlier;
+  for (const Curve& curve : read_progress(work_dir).log.curves) {
+    for (const CurvePoint& point : curve.points) {
+      const auto step = static_cast<int64_t>(point.step);
+      const bool is_own = !record.validations.empty() && step >= record.validations.front().first;
+      if (curve.kind == "val" && !is_own) earlier[step][curve.name] = point.value;
+    }
+  }
+  record.validations.insert(record.validations.begin(), earlier.begin(), earlier.end());
+}
+
 int train(const Arguments& arguments, RunConfig& config) {
   Communicator& ranks = config.communicator();
   run_on_main(ranks, [&] { check_writable(arguments.json); });
@@ -336,9 +351,11 @@ int train(const Arguments& arguments, RunConfig& config) {
   });
   if (error || run.trainer->outcome() == RunOutcome::kDiverged) put_back(config, aside);
   if (error) exit_code = failure_of(error).exit_code;
-  const std::exception_ptr unwritten =
-      !config.is_main() ? nullptr
-                        : caught([&] { write_train_record(arguments.json, run, record, {error, exit_code}); });
+  const std::exception_ptr unwritten = caught([&] {
+    if (!config.is_main() || arguments.json.empty()) return;
+    add_earlier_validations(config.work_dir, record);
+    write_train_record(arguments.json, run, record, {error, exit_code});
+  });
   if (error && unwritten) log_warning(failure_of(unwritten).text);
   if (error) std::rethrow_exception(error);
   if (unwritten) std::rethrow_exception(unwritten);

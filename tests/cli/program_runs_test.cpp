@@ -137,6 +137,21 @@ TEST(Rerun, TheSavedConfigGivesTheSameRun) {
   }
 }
 
+TEST(Resume, TheJsonHasTheBestAndLastResultsOfTheWholeRun) {
+  const testing::ProgramFolder folder;
+  const auto metrics = [](Words words) {
+    words.insert(words.end(), {"trainer.val_interval=1", "trainer.val_by_epoch=false"});
+    trained(words);
+    return nlohmann::json::parse(read_bytes("result.json"))["metrics"];
+  };
+  // What is learnt at first is forgotten: the best result is an early one.
+  const std::string lr = "param_scheduler=[{type: Linear, start_factor: 1, end_factor: 1000, begin: 1, end: 8}]";
+  const nlohmann::json whole = metrics({"base.yaml", "work_dir=whole", "trainer.max_steps=8", lr});
+  metrics({"base.yaml", "work_dir=parts", "trainer.max_steps=4", lr});
+  EXPECT_EQ(metrics({"base.yaml", "work_dir=parts", "trainer.max_steps=8", lr, "--resume", "auto"}), whole);
+  EXPECT_LE(whole["best"]["loss"]["step"], 4);
+}
+
 // Weights that a run starts from, of every file that holds them.
 
 using testing::Ran;

@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import subprocess
 
 import file_bytes
 import run_folders
@@ -87,6 +88,9 @@ def check_list(program):
     assert "8/8" in lines[3] and "accuracy" in lines[3], text
     assert program.run("list") == text
     assert "no runs" in program.run("list", EXAMPLES)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([program.path, "list", "runs"], cwd=program.folder, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1 and b"standard output cannot be written" in done.stderr, done
 
 
 def check_diff(program):

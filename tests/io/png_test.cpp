@@ -1,8 +1,10 @@
 #include "io/png.h"
+#include <filesystem>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include "base/error.h"
 #include "io/image.h"
 #include "tests/support/expect_error.h"
@@ -45,6 +47,14 @@ TEST(Png, WritesFiles) {
 }
 
 // Either the damage is noticed or it did not touch the picture.
+TEST(Png, LeavesADeviceOrPipeInItsPlace) {
+  const TempDir dir;
+  const std::string path = dir / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_error<Error>([&] { write_png(path, noise(2, 2)); }, {"device or pipe", path});
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
 TEST(Png, NeverReadsADamagedPictureAsAnother) {
   const at::Tensor pixels = at::arange(5 * 4 * 3, at::kByte).view({5, 4, 3});
   const std::string good = encode_png(pixels);
