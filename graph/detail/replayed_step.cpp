@@ -53,8 +53,7 @@ void GradientHandles::make(const std::vector<at::Tensor>& gradients, const Value
   }
 }
 
-// A gradient that somebody keeps stays what it is: it gets the memory, with a copy of the values, and the program's
-// memory becomes that of another tensor.
+// A gradient that somebody keeps stays what it is, and the program's memory becomes that of another tensor.
 void GradientHandles::leave_kept(const std::vector<at::Tensor>& gradients, const ValueTable& table,
                                  const MoveTensors& move_tensors) {
   bool any = false;
@@ -69,9 +68,12 @@ void GradientHandles::leave_kept(const std::vector<at::Tensor>& gradients, const
     c10::StorageImpl* users = handle.tensor.storage().unsafeGetStorageImpl();
     const c10::Storage own(c10::Storage::use_byte_size_t(), users->nbytes(), copy_memory(handle.tensor.storage()),
                            users->allocator(), /*resizable=*/false);
-    // The addresses in the program stay: the two swap their memory.
-    own.unsafeGetStorageImpl()->set_data_ptr_noswap(
-        users->set_data_ptr(own.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, users->device()))));
+    // The addresses in a device graph stay: the two swap their memory. On the CPU the user may have the address
+    // (NumPy).
+    if (!users->device().is_cpu()) {
+      own.unsafeGetStorageImpl()->set_data_ptr_noswap(
+          users->set_data_ptr(own.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, users->device()))));
+    }
     move_tensors(users, own);
     for (const at::Tensor& gradient : gradients) {
       if (gradient.defined() && gradient.storage().unsafeGetStorageImpl() == users) {
@@ -148,6 +150,12 @@ void ReplayedStep::compile(const std::shared_ptr<const StepProgram>& recording, 
                            const NamedTensors& parameters) {
   recording_ = recording;
   tensors_ = segments_->compile(recording, recorded, parameters);
+  written_.clear();
+  const std::vector<bool> is_written = recording->written_outside();
+  for (const ValueTable::Value& value : recording->table.values()) {
+    if (is_written[value.storage] && value.original.defined() && !value.original.is_inference())
+      written_.push_back(value.original.unsafeGetTensorImpl()->version_counter());
+  }
 }
 
 bool ReplayedStep::capture(const CaptureRun& run) {
@@ -197,6 +205,7 @@ bool ReplayedStep::run_to_split(std::size_t split, StepCode& code, StepObserver&
 
 StepResult ReplayedStep::run_last(StepCode& code, const RunSegment& run_segment) {
   run_segment(recording_->splits.size());
+  for (c10::VariableVersion& version : written_) version.bump();
   handles_.hand_out(code.parameters());
   results();
   return *std::exchange(results_, std::nullopt);

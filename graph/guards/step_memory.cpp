@@ -94,8 +94,9 @@ bool StepMemory::is_view_by_other_means(const c10::OperatorHandle& op, const tor
 // Made below the dispatcher in each step; what counts is what it holds.
 bool StepMemory::is_same_local(const ValueTable::Value& recorded, const at::Tensor& tensor) {
   c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
-  if (!recorded.original.defined() || tensor.device() != recorded.original.device()) return false;
-  if (is_shadow(*memory) || !same_bits(recorded.original, tensor)) return false;
+  const c10::Storage& held = table_.storages()[recorded.storage].strong;
+  if (tensor.device() != held.device() || is_shadow(*memory) || !same_bits(tensor_at(held, recorded), tensor))
+    return false;
   if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) locals_.push_back(weak(memory));
   return true;
 }

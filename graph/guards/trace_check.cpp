@@ -200,7 +200,7 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
     }));
   }
   for (const int storage : ops_[index].written) memory_.mark_stale(storage);
-  if (recorded.recorded_as) resize_outputs(recorded, *stack);
+  if (recorded.recorded_as && !recorded.copies_constant) resize_outputs(recorded, *stack);
   stack->resize(first);
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }

@@ -226,28 +226,46 @@ void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor&
   if (index < 0) return;
   const ValueTable::Storage& storage = table_.storages()[index];
   if (storage.external && storage.producer >= 0) {
-    if (failure_.empty()) turn_into_clone(index);
+    if (failure_.empty()) turn_into_clone(index, storage.contents);
   } else if (storage.external && op.hasTag(at::Tag::inplace_view)) {
     fail_here(full_name(op) + " changes the shape of a tensor from outside the step", "use the op that gives a view");
+  } else if (storage.external && storage.strong.allocator() != nullptr && is_lifted(index)) {
+    if (failure_.empty()) turn_into_clone(index, bytes_of(storage.strong).clone().storage());
   }
+}
+
+// torch.tensor(numbers): made below the dispatcher, then given to the step. What NumPy owns may be there before.
+bool ProgramWriter::is_lifted(int index) {
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const StepProgram::Op& op = program_.ops[i];
+    if (op.handle.operator_name().name != "aten::lift_fresh") continue;
+    if (table_.values()[op.results.front().values.front()].storage != index) continue;
+    table_.storage(index).producer = static_cast<int>(i);
+    return true;
+  }
+  return false;
 }
 
 // A tensor that the host made within the step and that an op changes now: every run must start from what the host
 // wrote. The op that allocated it becomes a copy of that.
-void ProgramWriter::turn_into_clone(int index) {
+void ProgramWriter::turn_into_clone(int index, const c10::Storage& contents) {
   StepProgram::Op& allocation = program_.ops[table_.storages()[index].producer];
   const int made = allocation.results.front().values.front();
-  const at::Tensor constant = tensor_at(table_.storages()[index].contents, table_.values()[made]);
+  const at::Tensor constant = tensor_at(contents, table_.values()[made]);
   if (!constant.is_non_overlapping_and_dense()) {
     fail_here("a tensor with gaps is filled by the host", "make it contiguous");
     return;
   }
   static const c10::OperatorHandle clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
   const int source = table_.add(constant, table_.add_storage(constant, /*producer=*/-1), /*keep=*/true);
+  const Slot copied{Slot::Kind::kValue, {}, {source}};
+  for (Slot& argument : allocation.arguments) {  // of lift_fresh, the tensor itself
+    if (argument.values == std::vector<int>{made}) argument = copied;
+  }
   allocation.recorded_as = StepProgram::Call{allocation.handle, std::move(allocation.arguments)};
   allocation.copies_constant = true;
   allocation.handle = clone;
-  allocation.arguments = {Slot{Slot::Kind::kValue, {}, {source}}, Slot()};
+  allocation.arguments = {copied, Slot()};
   table_.make_internal(index);
 }
 

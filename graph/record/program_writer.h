@@ -85,7 +85,8 @@ class ProgramWriter {
   int read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op);
   void check_memory(const at::Tensor& tensor, bool is_new, const ValueTable::Storage& storage);
   void use_constant(int storage, StepProgram::Op& op);
-  void turn_into_clone(int storage);
+  bool is_lifted(int storage);
+  void turn_into_clone(int storage, const c10::Storage& contents);
   void mark_written(StepProgram::Op& op, const std::vector<at::Tensor>& written);
   int add_result(const at::Tensor& tensor, bool on_host);
   void watch_generator();

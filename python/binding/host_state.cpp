@@ -1,5 +1,6 @@
 #include "python/binding/host_state.h"
 #include <cstring>
+#include <vector>
 #include <ATen/PythonTorchFunctionTLS.h>
 
 namespace duet::python {
@@ -26,15 +27,69 @@ uint64_t of_plain(PyObject* object) {
   return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
 }
 
-uint64_t of_attributes(const py::handle& module) {
+// A function's place can be that of one that is gone, its code hardly.
+uint64_t of_callable(PyObject* object) {
+  const void* code =
+      PyFunction_Check(object) ? PyFunction_GET_CODE(object) : reinterpret_cast<PyObject*>(Py_TYPE(object));
+  return mixed(reinterpret_cast<uint64_t>(object), reinterpret_cast<uint64_t>(code));
+}
+
+// Hooks, each of which has a number of its own.
+uint64_t of_hooks(PyObject* hooks) {
   uint64_t sum = 0;
+  PyObject *key, *hook;
+  Py_ssize_t position = 0;
+  while (hooks != nullptr && PyDict_Check(hooks) && PyDict_Next(hooks, &position, &key, &hook) != 0)
+    sum = mixed(sum, mixed(static_cast<uint64_t>(PyObject_Hash(key)), of_callable(hook)));
+  return sum;
+}
+
+// Submodules, hooks, or parameters with theirs.
+uint64_t of_dict(PyObject* dict) {
+  constexpr Py_ssize_t kMost = 512;
+  uint64_t sum = 0;
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0, i = 0; i < kMost && PyDict_Next(dict, &position, &key, &value) != 0; ++i) {
+    if (PyCallable_Check(value) != 0) {
+      sum = mixed(sum, mixed(static_cast<uint64_t>(PyObject_Hash(key)), of_callable(value)));
+    } else if (value != Py_None && THPVariable_Check(value)) {
+      const auto* tensor = reinterpret_cast<const THPVariable*>(value);
+      sum = mixed(mixed(sum, of_hooks(tensor->backward_hooks)), of_hooks(tensor->post_accumulate_grad_hooks));
+    }
+  }
+  return sum;
+}
+
+uint64_t of_module(const py::handle& module) {
+  uint64_t sum = reinterpret_cast<uint64_t>(Py_TYPE(module.ptr()));
   const auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(module.ptr(), nullptr));
   if (!attributes) throw py::error_already_set();
   PyObject *name, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(attributes.ptr(), &position, &name, &value) != 0) {
-    if (is_plain(value)) sum = mixed(sum, of_plain(value));
+    if (is_plain(value)) {
+      sum = mixed(sum, of_plain(value));
+    } else if (PyDict_Check(value)) {
+      sum = mixed(sum, of_dict(value));
+    } else if (PyCallable_Check(value) != 0) {
+      sum = mixed(sum, of_callable(value));
+    }
   }
+  return sum;
+}
+
+// Those that torch calls for every module.
+uint64_t of_global_hooks() {
+  static const auto* dicts = [] {
+    auto* found = new std::vector<py::object>();
+    const py::module_ module = py::module_::import("torch.nn.modules.module");
+    for (const char* name :
+         {"_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks", "_global_backward_hooks"})
+      found->push_back(module.attr(name));
+    return found;
+  }();
+  uint64_t sum = 0;
+  for (const py::object& dict : *dicts) sum = mixed(sum, of_hooks(dict.ptr()));
   return sum;
 }
 
@@ -105,26 +160,47 @@ PyObject* value_at(PyObject* owner, PyObject* key) {
 
 }  // namespace
 
-uint64_t HostState::referenced() const {
-  static const auto* places_of = new py::object(py::module_::import("duet.host_numbers").attr("places_of"));
-  for (bool is_new = places_ == nullptr;; is_new = true) {
-    if (is_new) places_ = share((*places_of)(*functions_, *modules_));
-    uint64_t sum = 0;
-    bool replaced = false;
-    for (const py::handle place : *places_) {
-      PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
-      PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
-      replaced = replaced || (container != Py_None && container != value);
-      sum = mixed(sum, of_value(value));
-    }
-    if (is_new || !replaced) return sum;
+void HostState::look_around() const {
+  static const auto* watched = new py::object(py::module_::import("duet.host_numbers").attr("watched"));
+  const py::tuple found = (*watched)(*model_, *functions_);
+  modules_ = share(py::list(found[0]));
+  places_ = share(found[1]);
+}
+
+// Of numbers in the places; none if another container lies in one of them.
+std::optional<uint64_t> HostState::referenced() const {
+  uint64_t sum = 0;
+  for (const py::handle place : *places_) {
+    PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
+    PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
+    if (container != Py_None && container != value) return std::nullopt;
+    sum = mixed(sum, of_value(value));
   }
+  return sum;
+}
+
+// Whether the model has modules that are not looked at.
+bool HostState::has_new_modules() const {
+  std::size_t i = 0;
+  for (const py::handle module : model_->attr("modules")()) {
+    if (i >= py::len(*modules_) || !module.is((*modules_)[py::int_(i++)])) return true;
+  }
+  return false;
 }
 
 uint64_t HostState::numbers() const {
-  uint64_t sum = referenced();
-  for (const py::handle module : *modules_) sum = mixed(sum, of_attributes(module));
-  return sum;
+  const auto sum = [this](uint64_t of_places) {
+    uint64_t sum = mixed(of_places, of_global_hooks());
+    for (const py::handle module : *modules_) sum = mixed(sum, of_module(module));
+    return sum;
+  };
+  if (places_) {
+    const std::optional<uint64_t> of_places = referenced();
+    const uint64_t now = sum(of_places.value_or(0));
+    if (of_places && (now == latest_ || !has_new_modules())) return latest_ = now;
+  }
+  look_around();
+  return latest_ = sum(referenced().value_or(0));
 }
 
 }  // namespace duet::python

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include "python/binding/py.h"
 
 namespace duet::python {
@@ -11,14 +12,15 @@ namespace duet::python {
 class HostState {
  public:
   // `functions`: a list of those that a step calls.
-  HostState(SharedObject modules, SharedObject functions)
-      : modules_(std::move(modules)), functions_(std::move(functions)) {}
+  HostState(SharedObject model, SharedObject functions) : model_(std::move(model)), functions_(std::move(functions)) {}
   // The plain numbers and texts that modules have as attributes, and that the code of the step finds in closures,
-  // globals and objects in them: a temperature, a counter.
+  // globals and objects in them: a temperature, a counter. And what is called: the modules of the model, their classes,
+  // functions that they have as attributes, and hooks, those of parameters among them.
   uint64_t numbers() const;
   void visit_kept(const std::function<void(const SharedObject&)>& visit) const {
-    visit(functions_);
-    if (places_) visit(places_);
+    for (const SharedObject& kept : {functions_, modules_, places_}) {
+      if (kept) visit(kept);
+    }
   }
   // The function modes around the step (torch.overrides): the default device, and others.
   static uint64_t function_modes();
@@ -28,11 +30,13 @@ class HostState {
   static uint64_t random_numbers();
 
  private:
-  uint64_t referenced() const;
+  void look_around() const;
+  bool has_new_modules() const;
+  std::optional<uint64_t> referenced() const;
 
-  SharedObject modules_;  // a list
-  SharedObject functions_;
-  mutable SharedObject places_;  // duet.host_numbers.places_of
+  SharedObject model_, functions_;
+  mutable SharedObject modules_, places_;  // duet.host_numbers.watched
+  mutable uint64_t latest_ = 0;            // numbers()
 };
 
 }  // namespace duet::python

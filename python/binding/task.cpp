@@ -171,10 +171,11 @@ SharedObject list_of(const PythonTask::Functions& functions) {
 
 }  // namespace
 
-PythonTask::PythonTask(py::object model, Functions functions)
-    : functions_(std::move(functions)), modules_(list_of_modules(model)), host_state_(modules_, list_of(functions_)) {
-  model_ = share(std::move(model));
-}
+PythonTask::PythonTask(const py::object& model, Functions functions)
+    : model_(share(model)),
+      functions_(std::move(functions)),
+      modules_(list_of_modules(model)),
+      host_state_(model_, list_of(functions_)) {}
 
 NamedTensors PythonTask::named(const char* method, bool deduplicated) const {
   const py::gil_scoped_acquire gil;

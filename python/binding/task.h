@@ -24,7 +24,7 @@ class PythonTask : public Task {
     SharedObject graph_key;   // graph_key(): host values that the step depends on
   };
   // Throws ConfigError if `model` is no torch.nn.Module.
-  PythonTask(py::object model, Functions functions);
+  PythonTask(const py::object& model, Functions functions);
 
   NamedTensors named_parameters() const override;
   NamedTensors named_buffers() const override;

@@ -189,6 +189,7 @@ void TorchOptimizer::read_groups(const py::object& model) {
     names[THPVariable_Unpack(pair[1].ptr()).unsafeGetTensorImpl()] = py::cast<std::string>(pair[0]);
   }
   std::size_t index = 0;
+  bool any_trainable = false;
   for (const py::handle group : optimizer_->attr("param_groups")) {
     for (const py::handle parameter : py::object(group["params"])) {
       const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
@@ -197,7 +198,7 @@ void TorchOptimizer::read_groups(const py::object& model) {
           name != names.end(),
           c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ", tensor.sizes(),
                    " that is no parameter of the model; give the ", "module that holds all of its parameters"));
-      if (!tensor.requires_grad()) continue;
+      any_trainable = any_trainable || tensor.requires_grad();
       const at::Device expected = parameters_.empty() ? tensor.device() : device();
       require<ConfigError>(tensor.device() == expected,
                            c10::str("[graph_step] parameter '", name->second, "' lies on ", tensor.device(),
@@ -208,7 +209,7 @@ void TorchOptimizer::read_groups(const py::object& model) {
     }
     ++index;
   }
-  require<ConfigError>(!parameters_.empty(), "[graph_step] the optimizer holds no trainable parameter");
+  require<ConfigError>(any_trainable, "[graph_step] the optimizer holds no trainable parameter");
 }
 
 ParamGroups TorchOptimizer::groups() const {

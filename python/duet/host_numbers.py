@@ -58,6 +58,7 @@ def _is_of_torch(thing):
 class _Search:
     def __init__(self, functions):
         self.found, self.names, self.known, self.open = [], set(), set(), list(functions)
+        self.modules, self.methods = [], []  # that the code may call, of objects among `found`
         while self.open:
             self.function(self.open.pop())
 
@@ -92,6 +93,12 @@ class _Search:
             if type(value) in _FUNCTIONS:
                 self.open.append(value)
 
+    def methods_of(self, value):
+        """Those that the names of all these functions are in the object's classes."""
+        classes = [c for c in type(value).__mro__ if not _is_of_torch(c)]
+        found = {n: m for c in reversed(classes) for n, m in vars(c).items() if n in self.names and type(m) is types.FunctionType}
+        return [types.MethodType(method, value) for method in found.values()]
+
     def places(self):
         """With what the names of all these functions are in the objects among it."""
         places, known, found, names = [], set(), self.found, sorted(self.names)
@@ -100,6 +107,8 @@ class _Search:
             if _is(value, _PLAIN) or _is_list_of_numbers(value):
                 places += [(owner, key, None)] if owner is not None else []
                 continue
+            if _is(value, torch.nn.Module):
+                self.modules.append(value)
             inside = _attributes(value)
             if inside is None:
                 continue
@@ -109,13 +118,25 @@ class _Search:
                 continue
             known.add(id(value))
             found += [(inside, name, inside[name]) for name in names if name in inside]
+            self.methods += self.methods_of(value)
             if inside is value:
                 places += [(inside, name, None) for name in names if name not in inside]  # they may come
         return places[:_LIMIT]
 
 
-def places_of(functions, modules):
-    """[(cell, None, container or None) or (dict, key, container or None)] that the code of these refers to: closures,
-    globals, and attributes and items that it names of objects in these. A container is there to tell whether another
-    one has taken its place."""
-    return _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))]).places()
+def watched(model, functions):
+    """The modules that the code of these may call, those of the model first; and the places that it refers to: [(cell,
+    None, container or None) or (dict, key, container or None)], closures, globals, and attributes and items that it names
+    of objects in these. A container is there to tell whether another one has taken its place."""
+    modules, functions = list(model.modules()), list(functions)
+    while True:
+        search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))])
+        places = search.places()
+        known = {id(module) for module in modules}
+        called = {id(module): module for found in search.modules for module in found.modules() if id(module) not in known}
+        further = [*search.methods, *(method for module in modules for method in search.methods_of(module))]
+        methods = [method for method in further if method.__func__ not in search.known]
+        if not called and not methods:
+            return modules, places
+        modules += called.values()
+        functions += methods

@@ -1,0 +1,173 @@
+"""What a loop changes between its steps, noticed at the very step: nothing here relies on a check."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules import module as nn_module
+
+import duet
+import toy
+
+UNCHECKED = {"check": "off", "verify_interval": 0}
+
+
+def double_output(module, inputs, output):
+    return output * 2
+
+
+def double_gradient(gradient):
+    return gradient * 2
+
+
+def double_in_place(parameter):
+    parameter.grad.mul_(2)
+
+
+class Double(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+class DoubleLinear(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+# Each gives what takes it back.
+CHANGES = {
+    "hook_on_a_weight": lambda m: m.hidden.weight.register_hook(double_gradient).remove,
+    "another_hook_on_it": lambda m: m.output.weight.register_hook(double_gradient).remove,
+    "hook_after_a_gradient": lambda m: m.hidden.weight.register_post_accumulate_grad_hook(double_in_place).remove,
+    "forward_hook": lambda m: m.hidden.register_forward_hook(double_output).remove,
+    "forward_pre_hook": lambda m: m.hidden.register_forward_pre_hook(lambda _, x: (x[0] * 2,)).remove,
+    "backward_pre_hook": lambda m: m.hidden.register_full_backward_pre_hook(lambda _, g: (g[0] * 2,)).remove,
+    "global_hook": lambda m: nn_module.register_module_forward_hook(double_output).remove,
+    "function": lambda m: setattr(m.hidden, "forward", lambda x: F.linear(x, m.hidden.weight)),
+    "class": lambda m: setattr(m.hidden, "__class__", DoubleLinear),
+    "module": lambda m: setattr(m, "drop", Double()),
+    "module_and_its_number": lambda m: (setattr(m, "drop", nn.Dropout(0.5)), setattr(m.drop, "p", 0.3)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_hook_or_module_that_comes_and_goes(name):
+    def run(step, module, optimizer):
+        losses, take_back = [], None
+        module.output.weight.register_hook(lambda gradient: gradient + 1)
+        for i, batch in enumerate(toy.batches(30)):
+            if i == 10:
+                take_back = CHANGES[name](module)
+            if i == 20 and callable(take_back):
+                take_back()
+            losses.append(step(batch))
+        return losses
+
+    step = toy.same_as_loop(run, **UNCHECKED)
+    assert sum(report["replays"] for report in step.report()) >= 20, step.report()
+
+
+class Weighted:
+    def __init__(self):
+        self.weight = 1.0
+
+    def of(self, value):
+        return value * self.weight
+
+
+CRITERIA = {
+    "method_of_an_object": (Weighted, lambda c, y, t: c.of(F.mse_loss(y, t)), lambda c: setattr(c, "weight", 3.0)),
+    "number_of_a_module": (nn.SmoothL1Loss, lambda c, y, t: c(y, t), lambda c: setattr(c, "beta", 0.1)),
+    "training_flag": (lambda: nn.Dropout(0.5), lambda c, y, t: F.mse_loss(c(y), t), lambda c: c.eval()),
+}
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_what_the_loss_finds_in_its_closure(name):
+    make, loss_of, change = CRITERIA[name]
+    criterion = None
+
+    def make_model():
+        nonlocal criterion
+        criterion = make()
+        return toy.model()
+
+    def run(step, module, optimizer):
+        return [(change(criterion) if i == 15 else None, step(batch))[1] for i, batch in enumerate(toy.batches(30))]
+
+    def loss(module, batch):
+        return loss_of(criterion, module(batch["x"]), F.one_hot(batch["y"], 3).float())
+
+    toy.same_as_loop(run, loss, make_model, **UNCHECKED)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "Adamax"])
+def test_gradual_unfreezing(kind):
+    def make():
+        module = toy.model()
+        module.hidden.requires_grad_(False)
+        return module
+
+    def run(step, module, optimizer):
+        losses = []
+        for i, batch in enumerate(toy.batches(40)):
+            if i in (10, 30):
+                module.hidden.requires_grad_(True)
+            if i == 20:
+                module.hidden.requires_grad_(False)
+            losses.append(step(batch))
+        return losses
+
+    toy.same_as_loop(run, make=make, optimizer=lambda m: getattr(torch.optim, kind)(m.parameters(), weight_decay=0.01))
+
+
+def test_gradients_kept_as_arrays():
+    def run(step, module, optimizer):
+        return [(step(batch), module.hidden.weight.grad.numpy())[1] for batch in toy.batches(12)]
+
+    toy.same_as_loop(lambda *given: [torch.tensor(array) for array in run(*given)])
+
+
+def test_a_backward_pass_over_weights_that_a_replay_has_changed():
+    module = toy.model()
+    step = duet.graph_step(module, toy.loss, toy.adam(module))
+    for batch in toy.batches(20):
+        kept = toy.loss(module, batch)
+        step(batch)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            kept.backward()
+    assert step.report()[0]["replays"] >= 15
+
+
+def filled_in_place(x):
+    constant = torch.tensor([1.0, 2.0] * 4)
+    constant[None].mul_(3)
+    constant[1:3] = x.detach()[0, 1:3]
+    return x * constant
+
+
+CONSTANTS = {
+    "view": lambda x: x * torch.tensor([1.0, 2.0] * 4)[None],
+    "expanded": lambda x: x - torch.tensor([0.5]).expand(8),
+    "part": lambda x: x * torch.tensor([1.0, 2.0, 3.0] * 4)[2:10],
+    "one_of_some": lambda x: x * x.new_tensor([1.0, 2.0, 3.0])[1],
+    "from_numpy": lambda x: x * torch.from_numpy(np.arange(8, dtype=np.float32))[None],
+    "complex": lambda x: (torch.tensor(1 + 2j).conj() * x).real,
+    "changed_in_place": filled_in_place,
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+@pytest.mark.parametrize("options", [{}, UNCHECKED, {"fallback": "strict"}], ids=["default", "unchecked", "strict"])
+def test_constants_made_by_the_host_and_views_of_them(name, options):
+    def loss(module, batch):
+        return toy.loss(module, {**batch, "x": CONSTANTS[name](module.shift(batch["x"]))})
+
+    def make():
+        module = toy.model()
+        module.shift = nn.Linear(8, 8)
+        return module
+
+    report = toy.same_as_loop(toy.over(toy.batches(40)), loss, make, **options).report()
+    assert report[0]["replays"] >= 36 and not report[0]["reason"], report
