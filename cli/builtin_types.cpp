@@ -1,5 +1,6 @@
 #include "cli/builtin_types.h"
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "cli/zoo/classifiers.h"
@@ -57,8 +58,10 @@ Options classifier_options(const ConfigNode& node, const ModelContext& context, 
   }
   const int64_t max_label = context.train_data == nullptr ? -1 : context.train_data->max_label();
   if (max_label < options.num_classes) return options;
-  node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ", max_label,
-                                    background, "; set at least ", max_label + 1));
+  const std::vector<std::string> names = context.train_data->class_names();
+  node.fail("num_classes",
+            c10::str("is ", options.num_classes, ", but data.train has labels up to ", max_label, background,
+                     names.empty() ? "" : " (" + join_first(names, 20) + ")", "; set at least ", max_label + 1));
 }
 
 template <Described Options>

@@ -47,7 +47,10 @@ TensorDataset::TensorDataset(const NamedTensors& tensors) {
     require<DataError>(names.insert(name).second, found + "two of this name, expected one; rename one");
     require<DataError>(tensor.defined(), found + "it undefined; give it a value");
     const auto& [first_name, first] = tensors.front();
-    if (tensor.dim() == 0 || tensor.size(0) == 0 || tensor.size(0) != first.size(0)) {
+    const bool has_samples = tensor.dim() > 0 && tensor.size(0) > 0;
+    require<DataError>(has_samples, c10::str(found, "shape ", tensor.sizes(),
+                                             ", expected a row for each sample, at least one; is the file empty?"));
+    if (tensor.size(0) != first.size(0)) {
       throw DataError(c10::str(found, "shape ", tensor.sizes(), ", '", first_name, "' has ", first.sizes(),
                                ", expected one row per sample in each; give all the same number of samples"));
     }

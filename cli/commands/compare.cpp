@@ -258,8 +258,8 @@ void print_verdict(int64_t steps, const Json& json, const Times& times,
   const std::string factor = number_text(json["speedup"], "%.2fx");
   const auto [slowest, fastest] = std::minmax_element(times.rounds.begin(), times.rounds.end());
   if (times.is_busy()) {
-    std::cout << c10::str("the machine is busy: other processes keep ", times.load.running, " of ", times.load.cores,
-                          " cores, beside ", times.load.threads, " threads of this one; trust CPU time (",
+    std::cout << c10::str("the machine is busy: ", times.load.running, " threads of other processes run beside the ",
+                          times.load.threads, " of this one on ", times.load.cores, " cores; trust CPU time (",
                           number_text(times.cpu, "%.2fx"), "), or compare when it is calm\n");
   }
   if (!difference) {

@@ -86,9 +86,10 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
   if (wanted != "latest") {
     const std::string file = is_best ? wanted : CheckpointStore::kBestFile;
     if (const std::optional<std::string> best = store.find_best(file)) return *best;
-    if (is_best) {
+    std::error_code ignored;
+    if (is_best || std::filesystem::exists(root + "/" + file, ignored)) {  // another one in its place could be worse
       throw CheckpointError("[duet] there is no " + file + " checkpoint in '" + root +
-                            "'; train with save_best, or name another one");
+                            "'; train with save_best, or name another one (--checkpoint latest)");
     }
   }
   if (const std::optional<std::string> latest = store.find_latest()) return *latest;

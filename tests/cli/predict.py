@@ -73,6 +73,12 @@ def check_checkpoints(program):
     four = program.predicted("four")
     program.json("predict", "base.yaml", "work_dir=run", "--checkpoint", "latest", "--output", "eight")
     assert four != program.predicted("eight"), "the checkpoint made no difference"
+    pointer = program.folder / "run/checkpoints/best"
+    names_it = pointer.read_text(encoding="utf-8")
+    for broken in ("garbage\n", "step-99\n"):
+        pointer.write_text(broken, encoding="utf-8")
+        program.refuses([("there is no best checkpoint", 4)], "eval", "base.yaml", "work_dir=run")
+    pointer.write_text(names_it, encoding="utf-8")
     for mode in ("eager", "graph"):
         program.run("predict", "base.yaml", "work_dir=run", "--mode", mode, "--output", mode)
     assert program.predicted("eager") == program.predicted("graph")

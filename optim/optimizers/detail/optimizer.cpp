@@ -65,9 +65,10 @@ void Optimizer::load_numbers(const StateDict& state) {
       const double saved = state.number(number_key("configured", group, name));
       if (saved != value) {
         const std::string where = group_count() == 1 ? "" : c10::str(" of group ", group);
-        log_warning(c10::str("[Optimizer] the state was trained with ", name, where, " = ", saved,
-                             ", this run is configured with ", value,
-                             "; that of the state is used. BaseTrainer::load can take this run's"));
+        log_warning(c10::str(
+            "[Optimizer] the state was trained with ", name, where, " = ", saved, ", this run is configured with ",
+            value,
+            "; that of the state is used. --hyper-parameters config, or BaseTrainer::load, can take this run's"));
       }
       value = saved;  // as if it had been made with it: what is saved next says what is used
       set(group, name, state.number(number_key("param_groups", group, name)));
