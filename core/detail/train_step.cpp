@@ -47,8 +47,9 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   options_.validate();
   task_->to(device_);
   freeze(*task_, options_.freeze);
-  NamedTensors all = task_->named_parameters();
-  for (const auto& parameter : all) (parameter.second.requires_grad() ? parameters_ : frozen_).push_back(parameter);
+  for (auto& parameter : task_->named_parameters()) {
+    (parameter.second.requires_grad() ? parameters_ : frozen_).push_back(std::move(parameter));
+  }
   require<ConfigError>(!parameters_.empty(),
                        "[TrainStep] the task has no parameter that requires a gradient; register the module's "
                        "parameters, or unfreeze some with requires_grad_(true)");
@@ -58,10 +59,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (options_.loss_scale) scaler_ = std::make_unique<GradScaler>(*options_.loss_scale, device_);
   ParamGroups groups = {{"", parameters_, {}}};
   if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
-  if (options_.allow_untrained) {  // what groups hold may be frozen until later, the rest is not this trainer's
-    parameters_ = std::move(all);
-    frozen_.clear();
-  }
+  if (options_.allow_untrained) frozen_.clear();
   leave_out_untrained(groups, options_.allow_untrained, parameters_);
   clip_ = options_.clip_grad;
   if (const auto* clip = clip_ ? std::get_if<ClipAdaptive>(&*clip_) : nullptr)

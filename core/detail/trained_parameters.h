@@ -15,7 +15,7 @@ class Task;
 // What TrainerOptions::freeze says. Throws ConfigError for a pattern that fits no module and no parameter.
 void freeze(Task& task, const std::vector<std::string>& patterns);
 
-// Takes from `parameters`, those that may be trained, the ones that no group holds. Throws ConfigError for a group
+// Takes from `parameters`, those that require a gradient, the ones that no group holds. Throws ConfigError for a group
 // that holds something else, and unless it is `allowed` for a parameter in no group.
 void leave_out_untrained(const ParamGroups& groups, bool allowed, NamedTensors& parameters);
 

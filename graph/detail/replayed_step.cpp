@@ -150,11 +150,13 @@ void ReplayedStep::compile(const std::shared_ptr<const StepProgram>& recording, 
                            const NamedTensors& parameters) {
   recording_ = recording;
   tensors_ = segments_->compile(recording, recorded, parameters);
-  written_.clear();
-  const std::vector<bool> is_written = recording->written_outside();
+  versions_.clear();
+  std::vector<uint32_t> left;  // by storage
+  for (const ValueTable::Storage& storage : recording->table.storages()) left.push_back(storage.version);
   for (const ValueTable::Value& value : recording->table.values()) {
-    if (is_written[value.storage] && value.original.defined() && !value.original.is_inference())
-      written_.push_back(value.original.unsafeGetTensorImpl()->version_counter());
+    if (!value.original.defined() || value.original.is_inference()) continue;
+    for (uint32_t& times = left[value.storage]; times > 0; --times)
+      versions_.push_back(value.original.unsafeGetTensorImpl()->version_counter());
   }
 }
 
@@ -205,7 +207,7 @@ bool ReplayedStep::run_to_split(std::size_t split, StepCode& code, StepObserver&
 
 StepResult ReplayedStep::run_last(StepCode& code, const RunSegment& run_segment) {
   run_segment(recording_->splits.size());
-  for (c10::VariableVersion& version : written_) version.bump();
+  for (c10::VariableVersion& version : versions_) version.bump();
   handles_.hand_out(code.parameters());
   results();
   return *std::exchange(results_, std::nullopt);

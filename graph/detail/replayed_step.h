@@ -87,7 +87,7 @@ class ReplayedStep {
   StaticInputs inputs_;
   std::unique_ptr<SegmentReplay> segments_;
   std::shared_ptr<const StepProgram> recording_;
-  std::vector<c10::VariableVersion> written_;  // of tensors from outside, which autograd asks for
+  std::vector<c10::VariableVersion> versions_;  // that a step moves, each as often
   ReplayTensors tensors_;
   GradientHandles handles_;
   std::vector<std::array<Copy, 2>> copies_;  // by tensor of the output: of the step before, and of the one before that

@@ -20,7 +20,13 @@ StepMemory::StepMemory(std::shared_ptr<const StepProgram> recording)
     : recording_(std::move(recording)),
       table_(recording_->table),
       prototypes_(table_.values().size()),
-      written_(recording_->written_outside()) {}
+      written_(recording_->written_outside()),
+      copied_(table_.storages().size(), false) {
+  for (const StepProgram::Op& op : recording_->ops) {
+    if (op.copies_constant)
+      for_each_value(op.arguments, [&](int value) { copied_[table_.values()[value].storage] = true; });
+  }
+}
 
 void StepMemory::start(bool ops_run) {
   ops_run_ = ops_run;
@@ -75,7 +81,7 @@ bool StepMemory::bind(int storage, const c10::Storage& memory) {
     if (known && static_cast<int>(s) != storage && MemoryRange::of(known).overlaps(wanted)) return false;
   }
   bound_.push_back({storage, memory, {}});
-  if (ops_run_ && written_[storage]) {
+  if (ops_run_ && (written_[storage] || copied_[storage])) {
     bound_.back().before = c10::Storage(c10::Storage::use_byte_size_t(), memory.nbytes(), copy_memory(memory));
   }
   return true;

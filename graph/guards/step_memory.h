@@ -79,6 +79,7 @@ class StepMemory {
   const ValueTable& table_;
   std::vector<at::Tensor> prototypes_;  // by value: shape and dtype of what is handed out
   std::vector<bool> written_;           // by storage: from outside, and an op writes to it
+  std::vector<bool> copied_;            // by storage: an op changes a copy of it that stands for it
 
   // Of the current run.
   std::vector<Weak> seen_;                             // by storage: the memory that the host code got

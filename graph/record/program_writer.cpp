@@ -188,6 +188,8 @@ int ProgramWriter::read(const at::Tensor& tensor, bool overwritten, StepProgram:
   const bool is_new = table_.find_storage(tensor) < 0;
   const int index = table_.add_storage(tensor, /*producer=*/-1);
   ValueTable::Storage& storage = table_.storage(index);
+  if (is_new && !tensor.is_inference())
+    storage.version = tensor._version();  // find_versions() makes a difference of it
   check_memory(tensor, is_new, storage);
   const bool overwrites_all = overwritten && tensor.nbytes() >= storage.bytes;
   if (storage.host && !op.on_host && !overwrites_all) table_.make_constant(index);
@@ -320,6 +322,7 @@ void ProgramWriter::finish(const std::vector<at::Tensor>& results) {
     if (index >= 0 && table_.storages()[index].host) table_.make_constant(index);
   }
   find_constants();
+  find_versions();
   find_kept(results);
   for (const at::Tensor& result : results) program_.results.push_back(result.has_storage() ? table_.find(result) : -1);
 }
@@ -341,6 +344,19 @@ void ProgramWriter::find_constants() {
     const auto need = [&](int value) { needed[storage_of(value)] = true; };
     for_each_value(op.arguments, need);
     if (op.recorded_as) for_each_value(op.recorded_as->arguments, need);  // the host code still calls that
+  }
+}
+
+void ProgramWriter::find_versions() {
+  std::vector<bool> found(table_.storages().size(), false);
+  for (const ValueTable::Value& value : table_.values()) {
+    if (!value.original.defined() || value.original.is_inference() || found[value.storage]) continue;
+    found[value.storage] = true;
+    uint32_t& version = table_.storage(value.storage).version;
+    version = value.original._version() - version;
+  }
+  for (std::size_t s = 0; s < found.size(); ++s) {
+    if (!found[s]) table_.storage(static_cast<int>(s)).version = 0;
   }
 }
 

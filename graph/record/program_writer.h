@@ -91,6 +91,7 @@ class ProgramWriter {
   int add_result(const at::Tensor& tensor, bool on_host);
   void watch_generator();
   void find_constants();
+  void find_versions();
   void find_kept(const std::vector<at::Tensor>& results);
 
   bool strict_;

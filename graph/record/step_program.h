@@ -41,6 +41,7 @@ class ValueTable {
     bool changes = false;     // external, and another tensor from step to step: what a step carries on to the next
     bool kept = false;        // made by the step or an input, and somebody refers to it after the step ...
     bool kept_by_op = false;  // ... or the op that gave it does: a cache of its own
+    uint32_t version = 0;     // external: by how much a step moves the version of its tensors
     c10::Storage contents;    // what the host had made of it when a recorded op first used it: a constant of the step
   };
 

@@ -27,6 +27,12 @@ uint64_t of_plain(PyObject* object) {
   return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
 }
 
+uint64_t of_key(PyObject* key) {
+  const Py_hash_t hash = PyObject_Hash(key);
+  if (hash == -1) PyErr_Clear();
+  return static_cast<uint64_t>(hash);
+}
+
 // A function's place can be that of one that is gone, its code hardly.
 uint64_t of_callable(PyObject* object) {
   const void* code =
@@ -40,19 +46,24 @@ uint64_t of_hooks(PyObject* hooks) {
   PyObject *key, *hook;
   Py_ssize_t position = 0;
   while (hooks != nullptr && PyDict_Check(hooks) && PyDict_Next(hooks, &position, &key, &hook) != 0)
-    sum = mixed(sum, mixed(static_cast<uint64_t>(PyObject_Hash(key)), of_callable(hook)));
+    sum = mixed(sum, mixed(of_key(key), of_callable(hook)));
   return sum;
 }
 
-// Submodules, hooks, or parameters with theirs.
-uint64_t of_dict(PyObject* dict) {
-  constexpr Py_ssize_t kMost = 512;
+// By its type alone: an object may say of itself what it likes.
+bool is_tensor(PyObject* object) {
+  return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
+}
+
+// Submodules, hooks, or parameters with theirs; of the user's own dicts the first entries.
+uint64_t of_dict(PyObject* dict, bool is_own) {
+  const Py_ssize_t most = is_own ? 512 : PY_SSIZE_T_MAX;
   uint64_t sum = 0;
   PyObject *key, *value;
-  for (Py_ssize_t position = 0, i = 0; i < kMost && PyDict_Next(dict, &position, &key, &value) != 0; ++i) {
+  for (Py_ssize_t position = 0, i = 0; i < most && PyDict_Next(dict, &position, &key, &value) != 0; ++i) {
     if (PyCallable_Check(value) != 0) {
-      sum = mixed(sum, mixed(static_cast<uint64_t>(PyObject_Hash(key)), of_callable(value)));
-    } else if (value != Py_None && THPVariable_Check(value)) {
+      sum = mixed(sum, mixed(of_key(key), of_callable(value)));
+    } else if (is_tensor(value)) {
       const auto* tensor = reinterpret_cast<const THPVariable*>(value);
       sum = mixed(mixed(sum, of_hooks(tensor->backward_hooks)), of_hooks(tensor->post_accumulate_grad_hooks));
     }
@@ -70,7 +81,7 @@ uint64_t of_module(const py::handle& module) {
     if (is_plain(value)) {
       sum = mixed(sum, of_plain(value));
     } else if (PyDict_Check(value)) {
-      sum = mixed(sum, of_dict(value));
+      sum = mixed(sum, of_dict(value, PyUnicode_READ_CHAR(name, 0) != '_'));
     } else if (PyCallable_Check(value) != 0) {
       sum = mixed(sum, of_callable(value));
     }

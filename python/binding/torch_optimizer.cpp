@@ -139,6 +139,12 @@ bool TorchOptimizer::is_known(const py::object& optimizer) {
 }
 
 void TorchOptimizer::check_unchanged() {
+  for (const auto& [name, tensor] : frozen_) {
+    require<ConfigError>(!tensor.requires_grad(),
+                         "[graph_step] parameter '" + name +
+                             "' was frozen when this graph_step was made and requires a gradient now; make a new "
+                             "graph_step, which takes over the optimizer's state");
+  }
   now_.clear();
   append_what_decides(now_);
   if (now_ == made_with_) return;
@@ -189,7 +195,6 @@ void TorchOptimizer::read_groups(const py::object& model) {
     names[THPVariable_Unpack(pair[1].ptr()).unsafeGetTensorImpl()] = py::cast<std::string>(pair[0]);
   }
   std::size_t index = 0;
-  bool any_trainable = false;
   for (const py::handle group : optimizer_->attr("param_groups")) {
     for (const py::handle parameter : py::object(group["params"])) {
       const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
@@ -198,7 +203,10 @@ void TorchOptimizer::read_groups(const py::object& model) {
           name != names.end(),
           c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ", tensor.sizes(),
                    " that is no parameter of the model; give the ", "module that holds all of its parameters"));
-      any_trainable = any_trainable || tensor.requires_grad();
+      if (!tensor.requires_grad()) {
+        frozen_.emplace_back(name->second, tensor);
+        continue;
+      }
       const at::Device expected = parameters_.empty() ? tensor.device() : device();
       require<ConfigError>(tensor.device() == expected,
                            c10::str("[graph_step] parameter '", name->second, "' lies on ", tensor.device(),
@@ -209,7 +217,7 @@ void TorchOptimizer::read_groups(const py::object& model) {
     }
     ++index;
   }
-  require<ConfigError>(any_trainable, "[graph_step] the optimizer holds no trainable parameter");
+  require<ConfigError>(!parameters_.empty(), "[graph_step] the optimizer holds no trainable parameter");
 }
 
 ParamGroups TorchOptimizer::groups() const {

@@ -74,6 +74,7 @@ class TorchOptimizer {
   std::vector<at::Tensor> types_;  // of these, by group; see torch_kind()
   OptimizerOptions options_;
   std::vector<Parameter> parameters_;
+  NamedTensors frozen_;                              // others that the optimizer holds
   std::unordered_set<const c10::TensorImpl*> held_;  // the same
   std::vector<std::vector<double>> last_;            // numbers of each group
   SharedObject state_;                               // optimizer.state that shows ours

@@ -72,8 +72,10 @@ class _Search:
             owner, function = function.__self__, function.__func__
         if type(function) is not types.FunctionType:
             owner, function = function, getattr(type(function), "__call__", None)
-        if type(function) is not types.FunctionType or _is_of_torch(function):
+        if type(function) is not types.FunctionType:
             return
+        if _is_of_torch(function):
+            return self.known.add(function)
         self.found.append((None, None, owner))
         if function in self.known:
             return

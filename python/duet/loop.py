@@ -69,8 +69,8 @@ def graph_step(
     model: the torch.nn.Module that holds the optimizer's parameters. Its training flags stay as you set them.
     loss: loss(model, batch) -> a 0-dim tensor, (loss, {name: 0-dim tensor}), or an output with a loss.
     optimizer: of torch.optim. Its param_groups are followed (a scheduler sets lr as before; what the loss itself sets
-        counts from the next step on), and its state_dict() is what the loop's would be. Parameters that are frozen are
-        trained once they thaw. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
+        counts from the next step on), and its state_dict() is what the loop's would be. To train parameters that were
+        frozen, make a new graph_step once they thaw. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
         other is recorded as it is, once for each lr.
         Parameters on a GPU: step() itself is recorded. SGD needs nothing for it; Adam, AdamW, RMSprop, NAdam, RAdam, Adamax,
         Adadelta, Rprop and ASGD need capturable=True, or their steps run op by op, with a warning; Adagrad's always do. An lr

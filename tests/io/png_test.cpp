@@ -46,7 +46,6 @@ TEST(Png, WritesFiles) {
   expect_error<DataError>([&] { write_png(dir / "none/a.png", pixels); }, {"none/a.png", "No such file"});
 }
 
-// Either the damage is noticed or it did not touch the picture.
 TEST(Png, LeavesADeviceOrPipeInItsPlace) {
   const TempDir dir;
   const std::string path = dir / "pipe";
@@ -55,6 +54,7 @@ TEST(Png, LeavesADeviceOrPipeInItsPlace) {
   EXPECT_TRUE(std::filesystem::is_fifo(path));
 }
 
+// Either the damage is noticed or it did not touch the picture.
 TEST(Png, NeverReadsADamagedPictureAsAnother) {
   const at::Tensor pixels = at::arange(5 * 4 * 3, at::kByte).view({5, 4, 3});
   const std::string good = encode_png(pixels);

@@ -1,5 +1,8 @@
 """What a loop changes between its steps, noticed at the very step: nothing here relies on a check."""
 
+import weakref
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -102,24 +105,19 @@ def test_what_the_loss_finds_in_its_closure(name):
     toy.same_as_loop(run, loss, make_model, **UNCHECKED)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "Adamax"])
-def test_gradual_unfreezing(kind):
-    def make():
-        module = toy.model()
-        module.hidden.requires_grad_(False)
-        return module
-
-    def run(step, module, optimizer):
-        losses = []
-        for i, batch in enumerate(toy.batches(40)):
-            if i in (10, 30):
-                module.hidden.requires_grad_(True)
-            if i == 20:
-                module.hidden.requires_grad_(False)
-            losses.append(step(batch))
-        return losses
-
-    toy.same_as_loop(run, make=make, optimizer=lambda m: getattr(torch.optim, kind)(m.parameters(), weight_decay=0.01))
+def test_a_frozen_parameter_that_thaws_asks_for_a_new_step():
+    module = toy.model()
+    module.hidden.requires_grad_(False)
+    optimizer = torch.optim.AdamW(module.parameters())
+    step = duet.graph_step(module, toy.loss, optimizer)
+    for batch in toy.batches(5):
+        step(batch)
+    module.hidden.requires_grad_(True)
+    with pytest.raises(duet.ConfigError, match="'hidden.weight' was frozen .* make a new graph_step"):
+        step(toy.batches(1)[0])
+    before = module.hidden.weight.detach().clone()
+    duet.graph_step(module, toy.loss, optimizer)(toy.batches(1)[0])
+    assert not torch.equal(before, module.hidden.weight)
 
 
 def test_gradients_kept_as_arrays():
@@ -145,6 +143,34 @@ def filled_in_place(x):
     constant[None].mul_(3)
     constant[1:3] = x.detach()[0, 1:3]
     return x * constant
+
+
+class Constants:
+    factor = 1.0  # of a class: found by a check
+
+
+def changed_and_other_later(x):
+    return x * torch.tensor([Constants.factor] * 8).mul_(2)
+
+
+def test_a_constant_changed_in_place_that_becomes_another():
+    def run(step, module, optimizer):
+        losses = []
+        for i, batch in enumerate(toy.batches(90)):
+            Constants.factor = 1.0 if i < 40 else 3.0
+            losses.append(step(batch))
+        return losses
+
+    toy.same_as_loop(run, lambda m, batch: toy.loss(m, {**batch, "x": changed_and_other_later(batch["x"])}))
+
+
+def test_objects_in_a_dict_that_are_no_tensors():
+    def make():
+        module = toy.model()
+        module.notes = {"weight": weakref.proxy(module.scale), "mock": mock.NonCallableMagicMock(spec=torch.Tensor)}
+        return module
+
+    toy.same_as_loop(toy.over(toy.batches(12)), make=make)
 
 
 CONSTANTS = {
