@@ -49,7 +49,7 @@ TensorDataset::TensorDataset(const NamedTensors& tensors) {
     const auto& [first_name, first] = tensors.front();
     const bool has_samples = tensor.dim() > 0 && tensor.size(0) > 0;
     require<DataError>(has_samples, c10::str(found, "shape ", tensor.sizes(),
-                                             ", expected a row for each sample, at least one; is the file empty?"));
+                                             ", expected one row per sample, at least one; is the file empty?"));
     if (tensor.size(0) != first.size(0)) {
       throw DataError(c10::str(found, "shape ", tensor.sizes(), ", '", first_name, "' has ", first.sizes(),
                                ", expected one row per sample in each; give all the same number of samples"));
