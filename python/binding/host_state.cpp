@@ -40,23 +40,14 @@ uint64_t of_callable(PyObject* object) {
   return mixed(reinterpret_cast<uint64_t>(object), reinterpret_cast<uint64_t>(code));
 }
 
-// Hooks, each of which has a number of its own.
-uint64_t of_hooks(PyObject* hooks) {
-  uint64_t sum = 0;
-  PyObject *key, *hook;
-  Py_ssize_t position = 0;
-  while (hooks != nullptr && PyDict_Check(hooks) && PyDict_Next(hooks, &position, &key, &hook) != 0)
-    sum = mixed(sum, mixed(of_key(key), of_callable(hook)));
-  return sum;
-}
-
 // By its type alone: an object may say of itself what it likes.
 bool is_tensor(PyObject* object) {
   return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
-// Submodules, hooks, or parameters with theirs; of the user's own dicts the first entries.
-uint64_t of_dict(PyObject* dict, bool is_own) {
+// Submodules, hooks (each of which has a number of its own), or parameters with theirs; of the user's own dicts the
+// first entries.
+uint64_t of_dict(PyObject* dict, bool is_own = false) {
   const Py_ssize_t most = is_own ? 512 : PY_SSIZE_T_MAX;
   uint64_t sum = 0;
   PyObject *key, *value;
@@ -65,7 +56,8 @@ uint64_t of_dict(PyObject* dict, bool is_own) {
       sum = mixed(sum, mixed(of_key(key), of_callable(value)));
     } else if (is_tensor(value)) {
       const auto* tensor = reinterpret_cast<const THPVariable*>(value);
-      sum = mixed(mixed(sum, of_hooks(tensor->backward_hooks)), of_hooks(tensor->post_accumulate_grad_hooks));
+      for (PyObject* hooks : {tensor->backward_hooks, tensor->post_accumulate_grad_hooks})
+        sum = mixed(sum, hooks != nullptr && PyDict_Check(hooks) ? of_dict(hooks) : 0);
     }
   }
   return sum;
@@ -81,7 +73,7 @@ uint64_t of_module(const py::handle& module) {
     if (is_plain(value)) {
       sum = mixed(sum, of_plain(value));
     } else if (PyDict_Check(value)) {
-      sum = mixed(sum, of_dict(value, PyUnicode_READ_CHAR(name, 0) != '_'));
+      sum = mixed(sum, of_dict(value, !PyUnicode_Check(name) || PyUnicode_READ_CHAR(name, 0) != '_'));
     } else if (PyCallable_Check(value) != 0) {
       sum = mixed(sum, of_callable(value));
     }
@@ -100,7 +92,7 @@ uint64_t of_global_hooks() {
     return found;
   }();
   uint64_t sum = 0;
-  for (const py::object& dict : *dicts) sum = mixed(sum, of_hooks(dict.ptr()));
+  for (const py::object& dict : *dicts) sum = mixed(sum, of_dict(dict.ptr()));
   return sum;
 }
 
