@@ -1,4 +1,5 @@
 #include "base/detail/op_tap.h"
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -20,6 +21,7 @@ bool is_span(const c10::OperatorHandle& op) { return op.schema().name().rfind("p
 struct OpTap::Line : c10::DebugInfoBase {
   std::recursive_mutex mutex;
   OpListener* listener = nullptr;
+  bool packs = false;  // hooks of users pack what a backward pass needs, and unpack it there
 };
 
 void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -30,6 +32,7 @@ void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   // each time.
   if (line == nullptr || is_span(op)) return op.redispatchBoxed(below, stack);
   const std::lock_guard lock(line->mutex);
+  line->packs = line->packs || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
   if (line->listener == nullptr) {
     op.redispatchBoxed(below, stack);
   } else {
@@ -55,6 +58,12 @@ OpTap::OpTap(OpListener& listener) : line_(std::make_shared<Line>()) {
   line_->listener = &listener;
   info_.emplace(kTapInfo, line_);
   c10::impl::tls_set_dispatch_key_included(kTapKey, true);
+}
+
+void OpTap::backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) {
+  auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
+  if (line == nullptr || line->listener == nullptr || line->packs) return run();
+  line->listener->on_backward(loss, parameters, run);
 }
 
 bool OpTap::is_active() { return c10::ThreadLocalDebugInfo::get(kTapInfo) != nullptr; }

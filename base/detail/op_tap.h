@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include "base/batch.h"
 
 namespace duet {
 
@@ -16,6 +18,11 @@ class OpListener {
   // A call with its arguments on top of the stack, where its results are to be afterwards. `below`: the dispatch keys
   // with which op.redispatchBoxed() runs it as if nobody listened.
   virtual void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) = 0;
+  // A backward pass from `loss` to the gradients of `parameters` that comes next in the step. `run` runs it.
+  virtual void on_backward(const at::Tensor& /*loss*/, const NamedTensors& /*parameters*/,
+                           const std::function<void()>& run) {
+    run();
+  }
 };
 
 // While it lives, the leaf ATen calls of this thread (and of autograd's threads that work for it) go to `listener`, one
@@ -30,6 +37,9 @@ class OpTap {
   ~OpTap();
   OpTap(const OpTap&) = delete;
   OpTap& operator=(const OpTap&) = delete;
+
+  // Tells of a backward pass whoever hears the calls of this thread; where nobody does, runs it.
+  static void backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run);
 
   // Whether the calls of this thread go to somebody.
   static bool is_active();

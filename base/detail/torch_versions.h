@@ -26,6 +26,16 @@ void register_generator(Graph& graph, const Generator& generator) {
   if constexpr (requires { graph.register_generator_state(generator); }) graph.register_generator_state(generator);
 }
 
+// Whether Python has, or once had, an object for a node of autograd's.
+template <class Node>
+bool is_known_to_python(Node& node) {
+  if constexpr (requires { node.pyobj_slot(); }) {
+    return node.pyobj_slot()->load_pyobj() != nullptr;
+  } else {
+    return node.pyobj() != nullptr;
+  }
+}
+
 // Settings that came after LibTorch 2.11; 0 where it has none.
 template <class State>
 int64_t enforces_layout_of_gradients(const State& state) {

@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/op_tap.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
@@ -175,8 +176,7 @@ void keep_outputs(StepOutput& step, StepResult& output) {
 
 // Of a task whose other parameters are not to be trained, only those that are get a gradient.
 void TrainStep::backward(const at::Tensor& loss) {
-  if (outside_) return outside_->backward_past(loss);
-  loss.backward();
+  OpTap::backward(loss, parameters_, [&] { outside_ ? outside_->backward_past(loss) : loss.backward(); });
 }
 
 // What training_step adds to the gradients would be in them twice.

@@ -94,6 +94,8 @@ class TraceCheck : private OpListener {
   struct HostDrew : std::exception {};  // through host code: what it drew is not what it gets where random ops run
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
+  void on_backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) override;
+  bool skip_backward(const at::Tensor& loss, const NamedTensors& parameters);
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
   void start();
   void end(const std::vector<at::Tensor>& results);

@@ -49,6 +49,28 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   }
 }
 
+void OpRecorder::on_backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) {
+  const ValueTable& table = program().table;
+  bool all_known = true;
+  const auto gradients = [&] {
+    std::vector<int> values;
+    for (const auto& parameter : parameters) {
+      const at::Tensor& gradient = parameter.second.grad();
+      values.push_back(gradient.defined() && gradient.has_storage() ? table.find(gradient) : -1);
+      all_known = all_known && gradient.defined() == (values.back() >= 0);
+    }
+    return values;
+  };
+  std::optional<BackwardGraph> graph = BackwardGraph::of(loss, parameters);
+  const ThreadSettings settings = thread_settings();
+  const std::size_t op = program().ops.size();
+  std::vector<int> before = gradients();
+  run();
+  std::vector<int> after = gradients();
+  if (graph && all_known)
+    note_backward({*graph, settings, std::move(before), std::move(after), op, program().ops.size()});
+}
+
 void OpRecorder::check_settings() {
   if (!program().settings) return;
   const std::string changed = changed_setting(*program().settings);

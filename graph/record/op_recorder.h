@@ -36,6 +36,8 @@ class OpRecorder : public ProgramWriter, private OpListener {
  private:
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
 
+  void on_backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) override;
+
   void note_addresses();
   void check_settings();
   bool is_view_by_other_means(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
