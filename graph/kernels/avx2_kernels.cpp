@@ -1,5 +1,4 @@
 #include "graph/kernels/avx2_simd.h"
-#include "graph/kernels/avx2_tanh.h"
 #include "graph/kernels/batch_norm_backward_loops.h"
 #include "graph/kernels/batch_norm_forward_loops.h"
 #include "graph/kernels/column_sum_loops.h"
@@ -20,8 +19,8 @@ CpuKernels avx2_kernels() {
   kernels.pointwise = kPointwiseKernels;
   kernels.rows = {column_sum, layer_norm_forward, layer_norm_backward, add_norm_parts};
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};
+  kernels.gelu_tanh = {gelu_forward, gelu_backward};
   if (!find_vector_functions()) return kernels;
-  kernels.gelu_tanh = {gelu_forward<tanh_of_pair>, gelu_backward};
   kernels.softmax = {softmax, log_softmax, log_softmax_backward, attention_forward, attention_backward};
   return kernels;
 }

@@ -51,6 +51,7 @@ DUET_ORDERED_FUSED(Floats, multiply_add, "vfmadd132ps", "x")
 DUET_ORDERED_FUSED(Floats, subtract_product, "vfnmadd132ps", "x")
 inline Floats divide(Floats value, Floats by) { return _mm256_div_ps(value, by); }
 inline Floats square_root(Floats value) { return _mm256_sqrt_ps(value); }
+inline Floats fused(Floats first, Floats second, Floats sum) { return _mm256_fmadd_ps(first, second, sum); }
 [[gnu::always_inline]] inline Floats add_product(Floats first, Floats second, Floats sum) {
   asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(first), "x"(second));
   return sum;
@@ -60,6 +61,10 @@ inline Mask less(Floats value, Floats than) { return _mm256_castps_si256(_mm256_
 inline Mask greater_or_nan(Floats value, Floats than) {
   return _mm256_castps_si256(
       _mm256_or_ps(_mm256_cmp_ps(value, than, _CMP_GT_OQ), _mm256_cmp_ps(value, value, _CMP_UNORD_Q)));
+}
+
+inline Floats or_nan(Floats values, Floats other) {
+  return _mm256_or_ps(values, _mm256_cmp_ps(other, other, _CMP_UNORD_Q));
 }
 
 inline void store_wide(int64_t* to, Ints values, int64_t count) {
@@ -130,6 +135,9 @@ class NanWatch {
 inline Floats greater(Floats a, Floats b) { return _mm256_max_ps(a, b); }
 inline Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
 inline Floats round_down(Floats values) { return _mm256_floor_ps(values); }
+inline Floats round_nearest(Floats values) {
+  return _mm256_round_ps(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 inline Floats power_of_two(Floats exponent) {
   const Ints biased = add_ints(_mm256_cvtps_epi32(exponent), broadcast_int(127));
   return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
@@ -152,7 +160,6 @@ float fold_lanes(Floats v, Combine combine) {
 
 constexpr const char* kVectorExp = "Sleef_expf8_u10";
 constexpr const char* kVectorLog = "Sleef_logf8_u10";
-constexpr const char* kVectorTanh = "Sleef_tanhf8_u10";
 
 // The sum of all lanes in the order of ATen's vectors, and of two NaN the one that is ATen's.
 inline float sum_of_lanes(Floats v) {

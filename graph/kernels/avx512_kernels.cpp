@@ -16,8 +16,8 @@ CpuKernels avx512_kernels() {
   kernels.batch_norm.forward = batch_norm_forward;
   kernels.pointwise = kPointwiseKernels;
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};
+  kernels.gelu_tanh = {gelu_forward, gelu_backward};
   if (!find_vector_functions()) return kernels;
-  kernels.gelu_tanh = {gelu_forward<sleefs_tanh_of_pair>, gelu_backward};
   kernels.softmax = {softmax, log_softmax, log_softmax_backward, attention_forward, attention_backward};
   return kernels;
 }

@@ -39,6 +39,7 @@ DUET_ORDERED_FUSED(Floats, multiply_add, "vfmadd132ps", "v")
 DUET_ORDERED_FUSED(Floats, subtract_product, "vfnmadd132ps", "v")
 inline Floats divide(Floats value, Floats by) { return _mm512_div_ps(value, by); }
 inline Floats square_root(Floats value) { return _mm512_sqrt_ps(value); }
+inline Floats fused(Floats first, Floats second, Floats sum) { return _mm512_fmadd_ps(first, second, sum); }
 // sum + first * second: of several NaN that of the first factor, then the second's.
 [[gnu::always_inline]] inline Floats add_product(Floats first, Floats second, Floats sum) {
   asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(first), "v"(second));
@@ -61,6 +62,9 @@ inline Floats greater(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 inline Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 inline Floats round_down(Floats values) {
   return _mm512_roundscale_ps(values, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+inline Floats round_nearest(Floats values) {
+  return _mm512_roundscale_ps(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 // 2 to the power of whole numbers; 0 for -127.
 inline Floats power_of_two(Floats exponent) {
@@ -91,10 +95,15 @@ float fold_lanes(Floats v, Combine combine) {
 // SLEEF's functions that ATen's vectors call: LibTorch carries and exports them.
 constexpr const char* kVectorExp = "Sleef_expf16_u10";
 constexpr const char* kVectorLog = "Sleef_logf16_u10";
-constexpr const char* kVectorTanh = "Sleef_tanhf16_u10";
 
 inline Mask greater_or_nan(Floats value, Floats than) {
   return _mm512_cmp_ps_mask(value, than, _CMP_GT_OQ) | _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+}
+
+// `values`, with all bits set where the other number is a NaN.
+inline Floats or_nan(Floats values, Floats other) {
+  const Mask is_nan = _mm512_cmp_ps_mask(other, other, _CMP_UNORD_Q);
+  return _mm512_mask_blend_ps(is_nan, values, _mm512_castsi512_ps(_mm512_set1_epi32(-1)));
 }
 
 inline Ints broadcast_int(int value) { return _mm512_set1_epi32(value); }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include "graph/kernels/pointwise_kernels.h"
 #include "graph/kernels/vector_functions.h"
+#include "graph/kernels/vector_tanh.h"
 
 // GELU, over the vectors of avx2_simd.h or avx512_simd.h. With tanh: ATen's formulas, with a fused multiply-add exactly
 // where ATen's kernels for these instructions have one (compiled with -ffp-contract=off, so that the compiler adds
@@ -15,12 +16,6 @@ namespace {
 constexpr float kBeta = 0.7978845608028654F;  // sqrt(2 / pi)
 constexpr float kKappa = 0.044715F;
 
-// SLEEF's, one after the other.
-inline void sleefs_tanh_of_pair(Floats (&pair)[2]) {
-  for (Floats& x : pair) x = vector_tanh(x);
-}
-
-template <void (*tanh_of_pair)(Floats (&pair)[2])>
 void gelu_pair(const float* x, float* tanh, float* y) {
   Floats t[2];
   for (int i = 0; i < 2; ++i) {
@@ -36,10 +31,9 @@ void gelu_pair(const float* x, float* tanh, float* y) {
   }
 }
 
-template <void (*tanh_of_pair)(Floats (&pair)[2])>
 void gelu_forward(const float* x, float* tanh, float* y, int64_t count) {
   int64_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) gelu_pair<tanh_of_pair>(x + i, tanh + i, y + i);
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) gelu_pair(x + i, tanh + i, y + i);
   for (; i < count; ++i) {
     const float cube = x[i] * x[i] * x[i];
     tanh[i] = tanhf(kBeta * multiply_add(cube, kKappa, x[i]));

@@ -10,12 +10,12 @@ namespace duet {
 namespace {
 
 using VectorFunction = Floats (*)(Floats);
-VectorFunction vector_exp = nullptr, vector_log = nullptr, vector_tanh = nullptr;
+VectorFunction vector_exp = nullptr, vector_log = nullptr;
 
 bool find_vector_functions() {
   const auto find = [](const char* name) { return reinterpret_cast<VectorFunction>(dlsym(RTLD_DEFAULT, name)); };
-  vector_exp = find(kVectorExp), vector_log = find(kVectorLog), vector_tanh = find(kVectorTanh);
-  return vector_exp != nullptr && vector_log != nullptr && vector_tanh != nullptr;
+  vector_exp = find(kVectorExp), vector_log = find(kVectorLog);
+  return vector_exp != nullptr && vector_log != nullptr;
 }
 
 // The exponential of oneDNN, and with kFused Vectorized::exp_u20, which ATen has from there.

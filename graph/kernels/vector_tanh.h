@@ -1,10 +1,9 @@
 #pragma once
 
-#include "graph/kernels/avx2_simd.h"
-
-// The hyperbolic tangent of SLEEF (Sleef_tanhf8_u10) with its bits for each of the 2^32 floats, in less time: of two
-// vectors at once, so that a CPU need not wait for each operation's result, and without the operations whose result is
-// known here. A sum of a greater and a smaller number has its exact rest in two operations in the place of five.
+// The hyperbolic tangent of SLEEF (Sleef_tanhf8_u10, Sleef_tanhf16_u10) with its bits for each of the 2^32 floats, in
+// less time: of two vectors at once, so that a CPU need not wait for each operation's result, and without the
+// operations whose result is known here. A sum of a greater and a smaller number has its exact rest in two operations
+// in the place of five. Over the vectors of *_simd.h, which is included before.
 
 namespace duet {
 
@@ -14,24 +13,26 @@ struct Vectors {
   Floats first, second;
 };
 
-#define DUET_OF_TWO(name, function)                                    \
-  [[gnu::always_inline]] inline Vectors name(Vectors a, Vectors b) {   \
-    return {function(a.first, b.first), function(a.second, b.second)}; \
+#define DUET_OF_TWO(name, of_one)                                    \
+  [[gnu::always_inline]] inline Vectors name(Vectors a, Vectors b) { \
+    const auto apply = [](Floats a, Floats b) { return of_one; };    \
+    return {apply(a.first, b.first), apply(a.second, b.second)};     \
   }
-DUET_OF_TWO(operator+, _mm256_add_ps)
-DUET_OF_TWO(operator-, _mm256_sub_ps)
-DUET_OF_TWO(operator*, _mm256_mul_ps)
-DUET_OF_TWO(operator/, _mm256_div_ps)
-DUET_OF_TWO(turned, _mm256_xor_ps)
+DUET_OF_TWO(operator+, a + b)
+DUET_OF_TWO(operator-, a - b)
+DUET_OF_TWO(operator*, a* b)
+DUET_OF_TWO(operator/, a / b)
+DUET_OF_TWO(turned, turned(a, b))
 #undef DUET_OF_TWO
 
-#define DUET_OF_THREE(name, function)                                                     \
-  [[gnu::always_inline]] inline Vectors name(Vectors a, Vectors b, Vectors c) {           \
-    return {function(a.first, b.first, c.first), function(a.second, b.second, c.second)}; \
+#define DUET_OF_THREE(name, of_one)                                                 \
+  [[gnu::always_inline]] inline Vectors name(Vectors a, Vectors b, Vectors c) {     \
+    const auto apply = [](Floats a, Floats b, Floats c) { return of_one; };         \
+    return {apply(a.first, b.first, c.first), apply(a.second, b.second, c.second)}; \
   }
-DUET_OF_THREE(sum_of_product, _mm256_fmadd_ps)   // a b + c
-DUET_OF_THREE(rest_of_product, _mm256_fmsub_ps)  // a b - c
-DUET_OF_THREE(less_product, _mm256_fnmadd_ps)    // c - a b
+DUET_OF_THREE(sum_of_product, fused(a, b, c))    // a b + c
+DUET_OF_THREE(rest_of_product, fused(a, b, -c))  // a b - c
+DUET_OF_THREE(less_product, fused(-a, b, c))     // c - a b
 #undef DUET_OF_THREE
 
 inline Vectors vectors_of(float number) { return {broadcast(number), broadcast(number)}; }
@@ -60,8 +61,7 @@ struct Doubled {
 // exp(x) for x from 0 to 8.7; anything beyond.
 [[gnu::always_inline]] inline Doubled doubled_exp(Vectors x) {
   const Vectors power = x * vectors_of(0x1.715476p+0F);  // log2(e)
-  const Ints first = _mm256_cvtps_epi32(power.first), second = _mm256_cvtps_epi32(power.second);
-  const Vectors whole = {_mm256_cvtepi32_ps(first), _mm256_cvtepi32_ps(second)};
+  const Vectors whole = {round_nearest(power.first), round_nearest(power.second)};
   const Vectors scale = {power_of_two(whole.first), power_of_two(whole.second)};
   const Vectors upper = x + whole * vectors_of(-0.693145751953125F);  // exact
   const Vectors lower = whole * vectors_of(-1.428606765330187045e-06F);
@@ -84,10 +84,10 @@ struct Doubled {
   return {t.sum * scale, t.rest * scale};
 }
 
-// The sign of x, and 1 where there is no other result; x's NaN stay NaN.
+// With the sign of x, and 1 where there is no other result; a NaN where x is one.
 [[gnu::always_inline]] inline Floats finished(Floats x, Floats magnitude, Floats y) {
   const Floats size = select(greater_or_nan(magnitude, broadcast(8.664339742F)), broadcast(1.0F), y);
-  return _mm256_or_ps(turned(size, signs_of(x)), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return or_nan(turned(size, signs_of(x)), x);
 }
 
 [[gnu::always_inline]] inline void tanh_of_pair(Floats (&pair)[2]) {
