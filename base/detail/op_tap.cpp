@@ -2,6 +2,8 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 #include "base/error.h"
 
@@ -21,7 +23,8 @@ bool is_span(const c10::OperatorHandle& op) { return op.schema().name().rfind("p
 struct OpTap::Line : c10::DebugInfoBase {
   std::recursive_mutex mutex;
   OpListener* listener = nullptr;
-  bool packs = false;  // hooks of users pack what a backward pass needs, and unpack it there
+  bool runs_backward = false;   // as it belongs to the step: not within its ops
+  bool needs_backward = false;  // user's code has packed what a pass needs, or has gone through parts of its graph
 };
 
 void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -32,7 +35,9 @@ void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   // each time.
   if (line == nullptr || is_span(op)) return op.redispatchBoxed(below, stack);
   const std::lock_guard lock(line->mutex);
-  line->packs = line->packs || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+  const bool in_inner_pass = !line->runs_backward && torch::autograd::get_current_node() != nullptr;
+  const bool packs = !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+  line->needs_backward = line->needs_backward || in_inner_pass || packs;
   if (line->listener == nullptr) {
     op.redispatchBoxed(below, stack);
   } else {
@@ -62,8 +67,17 @@ OpTap::OpTap(OpListener& listener) : line_(std::make_shared<Line>()) {
 
 void OpTap::backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) {
   auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
-  if (line == nullptr || line->listener == nullptr || line->packs) return run();
-  line->listener->on_backward(loss, parameters, run);
+  if (line == nullptr) return run();
+  const auto heard = [line](const auto& tell) {
+    const c10::impl::ExcludeDispatchKeyGuard unheard(kTapKey);
+    const std::lock_guard lock(line->mutex);
+    return line->listener == nullptr || line->needs_backward || tell(*line->listener);
+  };
+  if (!heard([&](OpListener& listener) { return listener.before_backward(loss, parameters); })) return;
+  line->runs_backward = true;
+  const auto ends = c10::make_scope_exit([line] { line->runs_backward = false; });
+  run();
+  heard([&](OpListener& listener) { return listener.after_backward(parameters), true; });
 }
 
 bool OpTap::is_active() { return c10::ThreadLocalDebugInfo::get(kTapInfo) != nullptr; }

@@ -18,11 +18,11 @@ class OpListener {
   // A call with its arguments on top of the stack, where its results are to be afterwards. `below`: the dispatch keys
   // with which op.redispatchBoxed() runs it as if nobody listened.
   virtual void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) = 0;
-  // A backward pass from `loss` to the gradients of `parameters` that comes next in the step. `run` runs it.
-  virtual void on_backward(const at::Tensor& /*loss*/, const NamedTensors& /*parameters*/,
-                           const std::function<void()>& run) {
-    run();
-  }
+  // A backward pass from `loss` to the gradients of `parameters` comes next in the step. Whether it is to run; where
+  // not, the listener has put the gradients in place.
+  virtual bool before_backward(const at::Tensor& /*loss*/, const NamedTensors& /*parameters*/) { return true; }
+  // It has run.
+  virtual void after_backward(const NamedTensors& /*parameters*/) {}
 };
 
 // While it lives, the leaf ATen calls of this thread (and of autograd's threads that work for it) go to `listener`, one
@@ -38,7 +38,7 @@ class OpTap {
   OpTap(const OpTap&) = delete;
   OpTap& operator=(const OpTap&) = delete;
 
-  // Tells of a backward pass whoever hears the calls of this thread; where nobody does, runs it.
+  // Runs a backward pass, or leaves it out where whoever hears the calls of this thread says so.
   static void backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run);
 
   // Whether the calls of this thread go to somebody.

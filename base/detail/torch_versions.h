@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <dlfcn.h>
 
 // What differs between the versions of LibTorch that duet builds with: their headers are asked what they have.
 
@@ -26,13 +27,14 @@ void register_generator(Graph& graph, const Generator& generator) {
   if constexpr (requires { graph.register_generator_state(generator); }) graph.register_generator_state(generator);
 }
 
-// Whether Python has, or once had, an object for a node of autograd's.
+// Whether Python has, or may once have had, an object for a node of autograd's. Before 2.15 a node forgets it.
 template <class Node>
-bool is_known_to_python(Node& node) {
+bool may_be_known_to_python(Node& node) {
   if constexpr (requires { node.pyobj_slot(); }) {
     return node.pyobj_slot()->load_pyobj() != nullptr;
   } else {
-    return node.pyobj() != nullptr;
+    static const bool is_in_python = dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
+    return is_in_python;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include "base/detail/autograd_graph.h"
 #include "base/detail/name_pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -65,20 +66,11 @@ void leave_out_untrained(const ParamGroups& groups, bool allowed, NamedTensors& 
 
 namespace {
 
-// The leaves that a backward pass from `loss` writes gradients to.
+// Those that a backward pass from `loss` writes gradients to.
 std::vector<at::Tensor> leaves_of(const at::Tensor& loss) {
   std::vector<at::Tensor> leaves;
-  std::vector<torch::autograd::Node*> open;
-  std::unordered_set<const torch::autograd::Node*> known;
-  const auto reach = [&](torch::autograd::Node* node) {
-    if (node != nullptr && known.insert(node).second) open.push_back(node);
-  };
-  reach(loss.grad_fn().get());
-  while (!open.empty()) {
-    torch::autograd::Node* const node = open.back();
-    open.pop_back();
+  for (torch::autograd::Node* node : nodes_of(loss)) {
     if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) leaves.push_back(leaf->variable);
-    for (const auto& edge : node->next_edges()) reach(edge.function.get());
   }
   return leaves;
 }

@@ -1,7 +1,7 @@
 #include "graph/guards/trace_check.h"
 #include <algorithm>
+#include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
@@ -56,6 +56,7 @@ void TraceCheck::start() {
   unreadable_ = host_used_rng_ = false;
   paused_ = passed_ = left_ = false;
   cursor_ = splits_passed_ = 0;
+  first_node_ = at::sequence_number::peek();
 }
 
 TraceCheck::Outcome TraceCheck::run(const HostCode& host_code, const Callbacks& callbacks) {
@@ -156,35 +157,29 @@ void TraceCheck::pass_split(std::size_t split, const NamedTensors& parameters) {
   for (std::size_t i = 0; i < own_gradients_.size(); ++i) parameters[i].second.mutable_grad() = own_gradients_[i];
 }
 
-// The backward pass of the recording gives the recorded gradients: LibTorch's own code in it need not run.
-bool TraceCheck::skip_backward(const at::Tensor& loss, const NamedTensors& parameters) {
-  const auto pass = std::ranges::find(recording_->backwards, cursor_, &StepProgram::Backward::op);
-  if (pass == recording_->backwards.end() || c10::impl::TorchDispatchModeTLS::any_modes_set()) return false;
-  paused_ = true;
-  const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
-  const std::optional<BackwardGraph> graph = BackwardGraph::of(loss, parameters);
-  bool same = graph == pass->graph && changed_setting(pass->settings, recording_->settings, true).empty();
-  for (std::size_t i = 0; same && i < parameters.size(); ++i) {
-    const at::Tensor& gradient = parameters[i].second.grad();
-    const int value = pass->before[i];
-    same = value < 0 ? !gradient.defined()
-                     : gradient.defined() && memory_.is_same(recording_->table.values()[value], gradient);
-  }
-  if (!same) return false;
-  graph->release();
+// LibTorch's own code need not run where it would do what was recorded.
+bool TraceCheck::before_backward(const at::Tensor& loss, const NamedTensors& parameters) {
+  if (state_ == State::kByOp || kernels_ == Kernels::kRun || paused_ || left_) return true;
+  const auto pass = std::ranges::find(recording_->backward_passes, cursor_, &BackwardPass::begin);
+  if (pass == recording_->backward_passes.end()) return true;
+  std::vector<int64_t> settings;
+  append_settings(settings, !recording_->settings);
+  if (settings != pass->settings || shape_of_backward(loss, parameters, first_node_) != pass->shape) return true;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const int value = pass->after[i];
-    if (value == pass->before[i]) continue;
+    const at::Tensor& gradient = parameters[i].second.grad();
+    const int value = pass->gradients_before[i];
+    if (gradient.defined() != (value >= 0)) return true;
+    if (value >= 0 && !memory_.is_same(recording_->table.values()[value], gradient)) return true;
+  }
+  release_graph(loss);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const int value = pass->gradients_after[i];
+    if (value == pass->gradients_before[i]) continue;
     at::Tensor& gradient = parameters[i].second.mutable_grad();
     gradient = value < 0 ? at::Tensor() : memory_.hand_out(value, recording_->table.storage_of(value).producer);
   }
   cursor_ = pass->end;
-  return true;
-}
-
-void TraceCheck::on_backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) {
-  const bool runs = state_ == State::kByOp || kernels_ == Kernels::kRun || paused_ || left_;
-  if (runs || !skip_backward(loss, parameters)) run();
+  return false;
 }
 
 void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {

@@ -15,9 +15,9 @@
 namespace duet {
 
 // Does the host code still do what was recorded? Runs it, with dispatch and autograd but without kernels, and compares
-// every call with the recording: op, numbers, which tensors, constants made on the host, random draws. The tensors that
-// the code gets have shapes but no memory (shadow_storage.h). Counters, generators and caches of the user's code
-// advance as in an eager step.
+// every call with the recording: op, numbers, which tensors, constants made on the host, random draws; of a backward
+// pass that LibTorch's own code runs alone the graph instead (BackwardPass). The tensors that the code gets have shapes
+// but no memory (shadow_storage.h). Counters, generators and caches of the user's code advance as in an eager step.
 //
 // At the first difference what was recorded up to there is run, with all memory in place, and the step goes on op by
 // op: the host code runs once and the result is that of an eager step.
@@ -94,8 +94,7 @@ class TraceCheck : private OpListener {
   struct HostDrew : std::exception {};  // through host code: what it drew is not what it gets where random ops run
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
-  void on_backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) override;
-  bool skip_backward(const at::Tensor& loss, const NamedTensors& parameters);
+  bool before_backward(const at::Tensor& loss, const NamedTensors& parameters) override;
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
   void start();
   void end(const std::vector<at::Tensor>& results);
@@ -140,6 +139,7 @@ class TraceCheck : private OpListener {
   bool profiled_ = false;    // by whoever called run()
   std::size_t cursor_ = 0;   // ops that were the same
   std::size_t splits_passed_ = 0;
+  uint64_t first_node_ = 0;  // that the host code makes
   std::string difference_;
   std::exception_ptr thrown_;
   std::vector<at::Tensor> own_gradients_;  // of the host code, while a split point is passed

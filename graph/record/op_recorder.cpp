@@ -49,26 +49,34 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   }
 }
 
-void OpRecorder::on_backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) {
-  const ValueTable& table = program().table;
-  bool all_known = true;
-  const auto gradients = [&] {
-    std::vector<int> values;
-    for (const auto& parameter : parameters) {
-      const at::Tensor& gradient = parameter.second.grad();
-      values.push_back(gradient.defined() && gradient.has_storage() ? table.find(gradient) : -1);
-      all_known = all_known && gradient.defined() == (values.back() >= 0);
-    }
-    return values;
-  };
-  std::optional<BackwardGraph> graph = BackwardGraph::of(loss, parameters);
-  const ThreadSettings settings = thread_settings();
-  const std::size_t op = program().ops.size();
-  std::vector<int> before = gradients();
-  run();
-  std::vector<int> after = gradients();
-  if (graph && all_known)
-    note_backward({*graph, settings, std::move(before), std::move(after), op, program().ops.size()});
+// By parameter; none if one is not known.
+std::optional<std::vector<int>> OpRecorder::gradients_of(const NamedTensors& parameters) const {
+  std::vector<int> values;
+  for (const auto& parameter : parameters) {
+    const at::Tensor& gradient = parameter.second.grad();
+    values.push_back(gradient.defined() && gradient.has_storage() ? program().table.find(gradient) : -1);
+    if (gradient.defined() && values.back() < 0) return {};
+  }
+  return values;
+}
+
+bool OpRecorder::before_backward(const at::Tensor& loss, const NamedTensors& parameters) {
+  pass_.reset();
+  auto shape = shape_of_backward(loss, parameters, first_node_);
+  auto gradients = gradients_of(parameters);
+  if (!shape || !gradients) return true;
+  pass_ = BackwardPass{std::move(*shape), {}, std::move(*gradients)};
+  append_settings(pass_->settings, on_device_);
+  pass_->begin = program().ops.size();
+  return true;
+}
+
+void OpRecorder::after_backward(const NamedTensors& parameters) {
+  auto gradients = gradients_of(parameters);
+  if (!pass_ || !gradients) return;
+  pass_->gradients_after = std::move(*gradients);
+  pass_->end = program().ops.size();
+  add_backward(std::move(*pass_));
 }
 
 void OpRecorder::check_settings() {

@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
+#include <ATen/SequenceNumber.h>
 #include "base/detail/op_tap.h"
 #include "graph/record/address_watch.h"
 #include "graph/record/program_writer.h"
@@ -36,7 +38,9 @@ class OpRecorder : public ProgramWriter, private OpListener {
  private:
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
 
-  void on_backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) override;
+  bool before_backward(const at::Tensor& loss, const NamedTensors& parameters) override;
+  void after_backward(const NamedTensors& parameters) override;
+  std::optional<std::vector<int>> gradients_of(const NamedTensors& parameters) const;
 
   void note_addresses();
   void check_settings();
@@ -47,6 +51,8 @@ class OpRecorder : public ProgramWriter, private OpListener {
 
   bool on_device_ = false;
   bool paused_ = false;
+  uint64_t first_node_ = at::sequence_number::peek();
+  std::optional<BackwardPass> pass_;  // that runs
   AddressWatch addresses_;
   std::optional<OpTap> tap_;  // goes first
 };

@@ -325,7 +325,7 @@ void ProgramWriter::finish(const std::vector<at::Tensor>& results) {
   find_versions();
   find_kept(results);
   for (const at::Tensor& result : results) program_.results.push_back(result.has_storage() ? table_.find(result) : -1);
-  std::erase_if(program_.backwards, [this](const auto& pass) { return !program_.makes_gradients_alone(pass); });
+  std::erase_if(program_.backward_passes, [this](const auto& pass) { return !makes_gradients_alone(program_, pass); });
 }
 
 // Only what constants are made of is the host's, and what it alone uses (sizes that a traced script computes). What was

@@ -51,7 +51,7 @@ class ProgramWriter {
   // Host code runs here, at every replay too.
   void add_split(SplitPoint point) { program_.splits.push_back({point, program_.ops.size()}); }
 
-  void note_backward(StepProgram::Backward pass) { program_.backwards.push_back(std::move(pass)); }
+  void add_backward(BackwardPass pass) { program_.backward_passes.push_back(std::move(pass)); }
 
   // Host code that is not part of the step may have drawn random numbers.
   void note_random_state() { generator_.note(); }

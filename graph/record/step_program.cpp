@@ -147,61 +147,6 @@ bool StepProgram::is_view(std::size_t index) const {
   return any && !fresh;
 }
 
-bool StepProgram::makes_gradients_alone(const Backward& pass) const {
-  enum class FirstUsed : char { kNever, kBefore, kInside };
-  struct Use {
-    FirstUsed first = FirstUsed::kNever;
-    bool gradient_before = false, gradient_after = false;
-  };
-  std::vector<Use> uses(table.storages().size());
-  const auto use_of = [&](int value) -> Use& { return uses[table.values()[value].storage]; };
-  const auto for_each_used = [](const Op& op, const auto& visit) {
-    for_each_value(op.arguments, visit);
-    if (op.recorded_as) for_each_value(op.recorded_as->arguments, visit);
-    for_each_value(op.results, visit);
-    for_each_written(op, visit);
-  };
-  for (const int value : pass.before) {
-    if (value >= 0) use_of(value).gradient_before = true;
-  }
-  for (const int value : pass.after) {
-    if (value >= 0) use_of(value).gradient_after = true;
-  }
-  bool alone = std::ranges::none_of(reads, [&](std::size_t op) { return pass.op <= op && op < pass.end; });
-  for (std::size_t i = 0; i < pass.op; ++i) {
-    for_each_used(ops[i], [&](int value) { use_of(value).first = FirstUsed::kBefore; });
-  }
-  for (std::size_t i = pass.op; i < pass.end; ++i) {
-    alone = alone && !ops[i].random;
-    for_each_used(ops[i], [&](int value) {
-      const ValueTable::Storage& storage = table.storage_of(value);
-      if (use_of(value).first != FirstUsed::kNever) return;
-      use_of(value).first = FirstUsed::kInside;
-      alone = alone && (!storage.external || storage.local || storage.contents);
-    });
-    for_each_written(ops[i], [&](int value) {
-      alone = alone && (use_of(value).first == FirstUsed::kInside || use_of(value).gradient_before);
-    });
-  }
-  const auto leaves = [&](int value) {
-    alone = alone && (use_of(value).first != FirstUsed::kInside || use_of(value).gradient_after);
-  };
-  for (std::size_t i = pass.end; i < ops.size(); ++i) for_each_used(ops[i], leaves);
-  for (const int value : results) {
-    if (value >= 0) leaves(value);
-  }
-  for (std::size_t i = 0; i < pass.after.size(); ++i) {
-    const int value = pass.after[i];
-    if (value < 0 || value == pass.before[i]) continue;
-    alone = alone && use_of(value).first == FirstUsed::kInside && !table.storage_of(value).external;
-  }
-  for (std::size_t s = 0; s < uses.size(); ++s) {
-    const bool is_kept = table.storages()[s].kept && !uses[s].gradient_after;
-    alone = alone && !(is_kept && uses[s].first == FirstUsed::kInside);
-  }
-  return alone;
-}
-
 template <class Visit>
 void StepProgram::for_each_write_outside(Visit visit) const {
   for (const Op& op : ops) {
@@ -293,7 +238,7 @@ int64_t heap_bytes_of(const StepProgram& program) {
   for (const StepProgram::Op& op : program.ops) {
     bytes += kOp + kSlot * (std::ssize(op.arguments) + std::ssize(op.results));
   }
-  for (const StepProgram::Backward& pass : program.backwards) bytes += pass.bytes();
+  for (const BackwardPass& pass : program.backward_passes) bytes += pass.bytes();
   for (const ValueTable::Value& value : program.table.values()) bytes += kValue + 32 * std::ssize(value.sizes);
   return bytes;
 }

@@ -17,7 +17,7 @@
 #include "base/detail/memory_range.h"
 #include "base/detail/op_rules.h"
 #include "core/detail/step_executor.h"
-#include "graph/record/backward_graph.h"
+#include "graph/record/backward_pass.h"
 #include "graph/record/thread_settings.h"
 
 namespace duet {
@@ -145,22 +145,12 @@ struct StepProgram {
     std::size_t op;  // host code ran before this op
   };
 
-  // A backward pass that LibTorch's own code runs alone: what it does follows from its graph.
-  struct Backward {
-    BackwardGraph graph;
-    ThreadSettings settings;
-    std::vector<int> before, after;  // values of the gradients, by parameter; -1: none
-    std::size_t op, end;             // its ops
-
-    int64_t bytes() const { return static_cast<int64_t>(8 * (graph.size() + before.size())); }
-  };
-
   ValueTable table;
   std::optional<OpSettings> settings{};  // under which all of it ran; none: on a device, whose graphs hold them
   std::vector<Op> ops;
   std::vector<Split> splits;
-  std::vector<Backward> backwards{};
-  std::vector<int> results{};  // what it gives, in order; -1: nothing that an op has seen
+  std::vector<BackwardPass> backward_passes{};  // those of LibTorch's own code alone
+  std::vector<int> results{};                   // what it gives, in order; -1: nothing that an op has seen
   std::vector<std::size_t>
       reads{};  // ops whose value the host reads: a replay is right where it is the same (ReadGuard)
 
@@ -178,9 +168,6 @@ struct StepProgram {
   // Whether the op lays other tensors over memory that is there, or another shape over a tensor's: the values after it
   // are those.
   bool is_view(std::size_t op) const;
-  // Whether the pass does nothing but make these gradients: out of what the ops before it have used, without random
-  // numbers and without values that the host reads.
-  bool makes_gradients_alone(const Backward& pass) const;
   // Whether ops of it draw random numbers.
   bool draws() const { return std::ranges::any_of(ops, &Op::random); }
   // The tensors from outside that it reads, those of `known` left out: those of hooks, tasks and modules of which the

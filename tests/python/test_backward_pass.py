@@ -163,3 +163,112 @@ def test_a_model_without_such_code_goes_without_the_pass():
     step = toy.same_as_loop(run, **CHECKED)
     assert step.report()[0]["checked"] == step.report()[0]["replays"] == 18
     assert passes[-1] - passes[-2] == 1
+
+
+def late_factor(n):
+    return 1.0 if n < 12 else 3.0
+
+
+def graph_from_outside(n, module):
+    module.from_outside = module.scale * late_factor(n)
+    return lambda hidden: hidden * module.from_outside
+
+
+def graph_that_is_gone(n, module):
+    if n < 12:
+        module.from_outside = module.scale * 1.5
+    return lambda hidden: hidden * module.from_outside
+
+
+def other_order_of_nodes(n, module):
+    def middle(hidden):
+        copy = hidden.clone()
+        view = copy.view(-1)
+        copy.mul_(2)
+        if n >= 12:
+            view.is_leaf  # makes its node now, not at its next use
+        return torch.sin(copy) * 0.3 + torch.cos(copy) * 0.7 + torch.tanh(view).view_as(copy)
+
+    return middle
+
+
+def other_tensor_of_the_same_memory(n, module):
+    def middle(hidden):
+        first, second = hidden * 2, hidden * 3
+        if n < 12:
+            return second
+        first.data = second.data
+        return first
+
+    return middle
+
+
+def graph_that_an_inner_pass_frees(n, module):
+    def middle(hidden):
+        out = torch.exp(hidden)
+        slope = torch.autograd.grad(out.sum(), hidden, retain_graph=n < 12)[0]
+        return out + slope.detach()
+
+    return middle
+
+
+def anomaly_mode(n, module):
+    def middle(hidden):
+        if n == 12:
+            torch.autograd.set_detect_anomaly(True)
+        return torch.sqrt(hidden.square() * 0)
+
+    return middle
+
+
+BETWEEN_AND_WITHIN = [
+    graph_from_outside,
+    graph_that_is_gone,
+    other_order_of_nodes,
+    other_tensor_of_the_same_memory,
+    graph_that_an_inner_pass_frees,
+    anomaly_mode,
+]
+
+
+@pytest.mark.parametrize("change", BETWEEN_AND_WITHIN)
+def test_what_the_ops_and_the_shape_of_the_graph_do_not_tell(change):
+    """From the twelfth step on: other results than before, or PyTorch's error, at this very step."""
+    middle = [None]
+
+    def loss(module, batch):
+        hidden = middle[0](module.norm(module.hidden(batch["x"])))
+        return toy.loss_of(module.output(hidden * module.scale), batch)
+
+    def run(step, module, optimizer):
+        results = []
+        for n, batch in enumerate(toy.batches(20)):
+            middle[0] = change(n, module)
+            try:
+                results.append(step(batch).clone())
+            except (RuntimeError, duet.ConfigError):
+                break
+            finally:
+                torch.autograd.set_detect_anomaly(False)
+            if change is graph_from_outside:
+                del module.from_outside
+        vars(module).pop("from_outside", None)
+        return results
+
+    toy.same_as_loop(run, loss=loss, **CHECKED)
+
+
+def test_a_gradient_of_another_dtype():
+    steps = []
+
+    def loss(module, batch):
+        if len(steps) == 12:
+            module.scale.grad_dtype = torch.float64
+        return toy.loss(module, batch)
+
+    module = toy.model()
+    step = duet.graph_step(module, loss, toy.sgd(module), **CHECKED)
+    with pytest.raises(duet.ConfigError, match="the gradient of 'scale' is Double"):
+        for batch in toy.batches(20):
+            steps.append(step(batch))
+    assert len(steps) == 12

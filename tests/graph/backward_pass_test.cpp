@@ -1,9 +1,10 @@
-#include "graph/record/backward_graph.h"
+#include "graph/record/backward_pass.h"
 #include <functional>
 #include <string>
 #include <vector>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/engine.h>
+#include "graph/record/op_recorder.h"
 #include "tests/graph/both_modes.h"
 #include "tests/graph/trap.h"
 
@@ -44,7 +45,6 @@ struct Scaling : torch::autograd::FunctionPostHook {
 
 struct Case {
   std::string name;
-  int64_t passes;  // of autograd's engine, in a step that is checked
   std::function<void(StepRun& run)> set_up;
 };
 
@@ -61,30 +61,25 @@ auto with(std::function<at::Tensor(TwoLayers& net, const at::Tensor& hidden)> mi
 
 std::vector<Case> passes_of_libtorch() {
   return {
-      {"ops of LibTorch", 0, with([](TwoLayers&, const at::Tensor& hidden) { return torch::gelu(hidden) + hidden; })},
-      {"dropout", 0, with([](TwoLayers&, const at::Tensor& hidden) { return torch::dropout(hidden, 0.3, true); })},
-      {"writes to a view", 0, with([](TwoLayers&, const at::Tensor& hidden) {
+      {"ops of LibTorch", with([](TwoLayers&, const at::Tensor& hidden) { return torch::gelu(hidden) + hidden; })},
+      {"dropout", with([](TwoLayers&, const at::Tensor& hidden) { return torch::dropout(hidden, 0.3, true); })},
+      {"writes to a view", with([](TwoLayers&, const at::Tensor& hidden) {
          const at::Tensor copy = hidden.clone();
          copy.narrow(1, 0, 4).mul_(2);
          return copy;
        })},
-      {"a part without gradients", 0, with([](TwoLayers& net, const at::Tensor& hidden) {
+      {"a part without gradients", with([](TwoLayers& net, const at::Tensor& hidden) {
          const torch::NoGradGuard guard;
          return hidden + net.a->bias.sum();
        })},
-      {"a gradient of a gradient", 1, with([](TwoLayers& net, const at::Tensor& hidden) {
-         const at::Tensor slope =
-             torch::autograd::grad({hidden.square().sum()}, {net.a->weight}, {}, true, /*create_graph=*/true)[0];
-         return hidden + slope.mean();
-       })},
-      {"several micro-batches", 0, [](StepRun& run) { run.options.loop.accumulate = 3; }},
-      {"clipping, a loss scale and AdamW", 0,
+      {"several micro-batches", [](StepRun& run) { run.options.loop.accumulate = 3; }},
+      {"clipping, a loss scale and AdamW",
        [](StepRun& run) {
          run.options.optimizer = AdamW{};
          run.options.clip_grad = ClipNorm{.max_norm = 0.1};
          run.options.loss_scale = LossScaleOptions{};
        }},
-      {"a hook after the backward pass", 0,
+      {"a hook after the backward pass",
        [](StepRun& run) {
          run.between = [net = run.net](BaseTrainer& trainer, int64_t n) {
            const auto halve = [net](TrainContext&) {
@@ -99,41 +94,42 @@ std::vector<Case> passes_of_libtorch() {
 
 std::vector<Case> passes_with_other_code() {
   return {
-      {"a function of the user's", 1,
-       with([](TwoLayers&, const at::Tensor& hidden) { return Doubled::apply(hidden); })},
-      {"a hook on a tensor", 1, with([](TwoLayers&, const at::Tensor& hidden) {
+      {"a gradient of a gradient", with([](TwoLayers& net, const at::Tensor& hidden) {
+         const at::Tensor slope =
+             torch::autograd::grad({hidden.square().sum()}, {net.a->weight}, {}, true, /*create_graph=*/true)[0];
+         return hidden + slope.mean();
+       })},
+      {"a function of the user's", with([](TwoLayers&, const at::Tensor& hidden) { return Doubled::apply(hidden); })},
+      {"a hook on a tensor", with([](TwoLayers&, const at::Tensor& hidden) {
          hidden.register_hook([](const at::Tensor& gradient) { return gradient * 0.5; });
          return hidden;
        })},
-      {"a hook on a node", 1, with([](TwoLayers&, const at::Tensor& hidden) {
+      {"a hook on a node", with([](TwoLayers&, const at::Tensor& hidden) {
          hidden.grad_fn()->add_post_hook(std::make_unique<Scaling>());
          return hidden;
        })},
-      {"a gradient that is retained", 1, with([](TwoLayers&, const at::Tensor& hidden) {
+      {"a gradient that is retained", with([](TwoLayers&, const at::Tensor& hidden) {
          hidden.retain_grad();
          return hidden;
        })},
-      {"a hook on a weight", 1,
+      {"a hook on a weight",
        [](StepRun& run) {
          run.net->a->weight.register_hook([](const at::Tensor& gradient) { return gradient * 0.5; });
        }},
-      {"a weight of nobody's", 1,
-       with([weight = torch::ones({}, torch::requires_grad())](TwoLayers&, const at::Tensor& hidden) {
-         return hidden * weight;
-       })},
+      {"a weight of nobody's", with([weight = torch::ones({}, torch::requires_grad())](
+                                        TwoLayers&, const at::Tensor& hidden) { return hidden * weight; })},
   };
 }
 
 constexpr int64_t kSteps = 14;
 
-class BackwardPass : public ::testing::TestWithParam<Case> {};
-
-TEST_P(BackwardPass, IsLeftOutOfACheckWhereItIsLibTorchsAlone) {
+// Of autograd's engine, in a step that is checked.
+int64_t passes_in_checked_step(const Case& c) {
   std::vector<int64_t> passes;
   const auto set_up = [&](StepRun& run) {
     passes.clear();
     run.graph = {.check = Check::kEvery, .verify_interval = 0};
-    GetParam().set_up(run);
+    c.set_up(run);
     run.between = [&passes, inner = run.between](BaseTrainer& trainer, int64_t n) {
       if (inner) inner(trainer, n);
       passes.push_back(passes_so_far());
@@ -141,12 +137,17 @@ TEST_P(BackwardPass, IsLeftOutOfACheckWhereItIsLibTorchsAlone) {
   };
   const testing::RunOutcome outcome = testing::expect_same_in_both_modes(set_up, kSteps);
   EXPECT_EQ(outcome.captured(), 1) << outcome.reasons();
-  const int64_t of_test = 1;
-  EXPECT_EQ(passes[kSteps - 1] - passes[kSteps - 2] - of_test, GetParam().passes);
+  constexpr int64_t kOfTheTest = 1;
+  return passes[kSteps - 1] - passes[kSteps - 2] - kOfTheTest;
 }
 
-INSTANTIATE_TEST_SUITE_P(OfLibTorch, BackwardPass, ::testing::ValuesIn(passes_of_libtorch()));
-INSTANTIATE_TEST_SUITE_P(WithOtherCode, BackwardPass, ::testing::ValuesIn(passes_with_other_code()));
+class PassOfLibTorch : public ::testing::TestWithParam<Case> {};
+TEST_P(PassOfLibTorch, IsLeftOutOfACheck) { EXPECT_EQ(passes_in_checked_step(GetParam()), 0); }
+INSTANTIATE_TEST_SUITE_P(Kinds, PassOfLibTorch, ::testing::ValuesIn(passes_of_libtorch()));
+
+class PassWithOtherCode : public ::testing::TestWithParam<Case> {};
+TEST_P(PassWithOtherCode, RunsInACheck) { EXPECT_GT(passes_in_checked_step(GetParam()), 0); }
+INSTANTIATE_TEST_SUITE_P(Kinds, PassWithOtherCode, ::testing::ValuesIn(passes_with_other_code()));
 
 // Decays the weights in the step.
 struct Decay : Hook {
@@ -168,20 +169,20 @@ std::vector<Case> changes() {
     };
   };
   return {
-      {"a part without gradients", 1, from_ninth([](const at::Tensor& hidden, bool changed) {
+      {"a part without gradients", from_ninth([](const at::Tensor& hidden, bool changed) {
          const at::AutoGradMode mode(!changed);
          return hidden * 2;
        })},
-      {"half without gradients", 1, from_ninth([](const at::Tensor& hidden, bool changed) {
+      {"half without gradients", from_ninth([](const at::Tensor& hidden, bool changed) {
          const at::Tensor first = hidden * 2;
          const at::AutoGradMode mode(!changed);
          return first + hidden * 3;
        })},
-      {"a hook", 1, from_ninth([](const at::Tensor& hidden, bool changed) {
+      {"a hook", from_ninth([](const at::Tensor& hidden, bool changed) {
          if (changed) hidden.register_hook([](const at::Tensor& gradient) { return gradient * 0.5; });
          return hidden * 2;
        })},
-      {"code after the optimizer", 0,
+      {"code after the optimizer",
        [](StepRun& run) {
          run.between = [](BaseTrainer& trainer, int64_t n) {
            if (n == 0) trainer.add_hook(std::make_unique<Decay>());
@@ -203,6 +204,58 @@ TEST_P(Change, IsFoundWhereTheOpsBeforeTheBackwardPassStayTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Change, ::testing::ValuesIn(changes()));
+
+// Of ops over `x`, of which those from `begin` to `end` are the pass that makes `gradient`.
+bool makes_gradient_alone(const std::function<at::Tensor(const at::Tensor& x, at::Tensor& gradient)>& ops,
+                          std::size_t begin, std::size_t end) {
+  const at::Tensor x = torch::ones({4});
+  at::Tensor gradient;
+  OpRecorder recorder({{"x", x}});
+  at::Tensor result;
+  recorder.record([&] { result = ops(x, gradient); });
+  recorder.pause();
+  recorder.finish({result, gradient});
+  const int value = recorder.program().table.find(gradient);
+  EXPECT_GE(value, 0);
+  return makes_gradients_alone(recorder.program(),
+                               {.gradients_before = {-1}, .gradients_after = {value}, .begin = begin, .end = end});
+}
+
+TEST(GradientsAlone, AreAllThatLeavesSuchAPass) {
+  using at::Tensor;
+  const Tensor outside = torch::ones({4});
+  const auto plain = [](const Tensor& x, Tensor& gradient) {
+    const Tensor a = x * 2;
+    gradient = a * 3 + 1;
+    return gradient * a;
+  };
+  EXPECT_TRUE(makes_gradient_alone(plain, 1, 3));
+  EXPECT_FALSE(makes_gradient_alone(plain, 0, 1)) << "it makes no gradient";
+  EXPECT_FALSE(makes_gradient_alone(plain, 0, 3)) << "what it makes besides is used after it";
+  EXPECT_FALSE(makes_gradient_alone(plain, 1, 4)) << "a result is made in it";
+  const auto draws = [](const Tensor& x, Tensor& gradient) { return gradient = x * 2 * torch::bernoulli(x); };
+  EXPECT_FALSE(makes_gradient_alone(draws, 1, 3));
+  const auto writes = [](const Tensor& x, Tensor& gradient) {
+    const Tensor a = x * 2;
+    gradient = a.add_(1) * 3;
+    return a;
+  };
+  EXPECT_FALSE(makes_gradient_alone(writes, 1, 3));
+  const auto reads_outside = [&](const Tensor& x, Tensor& gradient) {
+    const Tensor a = x * 2;
+    gradient = a * outside;
+    return a;
+  };
+  EXPECT_FALSE(makes_gradient_alone(reads_outside, 1, 2)) << "of a tensor that no op before it has used";
+  Tensor kept;
+  const auto keeps = [&](const Tensor& x, Tensor& gradient) {
+    const Tensor a = x * 2;
+    kept = a * 3;
+    gradient = kept + 1;
+    return a;
+  };
+  EXPECT_FALSE(makes_gradient_alone(keeps, 1, 3));
+}
 
 }  // namespace
 }  // namespace duet
