@@ -1,9 +1,7 @@
 #include "base/detail/op_tap.h"
-#include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 #include "base/error.h"
 
@@ -23,8 +21,7 @@ bool is_span(const c10::OperatorHandle& op) { return op.schema().name().rfind("p
 struct OpTap::Line : c10::DebugInfoBase {
   std::recursive_mutex mutex;
   OpListener* listener = nullptr;
-  bool runs_backward = false;   // as it belongs to the step: not within its ops
-  bool needs_backward = false;  // user's code has packed what a pass needs, or has gone through parts of its graph
+  AutogradWatch autograd{};
 };
 
 void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -35,14 +32,13 @@ void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   // each time.
   if (line == nullptr || is_span(op)) return op.redispatchBoxed(below, stack);
   const std::lock_guard lock(line->mutex);
-  const bool in_inner_pass = !line->runs_backward && torch::autograd::get_current_node() != nullptr;
-  const bool packs = !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
-  line->needs_backward = line->needs_backward || in_inner_pass || packs;
+  line->autograd.see(*stack, op.schema().arguments().size());
   if (line->listener == nullptr) {
     op.redispatchBoxed(below, stack);
   } else {
     line->listener->on_call(op, below, stack);
   }
+  line->autograd.see(*stack, op.schema().returns().size());
 }
 
 // At first use: a static initialiser would be dropped when duet is linked as a static library.
@@ -68,16 +64,16 @@ OpTap::OpTap(OpListener& listener) : line_(std::make_shared<Line>()) {
 void OpTap::backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) {
   auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
   if (line == nullptr) return run();
-  const auto heard = [line](const auto& tell) {
+  const auto tell = [line](const auto& of_pass) {
     const c10::impl::ExcludeDispatchKeyGuard unheard(kTapKey);
     const std::lock_guard lock(line->mutex);
-    return line->listener == nullptr || line->needs_backward || tell(*line->listener);
+    return line->listener == nullptr || of_pass(*line->listener);
   };
-  if (!heard([&](OpListener& listener) { return listener.before_backward(loss, parameters); })) return;
-  line->runs_backward = true;
-  const auto ends = c10::make_scope_exit([line] { line->runs_backward = false; });
+  if (!tell([&](OpListener& listener) { return listener.before_backward(loss, parameters, line->autograd); })) return;
+  line->autograd.pause(true);
+  const auto goes_on = c10::make_scope_exit([line] { line->autograd.pause(false); });
   run();
-  heard([&](OpListener& listener) { return listener.after_backward(parameters), true; });
+  tell([&](OpListener& listener) { return listener.after_backward(parameters), true; });
 }
 
 bool OpTap::is_active() { return c10::ThreadLocalDebugInfo::get(kTapInfo) != nullptr; }

@@ -8,6 +8,7 @@
 #include <ATen/core/stack.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include "base/batch.h"
+#include "base/detail/autograd_watch.h"
 
 namespace duet {
 
@@ -20,7 +21,10 @@ class OpListener {
   virtual void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) = 0;
   // A backward pass from `loss` to the gradients of `parameters` comes next in the step. Whether it is to run; where
   // not, the listener has put the gradients in place.
-  virtual bool before_backward(const at::Tensor& /*loss*/, const NamedTensors& /*parameters*/) { return true; }
+  virtual bool before_backward(const at::Tensor& /*loss*/, const NamedTensors& /*parameters*/,
+                               const AutogradWatch& /*watch*/) {
+    return true;
+  }
   // It has run.
   virtual void after_backward(const NamedTensors& /*parameters*/) {}
 };

@@ -5,7 +5,7 @@
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
 #include "base/log.h"
-#include "graph/record/stack_tensors.h"
+#include "base/detail/stack_tensors.h"
 #include "graph/record/step_program.h"
 
 namespace duet {

@@ -1,6 +1,5 @@
 #include "graph/guards/trace_check.h"
 #include <algorithm>
-#include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
@@ -56,7 +55,6 @@ void TraceCheck::start() {
   unreadable_ = host_used_rng_ = false;
   paused_ = passed_ = left_ = false;
   cursor_ = splits_passed_ = 0;
-  first_node_ = at::sequence_number::peek();
 }
 
 TraceCheck::Outcome TraceCheck::run(const HostCode& host_code, const Callbacks& callbacks) {
@@ -158,13 +156,13 @@ void TraceCheck::pass_split(std::size_t split, const NamedTensors& parameters) {
 }
 
 // LibTorch's own code need not run where it would do what was recorded.
-bool TraceCheck::before_backward(const at::Tensor& loss, const NamedTensors& parameters) {
+bool TraceCheck::before_backward(const at::Tensor& loss, const NamedTensors& parameters, const AutogradWatch& watch) {
   if (state_ == State::kByOp || kernels_ == Kernels::kRun || paused_ || left_) return true;
   const auto pass = std::ranges::find(recording_->backward_passes, cursor_, &BackwardPass::begin);
   if (pass == recording_->backward_passes.end()) return true;
   std::vector<int64_t> settings;
   append_settings(settings, !recording_->settings);
-  if (settings != pass->settings || shape_of_backward(loss, parameters, first_node_) != pass->shape) return true;
+  if (settings != pass->settings || shape_of_backward(loss, parameters, watch) != pass->shape) return true;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].second.grad();
     const int value = pass->gradients_before[i];

@@ -94,7 +94,7 @@ class TraceCheck : private OpListener {
   struct HostDrew : std::exception {};  // through host code: what it drew is not what it gets where random ops run
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
-  bool before_backward(const at::Tensor& loss, const NamedTensors& parameters) override;
+  bool before_backward(const at::Tensor& loss, const NamedTensors& parameters, const AutogradWatch& watch) override;
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
   void start();
   void end(const std::vector<at::Tensor>& results);
@@ -139,7 +139,6 @@ class TraceCheck : private OpListener {
   bool profiled_ = false;    // by whoever called run()
   std::size_t cursor_ = 0;   // ops that were the same
   std::size_t splits_passed_ = 0;
-  uint64_t first_node_ = 0;  // that the host code makes
   std::string difference_;
   std::exception_ptr thrown_;
   std::vector<at::Tensor> own_gradients_;  // of the host code, while a split point is passed

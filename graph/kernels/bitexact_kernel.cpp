@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
-#include "graph/record/stack_tensors.h"
+#include "base/detail/stack_tensors.h"
 #include "graph/record/thread_settings.h"
 
 namespace duet {

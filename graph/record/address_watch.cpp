@@ -1,8 +1,8 @@
 #include "graph/record/address_watch.h"
 #include <iterator>
 #include <c10/core/impl/COW.h>
+#include "base/detail/stack_tensors.h"
 #include "graph/guards/shadow_storage.h"
-#include "graph/record/stack_tensors.h"
 
 namespace duet {
 

@@ -38,21 +38,23 @@ const at::TensorImpl* leaf_of(const Node& node) {
 }  // namespace
 
 std::optional<BackwardPass::Shape> shape_of_backward(const at::Tensor& loss, const NamedTensors& parameters,
-                                                     uint64_t first_node) {
+                                                     const AutogradWatch& watch) {
   std::unordered_set<const at::TensorImpl*> trained;
   for (const auto& parameter : parameters) trained.insert(parameter.second.unsafeGetTensorImpl());
   const std::vector<Node*> nodes = nodes_of(loss);
-  if (nodes.empty()) return {};
+  const std::optional<std::vector<uint32_t>> changes = watch.changes();
+  if (nodes.empty() || !changes) return {};
   // Nodes are numbered as they are made, which is the order that autograd's engine follows.
   const auto name_of = [newest = nodes.front()->sequence_nr()](const Node& node) {
     const at::TensorImpl* leaf = leaf_of(node);
     return leaf != nullptr ? reinterpret_cast<std::uintptr_t>(leaf)
                            : static_cast<std::uintptr_t>(newest - node.sequence_nr());
   };
-  BackwardPass::Shape shape = {static_cast<std::uintptr_t>(loss.output_nr())};
+  BackwardPass::Shape shape(changes->begin(), changes->end());
+  shape.push_back(static_cast<std::uintptr_t>(loss.output_nr()));
   for (Node* node : nodes) {
     const std::type_info& kind = typeid(*node);
-    if (!is_of_libtorch(kind) || may_have_hooks(*node) || node->sequence_nr() < first_node) return {};
+    if (!is_of_libtorch(kind) || may_have_hooks(*node) || node->sequence_nr() < watch.first_node()) return {};
     shape.push_back(reinterpret_cast<std::uintptr_t>(&kind));
     shape.push_back(name_of(*node));
     if (const at::TensorImpl* leaf = leaf_of(*node)) {

@@ -5,6 +5,7 @@
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include "base/batch.h"
+#include "base/detail/autograd_watch.h"
 
 namespace duet {
 
@@ -23,12 +24,12 @@ struct BackwardPass {
   int64_t bytes() const { return static_cast<int64_t>(8 * (shape.size() + settings.size() + gradients_before.size())); }
 };
 
-// Of each node of the loss's graph: its class, when it was made and whom it hands gradients to. None where other code
-// than LibTorch's would run (functions and hooks of users, TorchScript's interpreter), where nodes are older than
-// `first_node` (at::sequence_number), so that nobody has heard the ops that made them, and where gradients would go to
-// other tensors than the parameters.
+// Of each node of the loss's graph: its class, when it was made and whom it hands gradients to; and the versions of
+// what it may have saved. None where other code than LibTorch's would run (functions and hooks of users, TorchScript's
+// interpreter), where nodes are older than the step, so that nobody has heard the ops that made them, where what they
+// saved is no more what the ops have used, and where gradients would go to other tensors than the parameters.
 std::optional<BackwardPass::Shape> shape_of_backward(const at::Tensor& loss, const NamedTensors& parameters,
-                                                     uint64_t first_node);
+                                                     const AutogradWatch& watch);
 
 // As the pass leaves the graph, so that nobody can go through it again.
 void release_graph(const at::Tensor& loss);

@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 #include "base/detail/op_rules.h"
+#include "base/detail/stack_tensors.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "graph/record/obstacle.h"
-#include "graph/record/stack_tensors.h"
 
 namespace duet {
 
@@ -42,6 +42,7 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     for (const at::Tensor& tensor : used) addresses_.exempt(tensor);
   }
   run(op, below, stack);
+  check_graph_of(op, *stack, used);
   after(std::move(call), *stack);
   for_each_tensor(*stack, op.schema().returns().size(), use);
   for (const at::Tensor& tensor : used) {
@@ -60,9 +61,9 @@ std::optional<std::vector<int>> OpRecorder::gradients_of(const NamedTensors& par
   return values;
 }
 
-bool OpRecorder::before_backward(const at::Tensor& loss, const NamedTensors& parameters) {
+bool OpRecorder::before_backward(const at::Tensor& loss, const NamedTensors& parameters, const AutogradWatch& watch) {
   pass_.reset();
-  auto shape = shape_of_backward(loss, parameters, first_node_);
+  auto shape = shape_of_backward(loss, parameters, watch);
   auto gradients = gradients_of(parameters);
   if (!shape || !gradients) return true;
   pass_ = BackwardPass{std::move(*shape), {}, std::move(*gradients)};
@@ -77,6 +78,19 @@ void OpRecorder::after_backward(const NamedTensors& parameters) {
   pass_->gradients_after = std::move(*gradients);
   pass_->end = program().ops.size();
   add_backward(std::move(*pass_));
+}
+
+// Autograd makes its nodes above this place. What a kernel makes below it a check, which runs no kernels, would miss.
+void OpRecorder::check_graph_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                                const std::vector<at::Tensor>& arguments) {
+  const auto is_argument = [&](const at::Tensor& tensor) {
+    return std::ranges::any_of(arguments, [&](const at::Tensor& argument) { return argument.is_same(tensor); });
+  };
+  for_each_tensor(stack, op.schema().returns().size(), [&](const at::Tensor& result) {
+    if (!result.grad_fn() || is_argument(result)) return;
+    fail_here("the kernel of " + full_name(op) + " is made of ops that autograd sees",
+              "register it for CompositeImplicitAutograd, or give the op a formula for its gradient");
+  });
 }
 
 void OpRecorder::check_settings() {

@@ -3,7 +3,6 @@
 #include <functional>
 #include <optional>
 #include <vector>
-#include <ATen/SequenceNumber.h>
 #include "base/detail/op_tap.h"
 #include "graph/record/address_watch.h"
 #include "graph/record/program_writer.h"
@@ -38,12 +37,14 @@ class OpRecorder : public ProgramWriter, private OpListener {
  private:
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
 
-  bool before_backward(const at::Tensor& loss, const NamedTensors& parameters) override;
+  bool before_backward(const at::Tensor& loss, const NamedTensors& parameters, const AutogradWatch& watch) override;
   void after_backward(const NamedTensors& parameters) override;
   std::optional<std::vector<int>> gradients_of(const NamedTensors& parameters) const;
 
   void note_addresses();
   void check_settings();
+  void check_graph_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                      const std::vector<at::Tensor>& arguments);
   bool is_view_by_other_means(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool is_from_outside(const at::Tensor& tensor) const;
   void note_host_work(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
@@ -51,7 +52,6 @@ class OpRecorder : public ProgramWriter, private OpListener {
 
   bool on_device_ = false;
   bool paused_ = false;
-  uint64_t first_node_ = at::sequence_number::peek();
   std::optional<BackwardPass> pass_;  // that runs
   AddressWatch addresses_;
   std::optional<OpTap> tap_;  // goes first

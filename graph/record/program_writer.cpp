@@ -4,10 +4,10 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
+#include "base/detail/stack_tensors.h"
 #include "base/error.h"
 #include "core/detail/user_place.h"
 #include "graph/record/host_reads.h"
-#include "graph/record/stack_tensors.h"
 #include "graph/record/step_results.h"
 
 namespace duet {

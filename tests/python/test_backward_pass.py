@@ -212,6 +212,38 @@ def graph_that_an_inner_pass_frees(n, module):
     return middle
 
 
+def saved_tensor_with_other_memory(n, module):
+    def middle(hidden):
+        out = torch.sin(hidden) * 2
+        with torch.no_grad():
+            other = hidden * 2
+        if n >= 12:
+            hidden.data = other
+        return out
+
+    return middle
+
+
+def version_of_a_saved_tensor(n, module):
+    def middle(hidden):
+        out = torch.exp(hidden)
+        with torch.no_grad():
+            (out if n == 12 else out.data).mul_(2)
+        return out
+
+    return middle
+
+
+def version_moved_by_hand(n, module):
+    def middle(hidden):
+        out = torch.exp(hidden)
+        if n == 12:
+            torch.autograd.graph.increment_version(out)
+        return out
+
+    return middle
+
+
 def anomaly_mode(n, module):
     def middle(hidden):
         if n == 12:
@@ -227,6 +259,9 @@ BETWEEN_AND_WITHIN = [
     other_order_of_nodes,
     other_tensor_of_the_same_memory,
     graph_that_an_inner_pass_frees,
+    saved_tensor_with_other_memory,
+    version_of_a_saved_tensor,
+    version_moved_by_hand,
     anomaly_mode,
 ]
 
@@ -272,3 +307,17 @@ def test_a_gradient_of_another_dtype():
         for batch in toy.batches(20):
             steps.append(step(batch))
     assert len(steps) == 12
+
+
+def test_a_kernel_made_of_differentiable_ops():
+    """PyTorch's fallback lets autograd see them; a check would not run them."""
+    library = torch.library.Library("duet_backward_pass", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CPU")
+
+    def loss(module, batch):
+        hidden = torch.ops.duet_backward_pass.twice(module.norm(module.hidden(batch["x"])))
+        return toy.loss_of(module.output(hidden * module.scale), batch)
+
+    step = toy.same_as_loop(toy.over(toy.batches(12)), loss=loss)
+    assert "twice is made of ops that autograd sees" in step.report()[0]["reason"]

@@ -15,7 +15,7 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/trial_data.h"
-#include "graph/record/stack_tensors.h"
+#include "base/detail/stack_tensors.h"
 
 // What the tests of single kernels share.
 
