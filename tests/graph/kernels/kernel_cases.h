@@ -11,11 +11,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include "base/detail/bits.h"
+#include "base/detail/stack_tensors.h"
 #include "base/device.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/trial_data.h"
-#include "base/detail/stack_tensors.h"
 
 // What the tests of single kernels share.
 
