@@ -162,7 +162,7 @@ bool TraceCheck::before_backward(const at::Tensor& loss, const NamedTensors& par
   if (pass == recording_->backward_passes.end()) return true;
   std::vector<int64_t> settings;
   append_settings(settings, !recording_->settings);
-  if (settings != pass->settings || shape_of_backward(loss, parameters, watch) != pass->shape) return true;
+  if (settings != pass->settings || shape_of_backward(loss, watch) != pass->shape) return true;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].second.grad();
     const int value = pass->gradients_before[i];

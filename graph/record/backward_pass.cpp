@@ -37,10 +37,7 @@ const at::TensorImpl* leaf_of(const Node& node) {
 
 }  // namespace
 
-std::optional<BackwardPass::Shape> shape_of_backward(const at::Tensor& loss, const NamedTensors& parameters,
-                                                     const AutogradWatch& watch) {
-  std::unordered_set<const at::TensorImpl*> trained;
-  for (const auto& parameter : parameters) trained.insert(parameter.second.unsafeGetTensorImpl());
+std::optional<BackwardPass::Shape> shape_of_backward(const at::Tensor& loss, const AutogradWatch& watch) {
   const std::vector<Node*> nodes = nodes_of(loss);
   const std::optional<std::vector<uint32_t>> changes = watch.changes();
   if (nodes.empty() || !changes) return {};
@@ -58,7 +55,7 @@ std::optional<BackwardPass::Shape> shape_of_backward(const at::Tensor& loss, con
     shape.push_back(reinterpret_cast<std::uintptr_t>(&kind));
     shape.push_back(name_of(*node));
     if (const at::TensorImpl* leaf = leaf_of(*node)) {
-      if (!leaf->requires_grad() || !trained.contains(leaf)) return {};
+      shape.push_back(leaf->requires_grad());
       shape.push_back(
           static_cast<std::uintptr_t>(node->input_metadata(0).grad_dtype().value_or(c10::ScalarType::Undefined)));
     }

@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 #include <ATen/core/Tensor.h>
-#include "base/batch.h"
 #include "base/detail/autograd_watch.h"
 
 namespace duet {
@@ -26,10 +25,9 @@ struct BackwardPass {
 
 // Of each node of the loss's graph: its class, when it was made and whom it hands gradients to; and the versions of
 // what it may have saved. None where other code than LibTorch's would run (functions and hooks of users, TorchScript's
-// interpreter), where nodes are older than the step, so that nobody has heard the ops that made them, where what they
-// saved is no more what the ops have used, and where gradients would go to other tensors than the parameters.
-std::optional<BackwardPass::Shape> shape_of_backward(const at::Tensor& loss, const NamedTensors& parameters,
-                                                     const AutogradWatch& watch);
+// interpreter), where nodes are older than the step, so that nobody has heard the ops that made them, and where what
+// they saved lies in other memory by now.
+std::optional<BackwardPass::Shape> shape_of_backward(const at::Tensor& loss, const AutogradWatch& watch);
 
 // As the pass leaves the graph, so that nobody can go through it again.
 void release_graph(const at::Tensor& loss);

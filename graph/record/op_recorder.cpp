@@ -63,7 +63,7 @@ std::optional<std::vector<int>> OpRecorder::gradients_of(const NamedTensors& par
 
 bool OpRecorder::before_backward(const at::Tensor& loss, const NamedTensors& parameters, const AutogradWatch& watch) {
   pass_.reset();
-  auto shape = shape_of_backward(loss, parameters, watch);
+  auto shape = shape_of_backward(loss, watch);
   auto gradients = gradients_of(parameters);
   if (!shape || !gradients) return true;
   pass_ = BackwardPass{std::move(*shape), {}, std::move(*gradients)};

@@ -180,6 +180,16 @@ def graph_that_is_gone(n, module):
     return lambda hidden: hidden * module.from_outside
 
 
+def graph_of_the_step_before(n, module):
+    def middle(hidden):
+        out = torch.sin(hidden)
+        before = vars(module).get("kept")
+        vars(module)["kept"] = out
+        return out + before * 0.1 if n == 12 else out
+
+    return middle
+
+
 def other_order_of_nodes(n, module):
     def middle(hidden):
         copy = hidden.clone()
@@ -256,6 +266,7 @@ def anomaly_mode(n, module):
 BETWEEN_AND_WITHIN = [
     graph_from_outside,
     graph_that_is_gone,
+    graph_of_the_step_before,
     other_order_of_nodes,
     other_tensor_of_the_same_memory,
     graph_that_an_inner_pass_frees,
@@ -287,7 +298,8 @@ def test_what_the_ops_and_the_shape_of_the_graph_do_not_tell(change):
                 torch.autograd.set_detect_anomaly(False)
             if change is graph_from_outside:
                 del module.from_outside
-        vars(module).pop("from_outside", None)
+        for name in ("from_outside", "kept"):
+            vars(module).pop(name, None)
         return results
 
     toy.same_as_loop(run, loss=loss, **CHECKED)
