@@ -4,8 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
-#include "base/log.h"
 #include "base/detail/stack_tensors.h"
+#include "base/log.h"
 #include "graph/record/step_program.h"
 
 namespace duet {

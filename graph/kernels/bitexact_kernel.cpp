@@ -8,11 +8,11 @@
 #include <ATen/Version.h>
 #include <dlfcn.h>
 #include "base/detail/op_rules.h"
+#include "base/detail/stack_tensors.h"
 #include "base/detail/text.h"
 #include "base/log.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
-#include "base/detail/stack_tensors.h"
 #include "graph/record/thread_settings.h"
 
 namespace duet {
