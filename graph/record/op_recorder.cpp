@@ -160,7 +160,9 @@ void OpRecorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet below, t
     op.redispatchBoxed(below, stack);
   });
   addresses_.take_back();  // which may be short of memory itself
-  if (error) std::rethrow_exception(error);
+  if (!error) return;
+  thrown_ = full_name(op);
+  std::rethrow_exception(error);
 }
 
 void OpRecorder::note_addresses() {
@@ -172,6 +174,10 @@ void OpRecorder::note_addresses() {
 void OpRecorder::pause() {
   const bool ran = !std::exchange(paused_, true);
   if (ran && failure().empty()) note_addresses();
+  if (ran && failure().empty() && !thrown_.empty()) {
+    fail({"the step's host code goes on after " + thrown_ + " has thrown, which a check does not run",
+          "leave that call out of the step"});
+  }
   if (ran) note_end();
   addresses_.pause();
 }

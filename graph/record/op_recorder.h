@@ -52,6 +52,7 @@ class OpRecorder : public ProgramWriter, private OpListener {
 
   bool on_device_ = false;
   bool paused_ = false;
+  std::string thrown_;                // the op that threw last
   std::optional<BackwardPass> pass_;  // that runs
   AddressWatch addresses_;
   std::optional<OpTap> tap_;  // goes first

@@ -80,6 +80,16 @@ void add_crash_cases(Traps& add) {
     const auto rows = static_cast<double>(call_rows_above(batch["input"], 1.0));
     return loss_of(net, hidden, batch) * (1 + 0.01 * rows);
   });
+  add("AnOpThatThrows", "goes on after aten::mm has thrown", [](StepRun& run) {
+    run.graph = {.check = Check::kOff};
+    run.loss = [](TwoLayers& net, const Batch& batch) {
+      try {
+        return batch["input"].mm(net.a->weight).sum();
+      } catch (const std::exception&) {
+        return plain_loss(net, batch);
+      }
+    };
+  });
   add("APackedSequence", "_pack_padded_sequence", [](StepRun& run) {
     const auto gru = std::make_shared<torch::nn::GRU>(torch::nn::GRUOptions(2, 5).batch_first(true));
     run.net->register_module("gru", *gru);
