@@ -163,7 +163,7 @@ struct Gelu {
       if (backward == 0) continue;
       const at::Tensor grad = calls[backward].floats(0), grad_x = calls[backward].floats(3);
       all.of_call[backward] = {[=] { run_gelu_backward(fast, grad, x, kept, grad_x); },
-                               "bit-exact gelu, takes what was kept", first};
+                               "bit-exact gelu, takes what was kept", first, /*elementwise=*/true};
     }
   }
 };

@@ -33,9 +33,10 @@ void run_tasks(int64_t count, c10::function_ref<void(int64_t)> task);
 
 // A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
 struct BitexactKernel {
-  std::function<void()> run;        // empty: ATen's own kernel is to run
-  const char* name = "";            // for CpuProgram::text
-  std::ptrdiff_t together = -1;     // the first of several calls whose kernels only work together; -1: works alone
+  std::function<void()> run;     // empty: ATen's own kernel is to run
+  const char* name = "";         // for CpuProgram::text
+  std::ptrdiff_t together = -1;  // the first of several calls whose kernels only work together; -1: works alone
+  bool elementwise = false;      // reads each element of its inputs no later than it writes the one in the same place
   const struct KernelPass* pass{};  // that found it; set by find_bitexact_kernels
 };
 

@@ -213,6 +213,7 @@ void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::ve
                               if (!kernel()) call.run_as_aten();
                             },
                             maker.name};
+      kernels.of_call[i].elementwise = maker.elementwise;
     }
   }
 }

@@ -17,7 +17,8 @@ struct CallKernelMaker {
   const char* name;                        // for CpuProgram::text
   CallKernel (*make)(const OpCall& call);  // empty: the call does not fit
   int classes = -1;                        // the argument whose columns are what the call's integers count
-  int dims_of_rows = 0;  // the first rows of tensors with so many dimensions tell for all; 0: they do not
+  int dims_of_rows = 0;      // the first rows of tensors with so many dimensions tell for all; 0: they do not
+  bool elementwise = false;  // BitexactKernel::elementwise
 };
 
 // Gives each call that has no kernel yet the one of the table that fits it and is bit-exact; this is tried once per

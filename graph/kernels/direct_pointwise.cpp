@@ -148,7 +148,7 @@ CallKernel make_fill(const OpCall& call) {
 std::vector<CallKernelMaker> pointwise_makers() {
   std::vector<CallKernelMaker> makers;
   const auto add = [&](const char* op, const char* overload, CallKernel (*make)(const OpCall&)) {
-    makers.push_back({op, overload, "direct arithmetic", make, -1, true});
+    makers.push_back({op, overload, "direct arithmetic", make, -1, /*dims_of_rows=*/1, /*elementwise=*/true});
   };
   for (const PointwiseOp& op : kPointwiseOps) add(op.name, op.overload, make_pointwise);
   add("aten::ones_like", "", make_fill);

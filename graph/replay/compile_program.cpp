@@ -4,8 +4,8 @@
 #include <vector>
 #include <c10/core/Allocator.h>
 #include "base/detail/op_rules.h"
-#include "graph/replay/arena.h"
 #include "graph/replay/cpu_program.h"
+#include "graph/replay/memory_plan.h"
 
 namespace duet {
 
@@ -13,8 +13,6 @@ namespace {
 
 using Kind = Instruction::Kind;
 using Slot = StepProgram::Slot;
-
-constexpr std::size_t kAlignment = 64;  // as ATen's own allocations: kernels may give other bits on other alignments
 
 const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
   static const auto* by_name = [] {
@@ -114,12 +112,12 @@ class Builder {
   void finish(bool may_try) {
     std::vector<BitexactKernels::Scratch> scratch;
     if (!parts_.passes.empty()) scratch = find_kernels(may_try);
-    give_memory(scratch);
+    for (std::size_t s = 0; s < use_.size(); ++s) use_[s].rebound = is_rebound(s);
+    give_memory(parts_, use_, scratch);
     plan_releases();
   }
 
  private:
-  bool is_unused(std::size_t storage) const { return use_[storage].first > use_[storage].second; }
   bool outlives_run(std::size_t storage) const { return parts_.persistent[storage]; }
 
   // Backwards from what must be readable, what lies outside the step, random ops, which move the generator, and ops
@@ -167,9 +165,9 @@ class Builder {
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       if (!needed_[i] || recording_.is_view(i)) continue;
       const auto touch = [&](int value) {
-        auto& [first, last] = use_[table_.values()[value].storage];
-        first = std::min(first, i);
-        last = std::max(last, i);
+        StorageUse& use = use_[table_.values()[value].storage];
+        use.first = std::min(use.first, i);
+        use.last = std::max(use.last, i);
       };
       for_each_value(ops_[i].arguments, touch);
       for_each_value(ops_[i].results, touch);
@@ -193,40 +191,11 @@ class Builder {
     return !recorded.external && kinds_[recorded.producer] == Kind::kRebind && !allocates_only(recorded.producer);
   }
 
-  // Memory that a run writes into: results that outlive it each in their own, the rest in the arena.
-  void give_memory(const std::vector<BitexactKernels::Scratch>& scratch) {
-    std::vector<Block> blocks;
-    std::vector<std::pair<c10::Storage, std::size_t>> owners;
-    const auto add = [&](const c10::Storage& owner, std::size_t first, std::size_t last) {
-      blocks.push_back({owner.nbytes(), first, last, 0});
-      owners.emplace_back(owner, 0);
-    };
-    parts_.bytes = 0;
-    for (std::size_t s = 0; s < table_.storages().size(); ++s) {
-      const ValueTable::Storage& recorded = table_.storages()[s];
-      const c10::Storage& storage = parts_.storages[s];
-      if (recorded.external && !recorded.changes) continue;
-      const bool stays = outlives_run(s) || recorded.changes;
-      if (stays) parts_.bytes += static_cast<int64_t>(recorded.bytes);
-      if (is_rebound(s)) continue;
-      if (!stays && !is_unused(s)) add(storage, use_[s].first, use_[s].second);
-      if (stays && storage.data() == nullptr) {
-        storage.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::GetAllocator(c10::kCPU)->allocate(recorded.bytes));
-      }
-    }
-    for (const auto& [storage, first, last] : scratch) {
-      add(storage, parts_.instructions[first].source, parts_.instructions[last].source);
-    }
-    const std::size_t bytes = plan_memory(blocks, kAlignment);
-    for (std::size_t b = 0; b < blocks.size(); ++b) owners[b].second = blocks[b].offset;
-    parts_.share = std::make_unique<Arena::Share>(parts_.arena, bytes, std::move(owners));
-  }
-
   void make_tensors() {
     for (const ValueTable::Value& value : table_.values()) {
       const bool is_original = value.original.defined() && !table_.storages()[value.storage].changes;
       const auto storage = static_cast<std::size_t>(value.storage);
-      if (!table_.storages()[storage].external && !outlives_run(storage) && is_unused(storage)) {
+      if (!table_.storages()[storage].external && !outlives_run(storage) && use_[storage].is_none()) {
         parts_.tensors.emplace_back();  // a program that is a small part of its recording
         continue;
       }
@@ -289,8 +258,8 @@ class Builder {
       instructions[i].releases.clear();
     }
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
-      if (!is_rebound(s) || outlives_run(s) || is_unused(s)) continue;
-      const std::size_t last = position[use_[s].second];
+      if (!is_rebound(s) || outlives_run(s) || use_[s].is_none()) continue;
+      const std::size_t last = position[use_[s].last];
       if (last < instructions.size()) instructions[last].releases.push_back(static_cast<int>(s));
     }
   }
@@ -336,9 +305,9 @@ class Builder {
   const StepProgram& recording_ = *parts_.recording;
   const std::vector<StepProgram::Op>& ops_ = recording_.ops;
   const ValueTable& table_ = recording_.table;
-  std::vector<bool> needed_;                              // by op
-  std::vector<Instruction::Kind> kinds_;                  // by op
-  std::vector<std::pair<std::size_t, std::size_t>> use_;  // by storage: first and last op that touches it
+  std::vector<bool> needed_;              // by op
+  std::vector<Instruction::Kind> kinds_;  // by op
+  std::vector<StorageUse> use_;           // by storage
 };
 
 }  // namespace

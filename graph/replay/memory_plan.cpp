@@ -1,0 +1,133 @@
+#include "graph/replay/memory_plan.h"
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <c10/core/Allocator.h>
+#include "graph/replay/arena.h"
+
+namespace duet {
+
+namespace {
+
+constexpr std::size_t kAlignment = 64;  // as ATen's own allocations: kernels may give other bits on other alignments
+
+class Planner {
+ public:
+  Planner(CpuProgramParts& parts, const std::vector<StorageUse>& uses)
+      : parts_(parts), table_(parts.recording->table), uses_(uses), block_of_(uses.size(), kNone) {}
+
+  void plan(const std::vector<BitexactKernels::Scratch>& scratch) {
+    std::vector<std::size_t> source = taken_over();
+    parts_.bytes = 0;
+    for (std::size_t s = 0; s < uses_.size(); ++s) {
+      if (lies_in_arena(s)) {
+        add(s, source);
+      } else if (stays(s)) {
+        parts_.bytes += static_cast<int64_t>(table_.storages()[s].bytes);
+        if (!uses_[s].rebound) give_own_memory(s);
+      }
+    }
+    for (const auto& [storage, first, last] : scratch) {
+      owners_.emplace_back(storage, blocks_.size());
+      blocks_.push_back({storage.nbytes(), parts_.instructions[first].source, parts_.instructions[last].source, 0});
+    }
+    const std::size_t bytes = plan_memory(blocks_, kAlignment);
+    for (auto& [storage, block] : owners_) block = blocks_[block].offset;
+    parts_.share = std::make_unique<Arena::Share>(parts_.arena, bytes, std::move(owners_));
+  }
+
+ private:
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+  bool is_given(std::size_t storage) const {
+    return table_.storages()[storage].external && !table_.storages()[storage].changes;
+  }
+  bool stays(std::size_t storage) const {
+    return !is_given(storage) && (parts_.persistent[storage] || table_.storages()[storage].changes);
+  }
+  bool lies_in_arena(std::size_t storage) const {
+    return !is_given(storage) && !stays(storage) && !uses_[storage].rebound && !uses_[storage].is_none();
+  }
+
+  void give_own_memory(std::size_t storage) const {
+    const c10::Storage& own = parts_.storages[storage];
+    if (own.data() != nullptr) return;
+    own.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::GetAllocator(c10::kCPU)->allocate(own.nbytes()));
+  }
+
+  // A block of its own, or that of the storage whose memory it takes over.
+  std::size_t add(std::size_t storage, const std::vector<std::size_t>& source) {
+    if (block_of_[storage] != kNone) return block_of_[storage];
+    const auto [first, last, rebound] = uses_[storage];
+    if (source[storage] == kNone) {
+      block_of_[storage] = blocks_.size();
+      blocks_.push_back({parts_.storages[storage].nbytes(), first, last, 0});
+    } else {
+      block_of_[storage] = add(source[storage], source);
+      blocks_[block_of_[storage]].last = last;
+    }
+    owners_.emplace_back(parts_.storages[storage], block_of_[storage]);
+    return block_of_[storage];
+  }
+
+  // By storage, the one whose memory it takes over.
+  std::vector<std::size_t> taken_over() const {
+    std::vector<std::size_t> source(uses_.size(), kNone);
+    for (const Instruction& instruction : parts_.instructions) {
+      if (!overwrites_inputs(instruction)) continue;
+      const StepProgram::Op& op = parts_.recording->ops[instruction.source];
+      const int result = op.results.front().values.front();
+      for_each_value(op.arguments, [&](int value) {
+        if (can_take_over(op, instruction.source, result, value)) {
+          source[storage_of(result)] = storage_of(value);
+        }
+      });
+    }
+    return source;
+  }
+
+  // Whether it may write its result over an input of the same layout.
+  bool overwrites_inputs(const Instruction& instruction) const {
+    const StepProgram::Op& op = parts_.recording->ops[instruction.source];
+    const bool writes = instruction.kind == Instruction::Kind::kOut || instruction.kind == Instruction::Kind::kCopy;
+    const bool elementwise = !instruction.kernel.run || instruction.kernel.elementwise;
+    return writes && elementwise && op.handle.hasTag(at::Tag::pointwise) && op.results.size() == 1 &&
+           op.results.front().kind == StepProgram::Slot::Kind::kValue;
+  }
+
+  // Whether nobody reads the argument's memory later, nor this op in another order.
+  bool can_take_over(const StepProgram::Op& op, std::size_t index, int result, int argument) const {
+    const std::size_t from = storage_of(argument), to = storage_of(result);
+    if (from == to || !lies_in_arena(from) || !lies_in_arena(to)) return false;
+    if (uses_[from].last != index || uses_[to].first != index) return false;
+    if (parts_.storages[from].nbytes() != parts_.storages[to].nbytes()) return false;
+    bool alike = true;
+    for_each_value(op.arguments, [&](int other) {
+      if (storage_of(other) == from) alike = alike && have_one_layout(other, result);
+    });
+    return alike;
+  }
+  std::size_t storage_of(int value) const { return static_cast<std::size_t>(table_.values()[value].storage); }
+  bool have_one_layout(int value, int other) const {
+    ValueTable::Layout a = table_.values()[value];
+    const ValueTable::Layout& b = table_.values()[other];
+    a.storage = b.storage;
+    return a == b;
+  }
+
+  CpuProgramParts& parts_;
+  const ValueTable& table_;
+  const std::vector<StorageUse>& uses_;
+  std::vector<std::size_t> block_of_;  // by storage
+  std::vector<Block> blocks_;
+  std::vector<std::pair<c10::Storage, std::size_t>> owners_;  // and their blocks
+};
+
+}  // namespace
+
+void give_memory(CpuProgramParts& parts, const std::vector<StorageUse>& uses,
+                 const std::vector<BitexactKernels::Scratch>& scratch) {
+  Planner(parts, uses).plan(scratch);
+}
+
+}  // namespace duet
