@@ -158,7 +158,6 @@ float fold_lanes(Floats v, Combine combine) {
   return _mm256_cvtss_f32(v);
 }
 
-constexpr const char* kVectorExp = "Sleef_expf8_u10";
 constexpr const char* kVectorLog = "Sleef_logf8_u10";
 
 // The sum of all lanes in the order of ATen's vectors, and of two NaN the one that is ATen's.

@@ -92,8 +92,6 @@ float fold_lanes(Floats v, Combine combine) {
   return _mm512_cvtss_f32(v);
 }
 
-// SLEEF's functions that ATen's vectors call: LibTorch carries and exports them.
-constexpr const char* kVectorExp = "Sleef_expf16_u10";
 constexpr const char* kVectorLog = "Sleef_logf16_u10";
 
 inline Mask greater_or_nan(Floats value, Floats than) {

@@ -65,7 +65,8 @@ struct AttentionGradients {
       store(weight + j, seen_power);
       store(grad + j, multiply(seen_power, subtract(load(grad + j), mean)));
     }
-    if (j < shape.length) store(weight + j, broadcast(0.0F)), store(grad + j, broadcast(0.0F));
+    clear_unseen(weight, j, shape.length);
+    clear_unseen(grad, j, shape.length);
   }
 
   void compute(const QueryBlock& block) {
@@ -114,10 +115,10 @@ struct AttentionGradients {
   bool compute() {
     const Attention& shape = work.shape;
     const RowShape all{shape.length, shape.width};
-    if (!inputs_are_moderate(shape, head) || !are_moderate(work.grad_out, shape, head) ||
-        !are_moderate(work.out, shape, head)) {
-      return false;
-    }
+    const bool moderate =
+        may_hide(shape, head) &&
+        (!shape.causal || (are_moderate(work.grad_out, shape, head) && are_moderate(work.out, shape, head)));
+    if (!moderate) return false;
     scale_rows(rows(shape.k), all, shape.scale, scaled_keys);
     transpose_rows(shape.scales_scores ? rows(shape.k) : Rows<const float>{scaled_keys, shape.width}, all, keys);
     transpose_rows(rows(shape.v), all, values);

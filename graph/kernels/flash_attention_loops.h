@@ -55,7 +55,8 @@ struct Reach {
 template <class ReachOf>
 void multiply_seen(const Gemm& g, Start start, ReachOf reach_of) {
   for (int64_t j = 0; j < g.n; j += kTileColumns) {
-    int64_t tiles = (g.m + kTileRows - 1) / kTileRows;
+    const int64_t vectors = ((g.n - j < kTileColumns ? g.n - j : kTileColumns) + kLanes - 1) / kLanes;
+    int64_t tiles = (g.m + tile_rows(vectors) - 1) / tile_rows(vectors);
     for (int64_t i = 0; tiles > 0; --tiles) {
       const int64_t height = (g.m - i + tiles - 1) / tiles;
       const Reach reach = reach_of(i, i + height);
@@ -174,8 +175,15 @@ bool are_moderate(const Heads<const float>& all, const Attention& shape, int64_t
   return fold_lanes(add(squares, others), add_values) < kLargest;
 }
 
-bool inputs_are_moderate(const Attention& shape, int64_t head) {
-  return are_moderate(shape.q, shape, head) && are_moderate(shape.k, shape, head) && are_moderate(shape.v, shape, head);
+// Whether what a mask hides is certain to be finite.
+bool may_hide(const Attention& shape, int64_t head) {
+  return !shape.causal || (are_moderate(shape.q, shape, head) && are_moderate(shape.k, shape, head) &&
+                           are_moderate(shape.v, shape, head));
+}
+
+// From the first vector that a row does not see on, as far as a tile reaches.
+void clear_unseen(float* row, int64_t begin, int64_t end) {
+  for (int64_t j = begin; j < begin + kMostTileRows && j < end; j += kLanes) store(row + j, broadcast(0.0F));
 }
 
 struct Softened {
@@ -200,7 +208,7 @@ Softened soften(float* row, int64_t seen, int64_t length, float scale) {
     store(row + j, power);
     sum = add(sum, power);
   }
-  if (j < end) store(row + j, broadcast(0.0F));
+  clear_unseen(row, j, end);
   float all = fold_lanes(sum, add_values);
   for (j = end; j < length; ++j) {
     row[j] = j < seen ? static_cast<float>(exp(static_cast<double>(row[j] - greatest))) : 0;
@@ -234,7 +242,7 @@ bool forward_block(const AttentionForward& work, const QueryBlock& block, int64_
   for (int64_t i = 0; i < block.rows; ++i) {
     for (int64_t j = 0; j < shape.width; j += kLanes) {
       const Floats y = multiply(load(memory.sums + i * shape.width + j), broadcast(shares[i]));
-      watch.see(select(is_minus_zero(y), broadcast(NAN), y));
+      watch.see(shape.causal ? select(is_minus_zero(y), broadcast(NAN), y) : y);
       store(out.row(i) + j, y);
     }
   }
@@ -245,7 +253,7 @@ bool attention_forward(const AttentionForward& work, const RowRange& heads) {
   const Attention& shape = work.shape;
   ForwardMemory memory;
   for (int64_t head = heads.begin; head < heads.end; ++head) {
-    if (!inputs_are_moderate(shape, head)) return false;
+    if (!may_hide(shape, head)) return false;
     transpose_rows(rows_of(shape.k, shape, head), {shape.length, shape.width}, memory.keys);
     for (int64_t first = 0; first < shape.length; first += kQueryBlock) {
       if (!forward_block(work, {shape, first}, head, memory)) return false;

@@ -4,7 +4,7 @@
 
 // Products, over the vectors of avx2_simd.h or avx512_simd.h.
 //
-// A tile of up to 6 rows of c and as many columns as fill the registers stays in them while k runs through a block.
+// A tile of c that fills the registers stays in them while k runs through a block.
 // Rows of b that lie side by side in memory are read in place if they fill vectors; others are copied into the scratch
 // panel first.
 
@@ -12,9 +12,11 @@ namespace duet {
 
 namespace {
 
-constexpr int kTileRows = 6;
 constexpr int kTileVectors = kLanes == 16 ? 4 : 2;  // of 32 registers, or of 16
 constexpr int64_t kTileColumns = kTileVectors * kLanes;
+constexpr int kMostTileRows = 12;
+// Narrow tiles have more rows: as many sums as hide how long an addition takes.
+constexpr int tile_rows(int64_t vectors) { return 2 * vectors <= kTileVectors ? kMostTileRows : kMostTileRows / 2; }
 
 static_assert(kPanelColumns % kTileColumns == 0);
 
@@ -62,10 +64,10 @@ template <bool kFirst, bool kAfter, int kRows, int kVectors>
   const float* after = tile.after;
   const int64_t c_row = tile.c_row;
   NanWatch nan;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int j = 0; j < kVectors; ++j, c += kLanes) {
     const Floats start = kFirst && before != nullptr ? load(before + j * kLanes) : broadcast(0.0F);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
       const Floats sum = add(kFirst ? start : load(c + i * c_row), sums[i][j]);
       const Floats all = kAfter ? add(load(after + j * kLanes), sum) : sum;
@@ -80,9 +82,9 @@ template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void store(const Tile& tile, const Floats (&sums)[kRows][kVectors]) {
   if (!tile.has_sum && tile.after == nullptr && tile.last_columns == kLanes) {
     NanWatch nan;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int j = 0; j < kVectors; ++j) {
         nan.see(sums[i][j]);
         store(tile.c + i * tile.c_row + j * kLanes, sums[i][j]);
@@ -93,9 +95,9 @@ template <int kRows, int kVectors>
   }
   if (!tile.has_sum || tile.last_columns != kLanes) {
     alignas(64) float values[kRows * kVectors * kLanes];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int j = 0; j < kVectors; ++j) store(values + (i * kVectors + j) * kLanes, sums[i][j]);
     }
     return store_slowly(tile, values, kRows, kVectors);
@@ -110,39 +112,43 @@ template <int kRows, int kVectors>
 template <int kRows, int kVectors>
 void compute(const Tile& tile) {
   Floats sums[kRows][kVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int j = 0; j < kVectors; ++j) sums[i][j] = broadcast(0.0F);
   }
-  const float* a = tile.a;
+  constexpr int kTogether = 4, kGroups = (kRows + kTogether - 1) / kTogether;
+  const float* a[kGroups];
+#pragma GCC unroll 12
+  for (int i = 0; i < kGroups; ++i) a[i] = tile.a + i * kTogether * tile.a_row;
   const float* b = tile.b;
-  for (int64_t k = 0; k < tile.k; ++k, a += tile.a_column, b += tile.b_row) {
+  for (int64_t k = 0; k < tile.k; ++k, b += tile.b_row) {
     Floats row[kVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int j = 0; j < kVectors; ++j) row[j] = load(b + j * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
-      const Floats factor = broadcast(a[i * tile.a_row]);
-#pragma GCC unroll 8
+      const Floats factor = broadcast(a[i / kTogether][i % kTogether * tile.a_row]);
+#pragma GCC unroll 12
       for (int j = 0; j < kVectors; ++j) {
         sums[i][j] = add_product(factor, row[j], sums[i][j]);
       }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < kGroups; ++i) {
+      a[i] += tile.a_column;
+      asm("" : "+r"(a[i]));  // or compilers add up one address from the other, each of which waits for the one before
     }
   }
   store<kRows, kVectors>(tile, sums);
 }
 
-template <int kVectors>
+template <int kVectors, int kRows = tile_rows(kVectors)>
 void compute_rows(const Tile& tile, int64_t rows) {
-  switch (rows) {
-    case 1: return compute<1, kVectors>(tile);
-    case 2: return compute<2, kVectors>(tile);
-    case 3: return compute<3, kVectors>(tile);
-    case 4: return compute<4, kVectors>(tile);
-    case 5: return compute<5, kVectors>(tile);
-    default: return compute<6, kVectors>(tile);
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return compute_rows<kVectors, kRows - 1>(tile, rows);
   }
+  compute<kRows, kVectors>(tile);
 }
 
 using ComputeRows = void (*)(const Tile& tile, int64_t rows);
@@ -207,11 +213,13 @@ void copy_block(const Gemm& g, const Block& block, float* to) {
   }
 }
 
-// Rows [begin, end) times the columns of the tile, which is that of row 0.
-void multiply_rows(Tile tile, int64_t begin, int64_t end, ComputeRows compute) {
+// Rows [begin, end) times the columns of the tile, which is that of row 0 and has so many vectors.
+void multiply_rows(Tile tile, int64_t begin, int64_t end, int64_t vectors) {
+  const ComputeRows compute = compute_of(vectors);
+  const int64_t rows_of_tile = tile_rows(vectors);
   const float* a = tile.a;
   float* c = tile.c;
-  int64_t tiles = (end - begin + kTileRows - 1) / kTileRows;
+  int64_t tiles = (end - begin + rows_of_tile - 1) / rows_of_tile;
   for (int64_t i = begin; tiles > 0; --tiles) {
     const int64_t height = (end - i + tiles - 1) / tiles;  // about the same for all
     tile.a = a + i * tile.a_row;
@@ -224,7 +232,7 @@ void multiply_rows(Tile tile, int64_t begin, int64_t end, ComputeRows compute) {
 // Rows of the part times the columns of the block, where `copy` has these; null: they are read in place. With several
 // tiles to a block a chunk of rows stays in the second-level cache while they pass by. False: it has a NaN.
 bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* copy) {
-  constexpr int64_t kChunkRows = 16 * kTileRows;
+  constexpr int64_t kChunkRows = 8 * kMostTileRows;
   const bool first = block.k == 0, last = block.k + block.depth == g.k;
   NanWatch nan;
   for (int64_t i = part.row_begin; i < part.row_end; i += kChunkRows) {
@@ -246,7 +254,7 @@ bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, con
                       first,
                       columns - (vectors - 1) * kLanes,
                       &nan};
-      multiply_rows(tile, i, end, compute_of(vectors));
+      multiply_rows(tile, i, end, vectors);
     }
   }
   return !nan.any();

@@ -1,21 +1,38 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <math.h>
 
-// SLEEF's functions that ATen's vectors call: LibTorch carries and exports them. For the vectors of *_simd.h, which is
-// included before.
+// The functions that ATen's vectors call, with their bits. For the vectors of *_simd.h, which is included before.
 
 namespace duet {
 
 namespace {
 
+// SLEEF's logarithm, which LibTorch carries and exports.
 using VectorFunction = Floats (*)(Floats);
-VectorFunction vector_exp = nullptr, vector_log = nullptr;
+VectorFunction vector_log = nullptr;
 
 bool find_vector_functions() {
-  const auto find = [](const char* name) { return reinterpret_cast<VectorFunction>(dlsym(RTLD_DEFAULT, name)); };
-  vector_exp = find(kVectorExp), vector_log = find(kVectorLog);
-  return vector_exp != nullptr && vector_log != nullptr;
+  vector_log = reinterpret_cast<VectorFunction>(dlsym(RTLD_DEFAULT, kVectorLog));
+  return vector_log != nullptr;
+}
+
+// SLEEF's exponential (Sleef_expf8_u10, Sleef_expf16_u10), here so that it is no call: 2^power times that of the rest.
+[[gnu::always_inline]] inline Floats vector_exp(Floats x) {
+  const Floats power = round_nearest(multiply(x, broadcast(0x1.715476p+0F)));  // log2(e)
+  const Floats rest =
+      fused(power, broadcast(-1.428606765330187045e-06F), fused(power, broadcast(-0.693145751953125F), x));
+  Floats sum = broadcast(0.000198527617612853646278381F);
+  constexpr float kFactors[] = {0.00139304355252534151077271F, 0.00833336077630519866943359F,
+                                0.0416664853692054748535156F, 0.166666671633720397949219F, 0.5F};
+#pragma GCC unroll 5
+  for (const float factor : kFactors) sum = fused(sum, rest, broadcast(factor));
+  sum = add(broadcast(1.0F), fused(multiply(rest, rest), sum, rest));
+  const Floats half = round_down(multiply(power, broadcast(0.5F)));
+  const Floats result = multiply(multiply(sum, power_of_two(half)), power_of_two(subtract(power, half)));
+  const Floats finite = select(less(x, broadcast(-104.0F)), broadcast(0.0F), result);
+  return select(less(broadcast(100.0F), x), broadcast(INFINITY), finite);
 }
 
 // The exponential of oneDNN, and with kFused Vectorized::exp_u20, which ATen has from there.
