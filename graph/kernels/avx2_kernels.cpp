@@ -15,7 +15,7 @@ CpuKernels avx2_kernels() {
   CpuKernels kernels = kNoKernels;
   kernels.gemm = multiply_part;
   kernels.max_pool = {max_pool_forward, max_pool_backward};
-  kernels.batch_norm = {batch_norm_forward, batch_norm_backward};
+  kernels.batch_norm = {batch_norm_statistics, batch_norm_normalize, batch_norm_backward};
   kernels.pointwise = kPointwiseKernels;
   kernels.rows = {column_sum, layer_norm_forward, layer_norm_backward, add_norm_parts};
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};

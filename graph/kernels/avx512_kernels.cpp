@@ -13,7 +13,8 @@ CpuKernels avx512_kernels() {
   CpuKernels kernels = kNoKernels;
   kernels.gemm = multiply_part;
   kernels.max_pool = {max_pool_forward, max_pool_backward_in_tiles};
-  kernels.batch_norm.forward = batch_norm_forward;
+  kernels.batch_norm.statistics = batch_norm_statistics;
+  kernels.batch_norm.normalize = batch_norm_normalize;
   kernels.pointwise = kPointwiseKernels;
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};
   kernels.gelu_tanh = {gelu_forward, gelu_backward};

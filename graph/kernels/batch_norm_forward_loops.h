@@ -104,25 +104,24 @@ inline void write_line(const Line& line, const float* x, float* y, int64_t pixel
   store(y + i, line(x + i));
 }
 
-void normalize(const BatchNormForward& work, int64_t channel) {
-  const float weight = work.weight != nullptr ? work.weight[channel] : 1.0F;
-  const float bias = work.bias != nullptr ? work.bias[channel] : 0.0F;
-  const Floats scale = multiply(broadcast(work.statistics.inverse_std[channel]), broadcast(weight));
-  const Floats shift = subtract_product(broadcast(work.statistics.mean[channel]), scale, broadcast(bias));
-  for (int64_t image = 0; image < work.batch.images; ++image) {
-    const float* x = plane_of(work.batch, work.x, image, channel);
-    write_line({scale, shift}, x, work.y + (x - work.x), work.batch.pixels);
+void batch_norm_normalize(const BatchNormForward& work, const IndexRange& planes) {
+  for (int64_t plane = planes.begin; plane < planes.end; ++plane) {
+    const int64_t channel = plane % work.batch.channels, first = plane * work.batch.pixels;
+    const float weight = work.weight != nullptr ? work.weight[channel] : 1.0F;
+    const float bias = work.bias != nullptr ? work.bias[channel] : 0.0F;
+    const Floats scale = multiply(broadcast(work.statistics.inverse_std[channel]), broadcast(weight));
+    const Floats shift = subtract_product(broadcast(work.statistics.mean[channel]), scale, broadcast(bias));
+    write_line({scale, shift}, work.x + first, work.y + first, work.batch.pixels);
   }
 }
 
-void batch_norm_forward(const BatchNormForward& work, const IndexRange& channels) {
+void batch_norm_statistics(const BatchNormForward& work, const IndexRange& channels) {
   for (int64_t begin = channels.begin; begin < channels.end; begin += kLanes) {
     const IndexRange some{begin, begin + kLanes < channels.end ? begin + kLanes : channels.end};
     const LaneMoments moments = moments_of(work, some);
     for (int64_t c = some.begin; c < some.end; ++c) {
       const int64_t lane = c - begin;
       keep(work.statistics, c, {moments.mean[lane], moments.squares[lane], work.batch.images * work.batch.pixels});
-      normalize(work, c);
     }
   }
 }

@@ -24,28 +24,43 @@ bool is_vector_if_given(const OpCall& call, std::size_t argument, int64_t channe
 
 // native_batch_norm(x, weight, bias, running_mean, running_variance, training, momentum, epsilon)
 //   -> (y, mean, inverse_std)
-CallKernel make_batch_norm(const OpCall& call) {
-  const auto kernel = cpu_kernels().batch_norm.forward;
+RowByRow batch_norm_rows(const OpCall& call) {
+  const BatchNormKernels& kernels = cpu_kernels().batch_norm;
   const at::Tensor x = call.floats(0), weight = call.floats(1), bias = call.floats(2);
   const at::Tensor running_mean = call.floats(3), running_variance = call.floats(4);
   const at::Tensor y = call.result(0), mean = call.result(1), inverse_std = call.result(2);
-  if (kernel == nullptr || !are_normed(x) || !call.arguments[5].toBool()) return {};
+  if (kernels.normalize == nullptr || !are_normed(x) || !call.arguments[5].toBool()) return {};
   const int64_t channels = x.size(1);
   bool fits = are_like(y, x) && is_contiguous_float(mean, channels) && is_contiguous_float(inverse_std, channels) &&
               share_no_memory({y, mean, inverse_std}, {x, weight, bias, running_mean, running_variance});
   for (const std::size_t vector : {1, 2, 3, 4}) fits = fits && is_vector_if_given(call, vector, channels);
   if (!fits) return {};
   const double momentum = call.arguments[6].toDouble(), epsilon = call.arguments[7].toDouble();
-  return [=] {
+  const auto work = [=] {
     const ChannelStatistics statistics{writable_floats_of(mean),
                                        writable_floats_of(inverse_std),
                                        writable_floats_of(running_mean),
                                        writable_floats_of(running_variance),
                                        momentum,
                                        epsilon};
-    const BatchNormForward work{batch_of(x),       floats_of(x),    writable_floats_of(y),
-                                floats_of(weight), floats_of(bias), statistics};
-    for_each_part(channels, x.numel(), [&](int64_t begin, int64_t end) { kernel(work, {begin, end}); });
+    return BatchNormForward{batch_of(x),       floats_of(x),    writable_floats_of(y),
+                            floats_of(weight), floats_of(bias), statistics};
+  };
+  return {x.size(0) * channels,
+          {x, y},
+          [=, &kernels](int64_t begin, int64_t end) { kernels.normalize(work(), {begin, end}); },
+          [=, &kernels] {
+            for_each_part(channels, x.numel(),
+                          [&](int64_t begin, int64_t end) { kernels.statistics(work(), {begin, end}); });
+          }};
+}
+
+CallKernel make_batch_norm(const OpCall& call) {
+  const RowByRow work = batch_norm_rows(call);
+  if (work.rows == 0) return {};
+  return [work, elements = call.floats(0).numel()] {
+    work.before();
+    for_each_part(work.rows, elements, work.run);
     return true;
   };
 }
@@ -84,17 +99,18 @@ CallKernel make_batch_norm_backward(const OpCall& call) {
   };
 }
 
-constexpr CallKernelMaker norm_maker(const char* op, const char* overload, CallKernel (*make)(const OpCall& call)) {
-  return {op, overload, "bit-exact batch norm", make, -1, /*dims_of_rows=*/2};
+constexpr CallKernelMaker norm_maker(const char* op, const char* overload, CallKernel (*make)(const OpCall& call),
+                                     RowByRow (*by_rows)(const OpCall& call)) {
+  return {op, overload, "bit-exact batch norm", make, -1, /*dims_of_rows=*/2, /*elementwise=*/false, by_rows};
 }
 
 }  // namespace
 
 void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   static const std::vector<CallKernelMaker> makers = {
-      norm_maker("aten::native_batch_norm", "", make_batch_norm),
-      norm_maker("aten::native_batch_norm", "out", make_batch_norm),
-      norm_maker("aten::native_batch_norm_backward", "", make_batch_norm_backward),
+      norm_maker("aten::native_batch_norm", "", make_batch_norm, batch_norm_rows),
+      norm_maker("aten::native_batch_norm", "out", make_batch_norm, batch_norm_rows),
+      norm_maker("aten::native_batch_norm_backward", "", make_batch_norm_backward, nullptr),
   };
   if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }

@@ -134,7 +134,7 @@ void switch_off(const KernelPass& pass) { switched_off += pass.is_off.exchange(t
 
 int64_t passes_switched_off() { return switched_off; }
 
-// The direct ones take what no other has taken.
+// The direct ones take what no other has taken, chains what others have found.
 const KernelPasses& bitexact_passes() {
   static const KernelPass passes[] = {{"gemm", find_bitexact_gemms},
                                       {"gelu", find_bitexact_gelus},
@@ -147,7 +147,8 @@ const KernelPasses& bitexact_passes() {
                                       {"direct call", find_direct_calls},
                                       {"direct arithmetic", find_direct_pointwise},
                                       {"direct rows", find_direct_rows},
-                                      {"direct result", find_direct_results}};
+                                      {"direct result", find_direct_results},
+                                      {"chain", find_chains}};
   static const KernelPasses all = [] {
     KernelPasses found;
     for (const KernelPass& pass : passes) found.push_back(&pass);

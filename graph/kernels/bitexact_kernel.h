@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -31,12 +32,23 @@ KernelSettings kernel_settings();
 // (OpenMP's), or one after the other if this LibTorch has none. A task must not throw.
 void run_tasks(int64_t count, c10::function_ref<void(int64_t)> task);
 
+// How a kernel does its work row by row: row i reads and writes the i-th of `rows` equal parts of the tensors that are
+// cut, and of others what nobody writes meanwhile.
+struct RowByRow {
+  int64_t rows = 0;               // 0: it does not
+  std::vector<at::Tensor> cut{};  // without gaps
+  std::function<void(int64_t begin, int64_t end)> run{};
+  std::function<void()> before{};  // what all rows need first; it may read what is cut
+};
+
 // A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
 struct BitexactKernel {
   std::function<void()> run;     // empty: ATen's own kernel is to run
   const char* name = "";         // for CpuProgram::text
   std::ptrdiff_t together = -1;  // the first of several calls whose kernels only work together; -1: works alone
   bool elementwise = false;      // reads each element of its inputs no later than it writes the one in the same place
+  RowByRow by_rows{};            // how it does the same in a chain
+  bool in_chain = false;         // it goes when any pass is switched off: that of another in its chain may be the one
   const struct KernelPass* pass{};  // that found it; set by find_bitexact_kernels
 };
 
@@ -72,6 +84,7 @@ struct BitexactKernels {
 
   std::vector<BitexactKernel> of_call;
   std::vector<Scratch> scratch{};
+  std::vector<std::pair<std::size_t, std::size_t>> chains{};  // first and last call of each; they run at the first
   bool may_try = true;   // kernels that this process has not tried yet, which takes longer than many steps
   bool untried = false;  // some were left out because of that
 };
@@ -128,5 +141,6 @@ int64_t passes_switched_off();  // how many
 FindKernels find_bitexact_gemms, find_bitexact_gelus, find_bitexact_max_pools, find_bitexact_batch_norms;
 FindKernels find_bitexact_rows, find_bitexact_attention, find_bitexact_adamw;
 FindKernels find_bitexact_bernoullis, find_direct_calls, find_direct_pointwise, find_direct_rows, find_direct_results;
+FindKernels find_chains;
 
 }  // namespace duet

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -21,18 +22,25 @@ struct MaxPoolTensors {
   at::Tensor x, y, indices;
 };
 
-void run_max_pool_forward(const MaxPoolKernels& kernels, const MaxPool& pool, const MaxPoolTensors& t) {
-  const MaxPoolForward work{pool, floats_of(t.x), writable_floats_of(t.y),
-                            static_cast<int64_t*>(t.indices.mutable_data_ptr())};
-  for_each_part(t.x.numel() / (pool.height * pool.width), t.x.numel(),
-                [&](int64_t begin, int64_t end) { kernels.forward(work, {begin, end}); });
+// Plane by plane.
+RowByRow max_pool_forward_rows(const MaxPoolKernels& kernels, const MaxPool& pool, const MaxPoolTensors& t) {
+  return {t.x.numel() / (pool.height * pool.width), {t.x, t.y, t.indices}, [=](int64_t begin, int64_t end) {
+            const MaxPoolForward work{pool, floats_of(t.x), writable_floats_of(t.y),
+                                      static_cast<int64_t*>(t.indices.mutable_data_ptr())};
+            kernels.forward(work, {begin, end});
+          }};
 }
 
-void run_max_pool_backward(const MaxPoolKernels& kernels, const MaxPool& pool, const MaxPoolTensors& t) {
-  const MaxPoolBackward work{pool, floats_of(t.y), static_cast<const int64_t*>(t.indices.const_data_ptr()),
-                             writable_floats_of(t.x)};
-  for_each_part(t.x.numel() / (pool.height * pool.width), t.x.numel(),
-                [&](int64_t begin, int64_t end) { kernels.backward(work, {begin, end}); });
+RowByRow max_pool_backward_rows(const MaxPoolKernels& kernels, const MaxPool& pool, const MaxPoolTensors& t) {
+  return {t.x.numel() / (pool.height * pool.width), {t.x, t.y, t.indices}, [=](int64_t begin, int64_t end) {
+            const MaxPoolBackward work{pool, floats_of(t.y), static_cast<const int64_t*>(t.indices.const_data_ptr()),
+                                       writable_floats_of(t.x)};
+            kernels.backward(work, {begin, end});
+          }};
+}
+
+std::function<void()> all_planes(const RowByRow& work) {
+  return [work] { for_each_part(work.rows, work.cut.front().numel(), work.run); };
 }
 
 bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t stride, TrialNumbers numbers) {
@@ -43,11 +51,11 @@ bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t stride, 
   const auto [y, indices] = at::max_pool2d_with_indices(x, windows, strides, paddings);
   const MaxPool pool{kHeight, kWidth, y.size(1), y.size(2), window, window, stride, stride, padding, padding};
   const at::Tensor our_y = at::empty_like(y), our_indices = at::empty_like(indices), our_grad_x = at::empty_like(x);
-  run_max_pool_forward(kernels, pool, {x, our_y, our_indices});
+  all_planes(max_pool_forward_rows(kernels, pool, {x, our_y, our_indices}))();
   if (!same_bits(y, our_y) || !same_bits(indices, our_indices)) return false;
 
   const at::Tensor grad = trial_tensor(y.sizes(), numbers, 2);
-  run_max_pool_backward(kernels, pool, {our_grad_x, grad, our_indices});
+  all_planes(max_pool_backward_rows(kernels, pool, {our_grad_x, grad, our_indices}))();
   const at::Tensor expected =
       at::max_pool2d_with_indices_backward(grad, x, windows, strides, paddings, one, /*ceil_mode=*/false, indices);
   return same_bits(expected, our_grad_x);
@@ -120,8 +128,10 @@ void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const
     const MaxPoolTensors tensors{calls[i].result(0), calls[i].floats(0), indices};
     const std::optional<MaxPool> own = pool_of(calls[i], 2, tensors);
     if (own != pool) continue;
-    kernels.of_call[i] = {[pool, tensors] { run_max_pool_backward(cpu_kernels().max_pool, pool, tensors); },
-                          "bit-exact max_pool2d, takes the indices"};
+    RowByRow work = max_pool_backward_rows(cpu_kernels().max_pool, pool, tensors);
+    if (are_images(calls[i].floats(1))) work.cut.push_back(calls[i].floats(1));  // of which nothing is read
+    kernels.of_call[i] = {all_planes(work), "bit-exact max_pool2d, takes the indices"};
+    kernels.of_call[i].by_rows = work;
   }
 }
 
@@ -138,8 +148,9 @@ void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& 
     const MaxPoolTensors tensors{calls[i].floats(0), calls[i].result(0), calls[i].result(1)};
     const std::optional<MaxPool> pool = pool_of(calls[i], 1, tensors);
     if (!pool) continue;
-    kernels.of_call[i] = {[pool = *pool, tensors] { run_max_pool_forward(cpu_kernels().max_pool, pool, tensors); },
-                          "bit-exact max_pool2d"};
+    const RowByRow work = max_pool_forward_rows(cpu_kernels().max_pool, *pool, tensors);
+    kernels.of_call[i] = {all_planes(work), "bit-exact max_pool2d"};
+    kernels.of_call[i].by_rows = work;
     take_backwards(calls, i, *pool, kernels);
   }
 }

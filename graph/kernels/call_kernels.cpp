@@ -59,6 +59,13 @@ class FirstRows {
   int64_t rows_ = std::numeric_limits<int64_t>::max();
 };
 
+// What has fewer is broadcast.
+int most_dims(const std::vector<at::Tensor>& tensors) {
+  int64_t most = 1;
+  for (const at::Tensor& tensor : tensors) most = std::max(most, tensor.dim());
+  return static_cast<int>(most);
+}
+
 at::Tensor trial_indices(const at::Tensor& like, int64_t count) {
   const at::Tensor indices = at::empty(like.sizes(), like.options());
   auto* values = static_cast<int64_t*>(indices.mutable_data_ptr());
@@ -96,7 +103,7 @@ class TrialCall {
   TrialCall(const CallKernelMaker& maker, const OpCall& like, const Filling& filling) : call_{like.op, {}} {
     const int64_t classes = maker.classes < 0 ? 1 : like.arguments[maker.classes].toTensor().size(-1);
     const std::vector<at::Tensor> originals = tensors_of(like);
-    const FirstRows rows(originals, maker.dims_of_rows);
+    const FirstRows rows(originals, maker.elementwise ? most_dims(originals) : maker.dims_of_rows);
     for (const at::Tensor& original : originals) {
       if (copy_of(original).defined()) continue;
       const bool is_float = original.scalar_type() == at::kFloat;
@@ -214,6 +221,7 @@ void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::ve
                             },
                             maker.name};
       kernels.of_call[i].elementwise = maker.elementwise;
+      if (maker.by_rows != nullptr) kernels.of_call[i].by_rows = maker.by_rows(call);
     }
   }
 }

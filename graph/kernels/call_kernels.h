@@ -19,6 +19,7 @@ struct CallKernelMaker {
   int classes = -1;                        // the argument whose columns are what the call's integers count
   int dims_of_rows = 0;      // the first rows of tensors with so many dimensions tell for all; 0: they do not
   bool elementwise = false;  // BitexactKernel::elementwise
+  RowByRow (*by_rows)(const OpCall& call) = nullptr;
 };
 
 // Gives each call that has no kernel yet the one of the table that fits it and is bit-exact; this is tried once per

@@ -25,6 +25,9 @@ constexpr PointwiseOp kPointwiseOps[] = {
     {"aten::add", "out", &PointwiseKernels::add, 0, 1, 2, -1, 3},
     {"aten::add_", "Tensor", &PointwiseKernels::add, 0, 1, 2, -1, 0},
     {"aten::add_", "Scalar", &PointwiseKernels::add, 0, 1, 2, -1, 0},
+    {"aten::add", "Scalar", &PointwiseKernels::add, 0, 1, 2},
+    {"aten::mul", "Scalar", &PointwiseKernels::multiply, 0, 1},
+    {"aten::div", "Scalar", &PointwiseKernels::divide, 0, 1},
     {"aten::sub", "out", &PointwiseKernels::subtract, 0, 1, 2, -1, 3},
     {"aten::sub_", "Tensor", &PointwiseKernels::subtract, 0, 1, 2, -1, 0},
     {"aten::mul", "out", &PointwiseKernels::multiply, 0, 1, -1, -1, 2},
@@ -79,10 +82,13 @@ bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous()));
 }
 
-// So large that several threads share the work, or that memory decides how long it takes.
-bool is_large(const at::Tensor& tensor) {
-  constexpr int64_t kAtensGrain = 1 << 15, kCached = 1 << 17;
-  return tensor.numel() > (at::get_num_threads() > 1 ? kAtensGrain : kCached);
+// Whether ATen's threads share the work so that their parts, or rows of this width, do not end between vectors, as
+// those of our threads may.
+bool is_cut_within_vectors(int64_t count, int64_t width) {
+  constexpr int64_t kAtensGrain = 1 << 15, kVectors = 64;
+  const int64_t threads = at::get_num_threads();
+  if (threads == 1 || count <= kAtensGrain) return false;
+  return (count + threads - 1) / threads % kVectors != 0 || width % kVectors != 0;
 }
 
 class PointwiseCall {
@@ -91,15 +97,26 @@ class PointwiseCall {
     a_ = call.floats(op.a);
     y_ = op.out >= 0 ? call.floats(op.out) : call.result(0);
     const bool fits = a_.defined() && y_.defined() && y_.scalar_type() == at::kFloat && a_.numel() > 0 &&
-                      a_.is_non_overlapping_and_dense() && laid_out_alike(a_, y_) && !is_large(a_);
+                      a_.is_non_overlapping_and_dense() && laid_out_alike(a_, y_);
     if (!fits || (op.alpha >= 0 && !call.is_one(op.alpha))) return false;
     if (op.number >= 0 && !number_of(call.arguments[op.number], number_)) return false;
-    return op.b < 0 || take_b(call, op.b);
+    return (op.b < 0 || take_b(call, op.b)) && !is_cut_within_vectors(a_.numel(), has_row() ? b_.numel() : a_.numel());
   }
 
-  void run(PointwiseKernel kernel) const {
-    const int64_t count = b_.defined() ? b_.numel() : a_.numel();
-    kernel({floats_of(a_), floats_of(b_), writable_floats_of(y_), a_.numel() / count, count, number_.get()});
+  // Of a whose rows b fits to; else single elements.
+  int64_t rows() const { return has_row() ? a_.numel() / b_.numel() : a_.numel(); }
+  std::vector<at::Tensor> cut() const {
+    std::vector<at::Tensor> tensors = {a_, y_};
+    if (b_.defined() && !has_row()) tensors.push_back(b_);
+    return tensors;
+  }
+
+  void run(PointwiseKernel kernel, int64_t begin, int64_t end) const {
+    const int64_t width = has_row() ? b_.numel() : 1, first = begin * width;
+    const float* const b = b_.defined() && !has_row() ? floats_of(b_) + first : floats_of(b_);
+    const int64_t count = has_row() ? end - begin : 1;
+    kernel({floats_of(a_) + first, b, writable_floats_of(y_) + first, count, (end - begin) * width / count,
+            number_.get()});
   }
 
  private:
@@ -111,22 +128,30 @@ class PointwiseCall {
     b_ = b;
     return same || share_no_memory({y_}, {b});
   }
+  bool has_row() const { return b_.defined() && b_.numel() < a_.numel(); }
 
   at::Tensor a_, b_, y_;
   Number number_;
 };
 
-CallKernel make_pointwise(const OpCall& call) {
+// Row by row, whether it stands alone or in a chain.
+RowByRow pointwise_rows(const OpCall& call) {
   for (const PointwiseOp& op : kPointwiseOps) {
     const PointwiseKernel kernel = cpu_kernels().pointwise.*op.kernel;
     PointwiseCall pointwise;
     if (!call.is(op.name, op.overload) || kernel == nullptr || !pointwise.find(op, call)) continue;
-    return [=] {
-      pointwise.run(kernel);
-      return true;
-    };
+    return {pointwise.rows(), pointwise.cut(), [=](int64_t begin, int64_t end) { pointwise.run(kernel, begin, end); }};
   }
   return {};
+}
+
+CallKernel make_pointwise(const OpCall& call) {
+  const RowByRow work = pointwise_rows(call);
+  if (work.rows == 0) return {};
+  return [rows = work.rows, run = work.run, elements = work.cut.front().numel()] {
+    for_each_part(rows, elements, run);
+    return true;
+  };
 }
 
 // All elements get the same number.
@@ -138,19 +163,22 @@ CallKernel make_fill(const OpCall& call) {
       (call.is("aten::fill_", "Scalar") && !call.arguments[1].isTensor() && number_of(call.arguments[1], number));
   if (!ones && !zeros && !in_place) return {};
   const at::Tensor y = in_place ? call.floats(0) : call.result(0);
-  if (!y.defined() || y.scalar_type() != at::kFloat || !y.is_non_overlapping_and_dense() || is_large(y)) return {};
+  if (!y.defined() || y.scalar_type() != at::kFloat || !y.is_non_overlapping_and_dense()) return {};
   return [=] {
-    std::fill_n(writable_floats_of(y), y.numel(), number.get());
+    for_each_part(y.numel(), y.numel(), [&](int64_t begin, int64_t end) {
+      std::fill(writable_floats_of(y) + begin, writable_floats_of(y) + end, number.get());
+    });
     return true;
   };
 }
 
 std::vector<CallKernelMaker> pointwise_makers() {
   std::vector<CallKernelMaker> makers;
-  const auto add = [&](const char* op, const char* overload, CallKernel (*make)(const OpCall&)) {
-    makers.push_back({op, overload, "direct arithmetic", make, -1, /*dims_of_rows=*/1, /*elementwise=*/true});
+  const auto add = [&](const char* op, const char* overload, CallKernel (*make)(const OpCall&),
+                       RowByRow (*by_rows)(const OpCall&) = nullptr) {
+    makers.push_back({op, overload, "direct arithmetic", make, -1, /*dims_of_rows=*/0, /*elementwise=*/true, by_rows});
   };
-  for (const PointwiseOp& op : kPointwiseOps) add(op.name, op.overload, make_pointwise);
+  for (const PointwiseOp& op : kPointwiseOps) add(op.name, op.overload, make_pointwise, pointwise_rows);
   add("aten::ones_like", "", make_fill);
   add("aten::zeros_like", "", make_fill);
   add("aten::zero_", "", make_fill);

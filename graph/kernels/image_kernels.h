@@ -86,9 +86,10 @@ struct BatchNormBackward {
 
 constexpr int64_t kFewestPixels = 16;  // of a plane that the kernels below take
 
-// In training: with the statistics of the batch. Each call does some of the channels.
+// In training: with the statistics of the batch. Each call does some of the channels, or planes.
 struct BatchNormKernels {
-  void (*forward)(const BatchNormForward& work, const IndexRange& channels) = nullptr;
+  void (*statistics)(const BatchNormForward& work, const IndexRange& channels) = nullptr;
+  void (*normalize)(const BatchNormForward& work, const IndexRange& planes) = nullptr;  // once those are there
   void (*backward)(const BatchNormBackward& work, const IndexRange& channels) = nullptr;
 };
 

@@ -69,6 +69,7 @@ void for_each_part(int64_t count, int64_t elements, const std::function<void(int
   constexpr int64_t kWorthAThread = 1 << 14;
   const int64_t most = std::min<int64_t>(count, at::get_num_threads());
   const int64_t parts = std::max<int64_t>(std::min(elements / kWorthAThread, most), 1);
+  if (parts == 1) return part(0, count);
   run_tasks(parts, [&](int64_t i) { part(count * i / parts, count * (i + 1) / parts); });
 }
 

@@ -46,8 +46,8 @@ float trial_number(TrialNumbers numbers, uint64_t random, int64_t position) {
 }  // namespace
 
 void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers, uint64_t seed) {
-  // Repeated from there on: making numbers must not take longer than computing with them. Twice a prime, so that no rows
-  // or columns of usual sizes become alike, and what is made by turns stays so.
+  // Repeated from there on: making numbers must not take longer than computing with them. Twice a prime, so that no
+  // rows or columns of usual sizes become alike, and what is made by turns stays so.
   constexpr int64_t kPeriod = int64_t{2} * 32749;
   for (int64_t i = 0; i < count; ++i)
     values[i] = i < kPeriod ? trial_number(numbers, next(seed), i) : values[i - kPeriod];

@@ -110,10 +110,10 @@ class Builder {
 
   // Of a program that is made: kernels are looked for, which changes what memory it needs.
   void finish(bool may_try) {
-    std::vector<BitexactKernels::Scratch> scratch;
-    if (!parts_.passes.empty()) scratch = find_kernels(may_try);
+    BitexactKernels kernels;
+    if (!parts_.passes.empty()) kernels = find_kernels(may_try);
     for (std::size_t s = 0; s < use_.size(); ++s) use_[s].rebound = is_rebound(s);
-    give_memory(parts_, use_, scratch);
+    give_memory(parts_, use_, kernels);
     plan_releases();
   }
 
@@ -264,7 +264,7 @@ class Builder {
     }
   }
 
-  std::vector<BitexactKernels::Scratch> find_kernels(bool may_try) {
+  BitexactKernels find_kernels(bool may_try) {
     std::vector<OpCall> calls;
     std::size_t segment = 0;
     for (std::size_t i = 0; i < parts_.instructions.size(); ++i) {
@@ -287,7 +287,7 @@ class Builder {
     }
     parts_.untried = found.untried;
     parts_.settings = kernel_settings();
-    return std::move(found.scratch);
+    return found;
   }
 
   int64_t number_of(std::ptrdiff_t instruction) const { return parts_.instructions[instruction].kernel_number; }

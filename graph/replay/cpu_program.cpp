@@ -180,7 +180,8 @@ void CpuProgram::move_tensors(const c10::StorageImpl* from, const c10::Storage& 
 void CpuProgram::drop_switched_off() {
   known_switched_off_ = passes_switched_off();
   for (Instruction& instruction : parts_.instructions) {
-    if (instruction.kernel.run && instruction.kernel.pass->is_off) instruction.kernel = {};
+    const BitexactKernel& kernel = instruction.kernel;
+    if (kernel.run && (kernel.in_chain || kernel.pass->is_off)) instruction.kernel = {};
   }
 }
 

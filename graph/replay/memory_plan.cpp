@@ -13,11 +13,12 @@ constexpr std::size_t kAlignment = 64;  // as ATen's own allocations: kernels ma
 
 class Planner {
  public:
-  Planner(CpuProgramParts& parts, const std::vector<StorageUse>& uses)
-      : parts_(parts), table_(parts.recording->table), uses_(uses), block_of_(uses.size(), kNone) {}
+  Planner(CpuProgramParts& parts, std::vector<StorageUse> uses)
+      : parts_(parts), table_(parts.recording->table), uses_(std::move(uses)), block_of_(uses_.size(), kNone) {}
 
-  void plan(const std::vector<BitexactKernels::Scratch>& scratch) {
-    std::vector<std::size_t> source = taken_over();
+  void plan(const BitexactKernels& kernels) {
+    const std::vector<std::size_t> source = taken_over();
+    for (const auto& [first, last] : kernels.chains) mix_up(first, last);
     parts_.bytes = 0;
     for (std::size_t s = 0; s < uses_.size(); ++s) {
       if (lies_in_arena(s)) {
@@ -27,9 +28,9 @@ class Planner {
         if (!uses_[s].rebound) give_own_memory(s);
       }
     }
-    for (const auto& [storage, first, last] : scratch) {
+    for (const auto& [storage, first, last] : kernels.scratch) {
       owners_.emplace_back(storage, blocks_.size());
-      blocks_.push_back({storage.nbytes(), parts_.instructions[first].source, parts_.instructions[last].source, 0});
+      blocks_.push_back({storage.nbytes(), op_of(first), op_of(last), 0});
     }
     const std::size_t bytes = plan_memory(blocks_, kAlignment);
     for (auto& [storage, block] : owners_) block = blocks_[block].offset;
@@ -55,6 +56,22 @@ class Planner {
     own.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::GetAllocator(c10::kCPU)->allocate(own.nbytes()));
   }
 
+  std::size_t op_of(std::size_t instruction) const { return parts_.instructions[instruction].source; }
+
+  // Instructions of which the first still runs while the last does.
+  void mix_up(std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i <= last; ++i) {
+      const StepProgram::Op& op = parts_.recording->ops[op_of(i)];
+      const auto stretch = [&](int value) {
+        StorageUse& use = uses_[storage_of(value)];
+        use.first = std::min(use.first, op_of(first));
+        use.last = std::max(use.last, op_of(last));
+      };
+      for_each_value(op.arguments, stretch);
+      for_each_value(op.results, stretch);
+    }
+  }
+
   // A block of its own, or that of the storage whose memory it takes over.
   std::size_t add(std::size_t storage, const std::vector<std::size_t>& source) {
     if (block_of_[storage] != kNone) return block_of_[storage];
@@ -64,7 +81,7 @@ class Planner {
       blocks_.push_back({parts_.storages[storage].nbytes(), first, last, 0});
     } else {
       block_of_[storage] = add(source[storage], source);
-      blocks_[block_of_[storage]].last = last;
+      blocks_[block_of_[storage]].last = std::max(blocks_[block_of_[storage]].last, last);
     }
     owners_.emplace_back(parts_.storages[storage], block_of_[storage]);
     return block_of_[storage];
@@ -117,7 +134,7 @@ class Planner {
 
   CpuProgramParts& parts_;
   const ValueTable& table_;
-  const std::vector<StorageUse>& uses_;
+  std::vector<StorageUse> uses_;
   std::vector<std::size_t> block_of_;  // by storage
   std::vector<Block> blocks_;
   std::vector<std::pair<c10::Storage, std::size_t>> owners_;  // and their blocks
@@ -125,9 +142,8 @@ class Planner {
 
 }  // namespace
 
-void give_memory(CpuProgramParts& parts, const std::vector<StorageUse>& uses,
-                 const std::vector<BitexactKernels::Scratch>& scratch) {
-  Planner(parts, uses).plan(scratch);
+void give_memory(CpuProgramParts& parts, const std::vector<StorageUse>& uses, const BitexactKernels& kernels) {
+  Planner(parts, uses).plan(kernels);
 }
 
 }  // namespace duet

@@ -17,7 +17,6 @@ struct StorageUse {
 
 // The memory that runs of the program write into: results that outlive a run each in their own, the rest in the arena.
 // There a result of elementwise arithmetic lies in the place of an input that nobody reads later.
-void give_memory(CpuProgramParts& parts, const std::vector<StorageUse>& uses,
-                 const std::vector<BitexactKernels::Scratch>& scratch);
+void give_memory(CpuProgramParts& parts, const std::vector<StorageUse>& uses, const BitexactKernels& kernels);
 
 }  // namespace duet
