@@ -72,6 +72,7 @@ TEST(BitexactAttention, IsTakenForWholeBlocks) {
   const Threads one(1);
   if (!testing::has_kernels()) GTEST_SKIP() << "no kernel of duet's for this CPU and LibTorch";
   Random random;
+  EXPECT_TRUE(testing::attention_calls({2, 8, 64, 64}, true, 0, random).taken(find_bitexact_attention)[0]);
   const std::vector<bool> taken =
       testing::attention_calls({1, 2, 64, 32}, true, 0, random).taken(find_bitexact_attention);
   EXPECT_TRUE(taken[0]);
