@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 #include "graph/kernels/call_kernels.h"
 #include "graph/kernels/cpu_kernels.h"
@@ -24,45 +25,80 @@ bool is_vector_if_given(const OpCall& call, std::size_t argument, int64_t channe
 
 // native_batch_norm(x, weight, bias, running_mean, running_variance, training, momentum, epsilon)
 //   -> (y, mean, inverse_std)
-RowByRow batch_norm_rows(const OpCall& call) {
-  const BatchNormKernels& kernels = cpu_kernels().batch_norm;
-  const at::Tensor x = call.floats(0), weight = call.floats(1), bias = call.floats(2);
-  const at::Tensor running_mean = call.floats(3), running_variance = call.floats(4);
-  const at::Tensor y = call.result(0), mean = call.result(1), inverse_std = call.result(2);
-  if (kernels.normalize == nullptr || !are_normed(x) || !call.arguments[5].toBool()) return {};
-  const int64_t channels = x.size(1);
-  bool fits = are_like(y, x) && is_contiguous_float(mean, channels) && is_contiguous_float(inverse_std, channels) &&
-              share_no_memory({y, mean, inverse_std}, {x, weight, bias, running_mean, running_variance});
-  for (const std::size_t vector : {1, 2, 3, 4}) fits = fits && is_vector_if_given(call, vector, channels);
-  if (!fits) return {};
-  const double momentum = call.arguments[6].toDouble(), epsilon = call.arguments[7].toDouble();
-  const auto work = [=] {
+struct BatchNorm {
+  explicit BatchNorm(const OpCall& call)
+      : x(call.floats(0)),
+        weight(call.floats(1)),
+        bias(call.floats(2)),
+        running_mean(call.floats(3)),
+        running_variance(call.floats(4)),
+        y(call.result(0)),
+        mean(call.result(1)),
+        inverse_std(call.result(2)),
+        momentum(call.arguments[6].toDouble()),
+        epsilon(call.arguments[7].toDouble()),
+        fits(is_taken(call)) {}
+
+  int64_t channels() const { return x.size(1); }
+
+  BatchNormForward work() const {
     const ChannelStatistics statistics{writable_floats_of(mean),
                                        writable_floats_of(inverse_std),
                                        writable_floats_of(running_mean),
                                        writable_floats_of(running_variance),
                                        momentum,
                                        epsilon};
-    return BatchNormForward{batch_of(x),       floats_of(x),    writable_floats_of(y),
-                            floats_of(weight), floats_of(bias), statistics};
-  };
-  return {x.size(0) * channels,
-          {x, y},
-          [=, &kernels](int64_t begin, int64_t end) { kernels.normalize(work(), {begin, end}); },
-          [=, &kernels] {
-            for_each_part(channels, x.numel(),
-                          [&](int64_t begin, int64_t end) { kernels.statistics(work(), {begin, end}); });
-          }};
-}
+    return {batch_of(x), floats_of(x), writable_floats_of(y), floats_of(weight), floats_of(bias), statistics};
+  }
+
+  // Of some channels, that the cache still holds when their pixels are read again.
+  void compute(int64_t begin, int64_t end) const {
+    constexpr int64_t kTogether = 16;  // whose sums one vector holds
+    const BatchNormKernels& kernels = cpu_kernels().batch_norm;
+    const BatchNormForward all = work();
+    for (int64_t c = begin; c < end; c += kTogether) {
+      const int64_t last = std::min(end, c + kTogether);
+      kernels.statistics(all, {c, last});
+      for (int64_t first = 0; first < all.batch.images * channels(); first += channels())
+        kernels.normalize(all, {first + c, first + last});
+    }
+  }
+
+  at::Tensor x, weight, bias, running_mean, running_variance, y, mean, inverse_std;
+  double momentum, epsilon;
+  bool fits;
+
+ private:
+  bool is_taken(const OpCall& call) const {
+    if (cpu_kernels().batch_norm.normalize == nullptr || !are_normed(x) || !call.arguments[5].toBool()) return false;
+    bool vectors = is_contiguous_float(mean, channels()) && is_contiguous_float(inverse_std, channels());
+    for (const std::size_t vector : {1, 2, 3, 4}) vectors = vectors && is_vector_if_given(call, vector, channels());
+    return vectors && are_like(y, x) &&
+           share_no_memory({y, mean, inverse_std}, {x, weight, bias, running_mean, running_variance});
+  }
+};
 
 CallKernel make_batch_norm(const OpCall& call) {
-  const RowByRow work = batch_norm_rows(call);
-  if (work.rows == 0) return {};
-  return [work, elements = call.floats(0).numel()] {
-    work.before();
-    for_each_part(work.rows, elements, work.run);
+  const BatchNorm norm(call);
+  if (!norm.fits) return {};
+  return [norm] {
+    for_each_part(norm.channels(), norm.x.numel(), [&](int64_t begin, int64_t end) { norm.compute(begin, end); });
     return true;
   };
+}
+
+// Plane by plane.
+RowByRow batch_norm_rows(const OpCall& call) {
+  const BatchNorm norm(call);
+  if (!norm.fits) return {};
+  const BatchNormKernels& kernels = cpu_kernels().batch_norm;
+  return {norm.x.size(0) * norm.channels(),
+          {norm.x, norm.y},
+          [norm, &kernels](int64_t begin, int64_t end) { kernels.normalize(norm.work(), {begin, end}); },
+          [norm, &kernels] {
+            for_each_part(norm.channels(), norm.x.numel(),
+                          [&](int64_t begin, int64_t end) { kernels.statistics(norm.work(), {begin, end}); });
+          }};
 }
 
 // A gradient that is asked for must be there, and no other.
@@ -99,19 +135,22 @@ CallKernel make_batch_norm_backward(const OpCall& call) {
   };
 }
 
-constexpr CallKernelMaker norm_maker(const char* op, const char* overload, CallKernel (*make)(const OpCall& call),
-                                     RowByRow (*by_rows)(const OpCall& call)) {
-  return {op, overload, "bit-exact batch norm", make, -1, /*dims_of_rows=*/2, /*elementwise=*/false, by_rows};
-}
-
 }  // namespace
 
 void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  static const std::vector<CallKernelMaker> makers = {
-      norm_maker("aten::native_batch_norm", "", make_batch_norm, batch_norm_rows),
-      norm_maker("aten::native_batch_norm", "out", make_batch_norm, batch_norm_rows),
-      norm_maker("aten::native_batch_norm_backward", "", make_batch_norm_backward, nullptr),
+  constexpr const char* kName = "bit-exact batch norm";
+  const auto forward = [](const char* overload) {
+    return CallKernelMaker{.op = "aten::native_batch_norm",
+                           .overload = overload,
+                           .name = kName,
+                           .make = make_batch_norm,
+                           .dims_of_rows = 2,
+                           .by_rows = batch_norm_rows};
   };
+  static const std::vector<CallKernelMaker> makers = {
+      forward(""),
+      forward("out"),
+      {"aten::native_batch_norm_backward", "", kName, make_batch_norm_backward, -1, /*dims_of_rows=*/2}};
   if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }
 

@@ -22,20 +22,11 @@ namespace {
 
 constexpr int64_t kGrain = 32768;  // elements that ATen gives one thread at least, unless an op says otherwise
 
-int64_t pieces(int64_t total, int64_t piece) { return (total + piece - 1) / piece; }
-
-// Of the ranges into which ATen cuts `count` elements for its threads.
-int64_t length_of_ranges(int64_t count, int64_t grain) {
-  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  if (threads == 1 || count <= grain) return count;
-  return pieces(count, std::min(threads, pieces(count, grain)));
-}
-
 template <class Range>
 void for_each_range(int64_t count, int64_t grain, Range range) {
   const int64_t length = length_of_ranges(count, grain);
   if (length == count) return range(0, count);
-  run_tasks(pieces(count, length), [&](int64_t i) { range(i * length, std::min(count, (i + 1) * length)); });
+  run_tasks((count + length - 1) / length, [&](int64_t i) { range(i * length, std::min(count, (i + 1) * length)); });
 }
 
 int64_t forward_grain(int64_t count) {

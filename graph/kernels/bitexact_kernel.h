@@ -48,7 +48,7 @@ struct BitexactKernel {
   std::ptrdiff_t together = -1;  // the first of several calls whose kernels only work together; -1: works alone
   bool elementwise = false;      // reads each element of its inputs no later than it writes the one in the same place
   RowByRow by_rows{};            // how it does the same in a chain
-  bool in_chain = false;         // it goes when any pass is switched off: that of another in its chain may be the one
+  bool in_chain = false;         // dropped when any pass is switched off: the kernel of a member may be that pass's
   const struct KernelPass* pass{};  // that found it; set by find_bitexact_kernels
 };
 
@@ -85,8 +85,9 @@ struct BitexactKernels {
   std::vector<BitexactKernel> of_call;
   std::vector<Scratch> scratch{};
   std::vector<std::pair<std::size_t, std::size_t>> chains{};  // first and last call of each; they run at the first
-  bool may_try = true;   // kernels that this process has not tried yet, which takes longer than many steps
-  bool untried = false;  // some were left out because of that
+  bool may_try = true;    // kernels that this process has not tried yet, which takes longer than many steps
+  bool untried = false;   // some were left out because of that
+  bool may_chain = true;  // no two storages that exist before a step have memory in common
 };
 
 // Such as one for which there is too little memory: ATen's kernel stays.
@@ -130,8 +131,9 @@ using KernelPasses = std::vector<const KernelPass*>;
 // All of those below.
 const KernelPasses& bitexact_passes();
 
-// Leaves out passes that were switched off. `may_try`: BitexactKernels::may_try.
-BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes, bool may_try);
+// Leaves out passes that were switched off. `may_try`, `may_chain`: those of BitexactKernels.
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes, bool may_try,
+                                      bool may_chain = true);
 
 // For the rest of the process: a kernel of the pass gave other bits than ATen's.
 void switch_off(const KernelPass& pass);

@@ -40,7 +40,7 @@ RowByRow max_pool_backward_rows(const MaxPoolKernels& kernels, const MaxPool& po
 }
 
 std::function<void()> all_planes(const RowByRow& work) {
-  return [work] { for_each_part(work.rows, work.cut.front().numel(), work.run); };
+  return [work] { run_all(work, work.cut.front().numel()); };
 }
 
 bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t stride, TrialNumbers numbers) {

@@ -41,7 +41,7 @@ class FirstRows {
     constexpr int64_t kEnough = 1 << 13;  // elements
     constexpr int64_t kVectors = 64;      // elements of as many as a loop does at once
     for (const at::Tensor& tensor : tensors) {
-      if (!has_rows(tensor) || tensor.numel() <= kEnough) continue;
+      if (!has_rows(tensor) || tensor.size(0) == 1 || tensor.numel() <= kEnough) continue;
       const int64_t row = tensor.numel() / tensor.size(0);
       const int64_t period = kVectors / std::gcd(row, kVectors);
       const int64_t fewest = std::min(tensor.size(0), std::max<int64_t>(2, kEnough / row));

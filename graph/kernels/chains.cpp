@@ -1,7 +1,10 @@
 #include "graph/kernels/chains.h"
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
+#include <ATen/Parallel.h>
+#include "base/detail/stack_tensors.h"
 #include "graph/kernels/kernel_tensors.h"
 
 // Ops that follow each other and work row by row, where their tensors are larger than the cache: as many rows as fit
@@ -28,18 +31,13 @@ struct Access {
 std::vector<Access> accesses_of(const OpCall& call, const RowByRow& work) {
   std::vector<Access> all;
   const auto add = [&](const at::Tensor& tensor, bool is_written) {
-    if (!tensor.defined()) return;
     const bool is_cut = std::ranges::any_of(work.cut, [&](const at::Tensor& cut) { return cut.is_same(tensor); });
     all.push_back({tensor, is_cut, is_written});
   };
-  for (const c10::IValue& argument : call.arguments) {
-    if (argument.isTensor() && argument.toTensor().defined()) {
-      add(argument.toTensor(), call.writes(argument.toTensor()));
-    } else if (argument.isTensorList()) {
-      for (const at::Tensor& tensor : argument.toTensorVector()) add(tensor, call.writes(tensor));
-    }
-  }
-  for (const at::Tensor& result : call.results) add(result, /*is_written=*/true);
+  for (const c10::IValue& argument : call.arguments)
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { add(tensor, call.writes(tensor)); });
+  for (const at::Tensor& result : call.results)
+    for_each_tensor(c10::IValue(result), [&](const at::Tensor& tensor) { add(tensor, /*is_written=*/true); });
   return all;
 }
 
@@ -48,41 +46,30 @@ class Chain {
  public:
   explicit Chain(const ChainSizes& sizes) : sizes_(sizes) {}
 
-  bool takes(const OpCall& call, const RowByRow& work) const {
-    if (work.rows == 0 || (work.before && !members_.empty())) return false;
-    if (!members_.empty() && (call.segment != segment_ || !has_common_rows(work.rows))) return false;
-    bool shares = members_.empty();
-    for (const Access& mine : accesses_of(call, work)) {
-      for (const Access& other : accesses_) {
-        if (!mine.is_of(other)) continue;
-        const bool alike = mine.is_cut && other.is_cut && mine.is_in_the_same_place(other);
-        shares = shares || alike;
-        const bool is_apart = !mine.is_cut && !other.is_cut && !mine.is_written && !other.is_written;
-        if (!alike && !is_apart) return false;
-      }
-    }
-    return shares;
-  }
-
-  void add(const OpCall& call, const RowByRow& work) {
+  // Takes the op if it can.
+  bool add(const OpCall& call, const RowByRow& work) {
+    if (work.rows == 0 || std::gcd(rows_, work.rows) < fewest_rows()) return false;
+    if (!members_.empty() && (work.before || call.segment != segment_)) return false;
+    const std::vector<Access> accesses = accesses_of(call, work);
+    const std::vector<at::Tensor> more = new_cut(accesses);
+    constexpr std::size_t kMostCut = 8;  // tensors: tiles of more would be small, and all of them live together
+    if (!fits(accesses) || cut_.size() + more.size() > kMostCut) return false;
     segment_ = call.segment;
     rows_ = std::gcd(rows_, work.rows);
-    for (const Access& access : accesses_of(call, work)) {
-      const bool known = std::ranges::any_of(accesses_, [&](const Access& other) { return other.is_of(access); });
-      if (access.is_cut && !known) bytes_ += static_cast<int64_t>(access.tensor.nbytes());
-      accesses_.push_back(access);
-    }
+    cut_.insert(cut_.end(), more.begin(), more.end());
+    accesses_.insert(accesses_.end(), accesses.begin(), accesses.end());
     members_.push_back(work);
+    return true;
   }
 
   std::size_t size() const { return members_.size(); }
-  bool pays() const { return size() > 1 && bytes_ > sizes_.cached; }
+  bool pays() const { return size() > 1 && bytes() > sizes_.cached && bytes() / rows_ <= 4 * sizes_.tile; }
 
   std::function<void()> run() const {
-    constexpr int64_t kVectors = 64;  // elements, so that few vectors are cut
-    const int64_t fitting = std::max<int64_t>(1, sizes_.tile / std::max<int64_t>(1, bytes_ / rows_));
+    constexpr int64_t kVectors = 64;  // rows that are single elements go by whole vectors
+    const int64_t fitting = std::max<int64_t>(1, sizes_.tile / std::max<int64_t>(1, bytes() / rows_));
     const int64_t tile = fitting < kVectors ? fitting : fitting / kVectors * kVectors;
-    return [members = members_, rows = rows_, tile, elements = bytes_ / static_cast<int64_t>(sizeof(float))] {
+    return [members = members_, rows = rows_, tile, elements = bytes() / static_cast<int64_t>(sizeof(float))] {
       if (members.front().before) members.front().before();
       for_each_part(rows, elements, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i += tile) {
@@ -96,17 +83,45 @@ class Chain {
   }
 
  private:
-  bool has_common_rows(int64_t rows) const {
-    constexpr int64_t kFewest = 8;  // or a tile is no smaller than all of it
-    return std::gcd(rows_, rows) >= kFewest;
+  static int64_t fewest_rows() { return int64_t{8} * at::get_num_threads(); }  // that share them evenly enough
+
+  // Whether it has something in common with the others, and nothing that other rows of theirs touch.
+  bool fits(const std::vector<Access>& accesses) const {
+    bool shares = members_.empty();
+    for (const Access& mine : accesses) {
+      for (const Access& other : accesses_) {
+        if (!mine.is_of(other)) continue;
+        const bool alike = mine.is_cut && other.is_cut && mine.is_in_the_same_place(other);
+        const bool is_apart = !mine.is_cut && !other.is_cut && !mine.is_written && !other.is_written;
+        if (!alike && !is_apart) return false;
+        shares = shares || alike;
+      }
+    }
+    return shares;
+  }
+
+  std::vector<at::Tensor> new_cut(const std::vector<Access>& accesses) const {
+    std::vector<at::Tensor> tensors;
+    for (const Access& access : accesses) {
+      const auto is_known = [&](const at::Tensor& tensor) { return tensor.is_alias_of(access.tensor); };
+      if (access.is_cut && std::ranges::none_of(cut_, is_known) && std::ranges::none_of(tensors, is_known))
+        tensors.push_back(access.tensor);
+    }
+    return tensors;
+  }
+
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const at::Tensor& tensor : cut_) sum += static_cast<int64_t>(tensor.nbytes());
+    return sum;
   }
 
   ChainSizes sizes_;
   std::vector<RowByRow> members_;
   std::vector<Access> accesses_;
+  std::vector<at::Tensor> cut_;  // one for each storage
   std::size_t segment_ = 0;
   int64_t rows_ = 0;
-  int64_t bytes_ = 0;  // of what is cut
 };
 
 void take_over(std::size_t first, const Chain& chain, BitexactKernels& kernels) {
@@ -114,7 +129,6 @@ void take_over(std::size_t first, const Chain& chain, BitexactKernels& kernels) 
   for (std::size_t i = 0; i < chain.size(); ++i) {
     BitexactKernel& kernel = kernels.of_call[first + i];
     kernel.run = i == 0 ? chain.run() : [] {};
-    kernel.name = "in a chain";
     kernel.together = static_cast<std::ptrdiff_t>(first);
     kernel.in_chain = true;
     kernel.pass = nullptr;
@@ -125,16 +139,17 @@ void take_over(std::size_t first, const Chain& chain, BitexactKernels& kernels) 
 }  // namespace
 
 void find_chains(const std::vector<OpCall>& calls, BitexactKernels& kernels, const ChainSizes& sizes) {
+  if (!kernels.may_chain) return;
   Chain chain(sizes);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const RowByRow& work = kernels.of_call[i].by_rows;
-    if (!chain.takes(calls[i], work)) {
-      take_over(i - chain.size(), chain, kernels);
-      chain = Chain(sizes);
-    }
-    if (chain.takes(calls[i], work)) chain.add(calls[i], work);
+    if (chain.add(calls[i], work)) continue;
+    take_over(i - chain.size(), chain, kernels);
+    chain = Chain(sizes);
+    chain.add(calls[i], work);
   }
   take_over(calls.size() - chain.size(), chain, kernels);
+  for (BitexactKernel& kernel : kernels.of_call) kernel.by_rows = {};
 }
 
 void find_chains(const std::vector<OpCall>& calls, BitexactKernels& kernels) { find_chains(calls, kernels, {}); }

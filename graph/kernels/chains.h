@@ -7,7 +7,7 @@
 namespace duet {
 
 struct ChainSizes {          // bytes
-  int64_t cached = 1 << 20;  // that all tensors of a chain have at least: in fewer each op finds what the last one left
+  int64_t cached = 1 << 20;  // all tensors of a chain have more: in fewer each op finds what the last one left
   int64_t tile = 1 << 16;    // of the rows that go together
 };
 

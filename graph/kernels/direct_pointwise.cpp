@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <ATen/Parallel.h>
 #include "graph/kernels/call_kernels.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
@@ -86,9 +85,8 @@ bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
 // those of our threads may.
 bool is_cut_within_vectors(int64_t count, int64_t width) {
   constexpr int64_t kAtensGrain = 1 << 15, kVectors = 64;
-  const int64_t threads = at::get_num_threads();
-  if (threads == 1 || count <= kAtensGrain) return false;
-  return (count + threads - 1) / threads % kVectors != 0 || width % kVectors != 0;
+  const int64_t length = length_of_ranges(count, kAtensGrain);
+  return length != count && (length % kVectors != 0 || width % kVectors != 0);
 }
 
 class PointwiseCall {
@@ -148,8 +146,8 @@ RowByRow pointwise_rows(const OpCall& call) {
 CallKernel make_pointwise(const OpCall& call) {
   const RowByRow work = pointwise_rows(call);
   if (work.rows == 0) return {};
-  return [rows = work.rows, run = work.run, elements = work.cut.front().numel()] {
-    for_each_part(rows, elements, run);
+  return [work, elements = work.cut.front().numel()] {
+    run_all(work, elements);
     return true;
   };
 }
@@ -190,7 +188,7 @@ std::vector<CallKernelMaker> pointwise_makers() {
 
 void find_direct_pointwise(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   static const std::vector<CallKernelMaker> makers = pointwise_makers();
-  if (!kernel_settings().flushes_denormals) find_call_kernels(makers, calls, kernels);
+  if (!kernel_settings().flushes_denormals && threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }
 
 }  // namespace duet

@@ -4,7 +4,6 @@
 #include <cfenv>
 #include <sstream>
 #include <ATen/Parallel.h>
-#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/trial_data.h"
 #include "graph/record/thread_settings.h"
 
@@ -65,11 +64,22 @@ bool share_no_memory(const std::vector<at::Tensor>& results, const std::vector<a
   return true;
 }
 
+int64_t length_of_ranges(int64_t count, int64_t grain) {
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  if (threads == 1 || count <= grain) return count;
+  const int64_t ranges = std::min(threads, (count + grain - 1) / grain);
+  return (count + ranges - 1) / ranges;
+}
+
+void run_all(const RowByRow& work, int64_t elements) {
+  if (work.before) work.before();
+  for_each_part(work.rows, elements, work.run);
+}
+
 void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part) {
   constexpr int64_t kWorthAThread = 1 << 14;
   const int64_t most = std::min<int64_t>(count, at::get_num_threads());
   const int64_t parts = std::max<int64_t>(std::min(elements / kWorthAThread, most), 1);
-  if (parts == 1) return part(0, count);
   run_tasks(parts, [&](int64_t i) { part(count * i / parts, count * (i + 1) / parts); });
 }
 

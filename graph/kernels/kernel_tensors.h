@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 #include <ATen/core/Tensor.h>
+#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/row_kernels.h"
 
 // What the passes ask of tensors, and how work is cut for threads.
@@ -36,10 +37,15 @@ inline float* writable_floats_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<float*>(tensor.mutable_data_ptr()) : nullptr;
 }
 
+// Of the ranges into which ATen cuts `count` elements for its threads, of which each gets `grain` at least.
+int64_t length_of_ranges(int64_t count, int64_t grain);
+
 // Calls part(begin, end) on ranges of [0, count), on several threads if the elements of all are worth it. The result
 // may not depend on where the ranges end.
 void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part);
-// The same; whether all gave true.
+// All that the work does, alone.
+void run_all(const RowByRow& work, int64_t elements);
+// As for_each_part; whether all gave true.
 bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const RowRange& range)>& work);
 
 // Not where only the calling thread flushes denormals: which elements that reaches depends on how ATen cuts them.

@@ -258,7 +258,7 @@ class Builder {
       instructions[i].releases.clear();
     }
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
-      if (!is_rebound(s) || outlives_run(s) || use_[s].is_none()) continue;
+      if (!use_[s].rebound || outlives_run(s) || use_[s].is_none()) continue;
       const std::size_t last = position[use_[s].last];
       if (last < instructions.size()) instructions[last].releases.push_back(static_cast<int>(s));
     }
@@ -272,7 +272,7 @@ class Builder {
       while (parts_.segment_ends[segment] <= i) ++segment;
       calls.push_back({instruction.op, instruction.arguments, segment, results_of(instruction.source)});
     }
-    BitexactKernels found = find_bitexact_kernels(calls, parts_.passes, may_try);
+    BitexactKernels found = find_bitexact_kernels(calls, parts_.passes, may_try, external_storages_are_apart());
     parts_.kernel_count = 0;
     for (std::size_t i = 0; i < calls.size(); ++i) {
       Instruction& instruction = parts_.instructions[i];
@@ -288,6 +288,17 @@ class Builder {
     parts_.untried = found.untried;
     parts_.settings = kernel_settings();
     return found;
+  }
+
+  // Two may lie in the same memory, such as tensors made from one NumPy array.
+  bool external_storages_are_apart() const {
+    std::vector<MemoryRange> ranges;
+    for (std::size_t s = 0; s < table_.storages().size(); ++s) {
+      if (table_.storages()[s].external) ranges.push_back(MemoryRange::of(parts_.storages[s]));
+    }
+    std::ranges::sort(ranges);
+    return std::ranges::adjacent_find(
+               ranges, [](const MemoryRange& a, const MemoryRange& b) { return a.overlaps(b); }) == ranges.end();
   }
 
   int64_t number_of(std::ptrdiff_t instruction) const { return parts_.instructions[instruction].kernel_number; }

@@ -38,6 +38,8 @@ std::vector<std::string> value_names(const ValueTable& table, const std::vector<
   return result;
 }
 
+constexpr const char* kInChain = ", in a chain";
+
 constexpr const char* kKinds[] = {"inplace", "out", "rebind", "copy"};  // by Instruction::Kind
 
 // "Float[8, 16]".
@@ -203,13 +205,22 @@ std::string CpuProgram::kernel_text(int64_t kernel) const {
   std::vector<std::string> shapes;
   for_each_value(parts_.recording->ops[instruction->source].arguments,
                  [&](int value) { shapes.push_back(shape_text(parts_.recording->table.values()[value])); });
-  return c10::str(instruction->kernel.name, " in ", instruction->op.operator_name(), "(", c10::Join(", ", shapes), ")");
+  std::string text =
+      c10::str(instruction->kernel.name, " in ", instruction->op.operator_name(), "(", c10::Join(", ", shapes), ")");
+  if (!instruction->kernel.in_chain) return text;
+  for (const Instruction& other : parts_.instructions) {
+    if (&other != instruction && other.kernel.run && other.kernel_number == kernel)
+      text += c10::str(kInChain, " with ", other.op.operator_name());
+  }
+  return text;
 }
 
 StepExplanation::Ops CpuProgram::ops() const {
   std::map<std::string, int64_t> kernels;
   for (const Instruction& instruction : parts_.instructions) {
-    if (instruction.kernel.run) ++kernels[instruction.kernel.name];
+    if (!instruction.kernel.run) continue;
+    ++kernels[instruction.kernel.name];
+    if (instruction.kernel.in_chain) ++kernels["in a chain"];
   }
   return {static_cast<int64_t>(parts_.recording->ops.size()),
           parts_.needed_ops,
@@ -239,7 +250,7 @@ std::string CpuProgram::text(const NamedTensors& names) const {
     out << c10::Join(", ", results) << (results.empty() ? "" : " = ") << instruction.op.operator_name() << "("
         << c10::Join(", ", arguments) << ")  # " << kKinds[static_cast<int>(instruction.kind)];
     if (instruction.kernel.run) {
-      out << ", " << instruction.kernel.name;
+      out << ", " << instruction.kernel.name << (instruction.kernel.in_chain ? kInChain : "");
     } else if (instruction.unboxed == nullptr) {
       out << ", boxed";
     }

@@ -18,11 +18,11 @@ class Planner {
 
   void plan(const BitexactKernels& kernels) {
     const std::vector<std::size_t> source = taken_over();
-    for (const auto& [first, last] : kernels.chains) mix_up(first, last);
+    for (const auto& [first, last] : kernels.chains) keep_together(first, last);
     parts_.bytes = 0;
     for (std::size_t s = 0; s < uses_.size(); ++s) {
       if (lies_in_arena(s)) {
-        add(s, source);
+        add(s, source[s]);
       } else if (stays(s)) {
         parts_.bytes += static_cast<int64_t>(table_.storages()[s].bytes);
         if (!uses_[s].rebound) give_own_memory(s);
@@ -59,7 +59,7 @@ class Planner {
   std::size_t op_of(std::size_t instruction) const { return parts_.instructions[instruction].source; }
 
   // Instructions of which the first still runs while the last does.
-  void mix_up(std::size_t first, std::size_t last) {
+  void keep_together(std::size_t first, std::size_t last) {
     for (std::size_t i = first; i <= last; ++i) {
       const StepProgram::Op& op = parts_.recording->ops[op_of(i)];
       const auto stretch = [&](int value) {
@@ -72,19 +72,14 @@ class Planner {
     }
   }
 
-  // A block of its own, or that of the storage whose memory it takes over.
-  std::size_t add(std::size_t storage, const std::vector<std::size_t>& source) {
-    if (block_of_[storage] != kNone) return block_of_[storage];
+  // A block of its own, or that of the storage whose memory it takes over, which comes before it.
+  void add(std::size_t storage, std::size_t source) {
     const auto [first, last, rebound] = uses_[storage];
-    if (source[storage] == kNone) {
-      block_of_[storage] = blocks_.size();
-      blocks_.push_back({parts_.storages[storage].nbytes(), first, last, 0});
-    } else {
-      block_of_[storage] = add(source[storage], source);
-      blocks_[block_of_[storage]].last = std::max(blocks_[block_of_[storage]].last, last);
-    }
-    owners_.emplace_back(parts_.storages[storage], block_of_[storage]);
-    return block_of_[storage];
+    std::size_t& block = block_of_[storage];
+    block = source == kNone ? blocks_.size() : block_of_[source];
+    if (source == kNone) blocks_.push_back({parts_.storages[storage].nbytes(), first, last, 0});
+    blocks_[block].last = std::max(blocks_[block].last, last);
+    owners_.emplace_back(parts_.storages[storage], block);
   }
 
   // By storage, the one whose memory it takes over.
@@ -108,14 +103,15 @@ class Planner {
     const StepProgram::Op& op = parts_.recording->ops[instruction.source];
     const bool writes = instruction.kind == Instruction::Kind::kOut || instruction.kind == Instruction::Kind::kCopy;
     const bool elementwise = !instruction.kernel.run || instruction.kernel.elementwise;
-    return writes && elementwise && op.handle.hasTag(at::Tag::pointwise) && op.results.size() == 1 &&
+    const bool is_atens = op.handle.schema().name().starts_with("aten::");  // whose tag can be relied on
+    return writes && elementwise && is_atens && op.handle.hasTag(at::Tag::pointwise) && op.results.size() == 1 &&
            op.results.front().kind == StepProgram::Slot::Kind::kValue;
   }
 
   // Whether nobody reads the argument's memory later, nor this op in another order.
   bool can_take_over(const StepProgram::Op& op, std::size_t index, int result, int argument) const {
     const std::size_t from = storage_of(argument), to = storage_of(result);
-    if (from == to || !lies_in_arena(from) || !lies_in_arena(to)) return false;
+    if (from >= to || !lies_in_arena(from) || !lies_in_arena(to)) return false;
     if (uses_[from].last != index || uses_[to].first != index) return false;
     if (parts_.storages[from].nbytes() != parts_.storages[to].nbytes()) return false;
     bool alike = true;

@@ -1,5 +1,5 @@
 #include "graph/kernels/chains.h"
-#include <cmath>
+#include <array>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -109,10 +109,12 @@ class TrainerWithPasses : public BaseTrainer {
   }
 };
 
+// The fourth one has infinities, NaN and denormals.
 Batch batch(uint64_t n) {
+  const std::array sizes = {RandomNet::kImages, RandomNet::kChannels, RandomNet::kSize, RandomNet::kSize};
+  if (n == 3) return {{"x", trial_tensor(sizes, TrialNumbers::kSpecial, n)}};
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(n);
-  return {
-      {"x", torch::randn({RandomNet::kImages, RandomNet::kChannels, RandomNet::kSize, RandomNet::kSize}, generator)}};
+  return {{"x", torch::randn(sizes, generator)}};
 }
 
 TEST(Chains, OfRandomNetsGiveTheBitsOfEager) {
@@ -121,7 +123,7 @@ TEST(Chains, OfRandomNetsGiveTheBitsOfEager) {
   SCOPED_TRACE(random.seed);
   int64_t chained = 0;
   for (int net = 0; net < 60; ++net) {
-    const Threads threads(1 + net % 2);
+    const Threads threads(net % 6 == 0 ? 2 : 1);
     const uint64_t seed = random.bits();
     const auto eager = testing::make_trainer("eager", task_of(seed));
     TrainerWithPasses graph(task_of(seed), passes_with_tiny_chains(), {.fuse_after = 0, .verify_interval = 0});
@@ -166,6 +168,19 @@ TEST(Chains, TakeWhatFollowsEachOtherInLargeTensors) {
   EXPECT_EQ(chains_of(product_and_relu(a, b, y, y.narrow(0, 0, 32))), 0) << "another part of the same memory";
   const at::Tensor memory = large({2, 64, 8192});
   EXPECT_EQ(chains_of(product_and_relu(a, b, memory.select(0, 0), memory.select(0, 1))), 0) << "likewise";
+}
+
+TEST(Chains, EndBeforeTheyHaveManyTensors) {
+  if (!testing::has_kernels()) GTEST_SKIP() << "no kernels for this CPU";
+  Calls calls;
+  at::Tensor x = large();
+  for (int i = 0; i < 12; ++i) {
+    const at::Tensor y = large();
+    calls.add("aten::mul", "out", {x, x}, {y});
+    x = y;
+  }
+  const auto kernels = find_bitexact_kernels(calls.calls, bitexact_passes(), true);
+  EXPECT_EQ(kernels.chains, (std::vector<std::pair<std::size_t, std::size_t>>{{0, 6}, {7, 11}}));
 }
 
 TEST(Chains, BeginAnewWhereAnOpNeedsAllOfItsInputFirst) {
@@ -228,7 +243,7 @@ TEST(Chains, ThatAreWrongAreNamedAndGiveWay) {
   passes.back() = &wrong;
   const auto eager = testing::make_trainer("eager", task());
   TrainerWithPasses graph(task(), passes, {.fuse_after = 0, .verify_interval = 1});
-  for (uint64_t n = 0; n < 8; ++n) {
+  for (uint64_t n = 10; n < 18; ++n) {
     ASSERT_TRUE(same_bits(eager->step(batch(n)).loss, graph.step(batch(n)).loss)) << "step " << n;
   }
   EXPECT_EQ(graph.graph().report().front().state, "captured");
