@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "core/task.h"
-#include "graph/detail/graph_executor.h"
 #include "tests/graph/kernels/kernel_cases.h"
+#include "tests/graph/kernels/trainer_with_kernels.h"
 #include "tests/support/trainer_runs.h"
 
 // Ops of which each does some rows before the next rows follow: the bits of eager mode, whatever they share.
@@ -19,6 +19,7 @@ using ::testing::Not;
 using testing::Random;
 using testing::same_bits;
 using testing::Threads;
+using testing::TrainerWithPasses;
 
 constexpr ChainSizes kTiny{.cached = 64, .tile = 700};
 
@@ -92,22 +93,6 @@ std::unique_ptr<Task> task_of(uint64_t seed) {
   return make_task(std::make_shared<RandomNet>(seed),
                    [](RandomNet& net, const Batch& batch) { return net.forward(batch["x"]); });
 }
-
-class TrainerWithPasses : public BaseTrainer {
- public:
-  TrainerWithPasses(std::unique_ptr<Task> task, const KernelPasses& passes, const GraphOptions& graph)
-      : BaseTrainer(std::move(task), on_cpu(), Mode::kGraph, [passes, graph](StepCode& step, at::Device) {
-          return std::make_unique<GraphExecutor>(step, cpu_capture_method(passes), graph);
-        }) {}
-  GraphExecutor& graph() const { return static_cast<GraphExecutor&>(executor(Mode::kGraph)); }
-
- private:
-  static TrainerOptions on_cpu() {
-    TrainerOptions options;
-    options.device = "cpu";
-    return options;
-  }
-};
 
 // The fourth one has infinities, NaN and denormals.
 Batch batch(uint64_t n) {

@@ -10,13 +10,29 @@
 
 namespace duet::testing {
 
-// A trainer whose replays use the kernels of one pass, on two layers.
-class TrainerWithKernels : public BaseTrainer {
+// A trainer whose replays use the kernels of these passes.
+class TrainerWithPasses : public BaseTrainer {
+ public:
+  TrainerWithPasses(std::unique_ptr<Task> task, const KernelPasses& passes, const GraphOptions& graph)
+      : BaseTrainer(std::move(task), on_cpu(), Mode::kGraph, [passes, graph](StepCode& step, at::Device) {
+          return std::make_unique<GraphExecutor>(step, cpu_capture_method(passes), graph);
+        }) {}
+  GraphExecutor& graph() const { return static_cast<GraphExecutor&>(executor(Mode::kGraph)); }
+
+ private:
+  static TrainerOptions on_cpu() {
+    TrainerOptions options;
+    options.device = "cpu";
+    return options;
+  }
+};
+
+// The same with one pass, on two layers.
+class TrainerWithKernels : public TrainerWithPasses {
  public:
   TrainerWithKernels(FindKernels& find, const GraphOptions& graph)
       : TrainerWithKernels(make_two_layers(), find, graph) {}
 
-  GraphExecutor& graph() const { return static_cast<GraphExecutor&>(executor(Mode::kGraph)); }
   SignatureReport report() const { return graph().report().front(); }
   std::vector<at::Tensor> parameters() const { return net_->parameters(); }
 
@@ -30,17 +46,10 @@ class TrainerWithKernels : public BaseTrainer {
 
  private:
   TrainerWithKernels(std::shared_ptr<TwoLayers> net, FindKernels& find, const GraphOptions& graph)
-      : BaseTrainer(make_task(net, plain_loss), on_cpu(), Mode::kGraph,
-                    [&find, graph](StepCode& step, at::Device) {
-                      const auto* pass = new KernelPass{"sabotaged products", &find};  // NOLINT: stays switched off
-                      return std::make_unique<GraphExecutor>(step, cpu_capture_method({pass}), graph);
-                    }),
+      : TrainerWithPasses(make_task(net, plain_loss),
+                          {new KernelPass{"sabotaged products", &find}},  // NOLINT: stays switched off
+                          graph),
         net_(std::move(net)) {}
-  static TrainerOptions on_cpu() {
-    TrainerOptions options;
-    options.device = "cpu";
-    return options;
-  }
 
   std::shared_ptr<TwoLayers> net_;
 };
