@@ -35,6 +35,6 @@ bool gelu_is_bitexact(const GeluKernels& kernels, const char* approximate);
 bool max_pool_is_bitexact(const MaxPoolKernels& kernels);
 bool adamw_is_bitexact(const PointwiseKernels& kernels);
 bool bernoulli_is_bitexact(const PointwiseKernels& kernels);  // drawn from a generator of its own
-bool rows_are_bitexact(PointwiseKernel add);                  // embedding, its backward and cat
+bool rows_are_bitexact(const PointwiseKernels& kernels);      // embedding, its backward and cat
 
 }  // namespace duet

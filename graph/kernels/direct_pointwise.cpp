@@ -2,6 +2,7 @@
 #include "graph/kernels/call_kernels.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
+#include "graph/kernels/strided_loops.h"
 
 // Arithmetic on each element by itself without what ATen does before it: checks, broadcasting, allocation.
 
@@ -14,142 +15,157 @@ struct PointwiseOp {
   const char* name;
   const char* overload;
   PointwiseKernel PointwiseKernels::* kernel;
-  int a, b;
-  int alpha = -1;   // a factor of b that must be 1
-  int number = -1;  // besides b
-  int out = -1;     // the op makes its result
+  struct Details {
+    int out = -1;  // the op makes its result
+    int a = 0, b = -1;
+    int one = -1;                // must be 1
+    int number = -1;             // besides b
+    double value = 1;            // of the number that stands nowhere
+    double power = 0;            // that argument 1 must be, if not 0
+    bool whole_vectors = false;  // ATen computes what is left over otherwise
+  } with;
 };
 
+using Kernels = PointwiseKernels;
+
 constexpr PointwiseOp kPointwiseOps[] = {
-    {"aten::add", "out", &PointwiseKernels::add, 0, 1, 2, -1, 3},
-    {"aten::add_", "Tensor", &PointwiseKernels::add, 0, 1, 2, -1, 0},
-    {"aten::add_", "Scalar", &PointwiseKernels::add, 0, 1, 2, -1, 0},
-    {"aten::add", "Scalar", &PointwiseKernels::add, 0, 1, 2},
-    {"aten::mul", "Scalar", &PointwiseKernels::multiply, 0, 1},
-    {"aten::div", "Scalar", &PointwiseKernels::divide, 0, 1},
-    {"aten::sub", "out", &PointwiseKernels::subtract, 0, 1, 2, -1, 3},
-    {"aten::sub_", "Tensor", &PointwiseKernels::subtract, 0, 1, 2, -1, 0},
-    {"aten::mul", "out", &PointwiseKernels::multiply, 0, 1, -1, -1, 2},
-    {"aten::mul_", "Tensor", &PointwiseKernels::multiply, 0, 1, -1, -1, 0},
-    {"aten::mul_", "Scalar", &PointwiseKernels::multiply, 0, 1, -1, -1, 0},
-    {"aten::div", "out", &PointwiseKernels::divide, 0, 1, -1, -1, 2},
-    {"aten::div_", "Tensor", &PointwiseKernels::divide, 0, 1, -1, -1, 0},
-    {"aten::div_", "Scalar", &PointwiseKernels::divide, 0, 1, -1, -1, 0},
-    {"aten::relu", "", &PointwiseKernels::relu, 0, -1, -1, -1, -1},
-    {"aten::relu_", "", &PointwiseKernels::relu, 0, -1, -1, -1, 0},
-    {"aten::threshold_backward", "grad_input", &PointwiseKernels::threshold_backward, 1, 0, -1, 2, 3},
+    {"aten::add", "out", &Kernels::add, {.out = 3, .b = 1, .one = 2}},
+    {"aten::add_", "Tensor", &Kernels::add, {.out = 0, .b = 1, .one = 2}},
+    {"aten::add_", "Scalar", &Kernels::add, {.out = 0, .b = 1, .one = 2}},
+    {"aten::add", "Scalar", &Kernels::add, {.b = 1, .one = 2}},
+    {"aten::sub", "out", &Kernels::add, {.out = 3, .b = 1, .one = 2, .value = -1}},
+    {"aten::sub_", "Tensor", &Kernels::add, {.out = 0, .b = 1, .one = 2, .value = -1}},
+    {"aten::mul", "out", &Kernels::multiply, {.out = 2, .b = 1}},
+    {"aten::mul", "Scalar", &Kernels::multiply, {.b = 1}},
+    {"aten::mul_", "Tensor", &Kernels::multiply, {.out = 0, .b = 1}},
+    {"aten::mul_", "Scalar", &Kernels::multiply, {.out = 0, .b = 1}},
+    {"aten::div", "out", &Kernels::divide, {.out = 2, .b = 1}},
+    {"aten::div", "Scalar", &Kernels::divide, {.b = 1}},
+    {"aten::div_", "Tensor", &Kernels::divide, {.out = 0, .b = 1}},
+    {"aten::div_", "Scalar", &Kernels::divide, {.out = 0, .b = 1}},
+    {"aten::relu", "", &Kernels::relu, {}},
+    {"aten::relu_", "", &Kernels::relu, {.out = 0}},
+    {"aten::threshold_backward", "grad_input", &Kernels::threshold_backward, {.out = 3, .a = 1, .b = 0, .number = 2}},
+    {"aten::sigmoid", "out", &Kernels::sigmoid, {.out = 1, .whole_vectors = true}},
+    {"aten::sigmoid_backward", "grad_input", &Kernels::sigmoid_backward, {.out = 2, .b = 1}},
+    {"aten::silu", "out", &Kernels::silu, {.out = 1, .whole_vectors = true}},
+    {"aten::silu_backward", "grad_input", &Kernels::silu_backward, {.out = 2, .b = 1, .whole_vectors = true}},
+    {"aten::neg", "out", &Kernels::negate, {.out = 1}},
+    {"aten::rsqrt", "out", &Kernels::inverse_root, {.out = 1}},
+    {"aten::reciprocal", "out", &Kernels::inverse, {.out = 1}},
+    {"aten::pow", "Tensor_Scalar_out", &Kernels::copy, {.out = 2, .power = 1}},
+    {"aten::pow", "Tensor_Scalar_out", &Kernels::square, {.out = 2, .power = 2}},
+    {"aten::pow", "Tensor_Scalar_out", &Kernels::cube, {.out = 2, .power = 3}},
+    {"aten::copy_", "", &Kernels::copy, {.out = 0, .a = 1}},
+    {"aten::clone", "", &Kernels::copy, {}},
 };
 
 // One for all elements. That of a tensor is read when it is needed: it may change.
 struct Number {
-  at::Tensor tensor;  // undefined: `value`
+  at::Tensor tensor{};  // undefined: `value`
   double value = 0;
+  double times = 1;
 
   float get() const {
-    if (!tensor.defined()) return static_cast<float>(value);
-    if (tensor.scalar_type() == at::kFloat) return *floats_of(tensor);
-    return static_cast<float>(*static_cast<const double*>(tensor.const_data_ptr()));
+    return static_cast<float>(times *
+                              (tensor.defined() ? *static_cast<const double*>(tensor.const_data_ptr()) : value));
   }
 };
 
+// False: the argument is none.
 bool number_of(const c10::IValue& argument, Number& number) {
   if (argument.isDouble() || argument.isInt()) {
     number.value = argument.isDouble() ? argument.toDouble() : static_cast<double>(argument.toInt());
     return true;
   }
   if (!argument.isTensor() || !argument.toTensor().defined()) return false;
-  number.tensor = argument.toTensor();
-  const bool is_scalar = number.tensor.is_cpu() && number.tensor.numel() == 1 && !number.tensor.is_neg();
-  const bool wrapped =
-      number.tensor.scalar_type() == at::kDouble && number.tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  return is_scalar && (number.tensor.scalar_type() == at::kFloat || wrapped);
+  const at::Tensor& tensor = argument.toTensor();
+  const bool is_number = tensor.is_cpu() && tensor.scalar_type() == at::kDouble && !tensor.is_neg() &&
+                         tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (is_number) number.tensor = tensor;
+  return is_number;
 }
 
-// Whether `row` fits below each other to all of `whole`.
-bool is_row_of(const at::Tensor& row, const at::Tensor& whole) {
-  if (!row.is_contiguous() || !whole.is_contiguous() || row.dim() > whole.dim()) return false;
-  const auto matches = [&](int64_t d) { return row.size(-d) == whole.size(-d); };
-  int64_t d = 1;
-  while (d <= row.dim() && matches(d)) ++d;
-  for (; d <= row.dim(); ++d) {
-    if (row.size(-d) != 1) return false;
-  }
-  return true;
-}
-
-bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous()));
-}
+constexpr int64_t kVectors = 64;  // elements of as many as a loop of ATen's takes at once
 
 // Whether ATen's threads share the work so that their parts, or rows of this width, do not end between vectors, as
 // those of our threads may.
 bool is_cut_within_vectors(int64_t count, int64_t width) {
-  constexpr int64_t kAtensGrain = 1 << 15, kVectors = 64;
+  constexpr int64_t kAtensGrain = 1 << 15;
   const int64_t length = length_of_ranges(count, kAtensGrain);
   return length != count && (length % kVectors != 0 || width % kVectors != 0);
 }
 
 class PointwiseCall {
  public:
+  // False: the op's kernel does not fit.
   bool find(const PointwiseOp& op, const OpCall& call) {
-    a_ = call.floats(op.a);
-    y_ = op.out >= 0 ? call.floats(op.out) : call.result(0);
-    const bool fits = a_.defined() && y_.defined() && y_.scalar_type() == at::kFloat && a_.numel() > 0 &&
-                      a_.is_non_overlapping_and_dense() && laid_out_alike(a_, y_);
-    if (!fits || (op.alpha >= 0 && !call.is_one(op.alpha))) return false;
-    if (op.number >= 0 && !number_of(call.arguments[op.number], number_)) return false;
-    return (op.b < 0 || take_b(call, op.b)) && !is_cut_within_vectors(a_.numel(), has_row() ? b_.numel() : a_.numel());
+    kernel_ = cpu_kernels().pointwise.*op.kernel;
+    const PointwiseOp::Details& with = op.with;
+    const at::Tensor a = call.floats(with.a), y = with.out >= 0 ? call.floats(with.out) : call.result(0);
+    Number power;
+    if (kernel_ == nullptr || !a.defined() || !is_float(y) || (with.one >= 0 && !call.is_one(with.one))) return false;
+    if (with.power != 0 && !(number_of(call.arguments[1], power) && power.get() == with.power)) return false;
+    number_.value = with.value;
+    if (with.number >= 0 && !number_of(call.arguments[with.number], number_)) return false;
+    at::Tensor b;
+    if (with.b >= 0 && !number_of(call.arguments[with.b], b_)) {
+      b = call.floats(with.b);
+      if (!b.defined()) return false;
+    }
+    loops_ = StridedLoops(y, a, b);
+    return loops_.exist() && (!with.whole_vectors || are_whole_vectors(a, b)) && is_in_place_or_apart(y, a) &&
+           is_in_place_or_apart(y, b) && !is_cut_within_vectors(elements(), loops_.innermost());
   }
 
-  // Of a whose rows b fits to; else single elements.
-  int64_t rows() const { return has_row() ? a_.numel() / b_.numel() : a_.numel(); }
-  std::vector<at::Tensor> cut() const {
-    std::vector<at::Tensor> tensors = {a_, y_};
-    if (b_.defined() && !has_row()) tensors.push_back(b_);
-    return tensors;
+  // What the tensors are cut into is known where they are in a chain alone.
+  RowByRow rows() const {
+    return {loops_.rows(), {}, [*this](int64_t begin, int64_t end) {
+              loops_.run(kernel_, begin, end, {b_.get(), number_.get()});
+            }};
   }
-
-  void run(PointwiseKernel kernel, int64_t begin, int64_t end) const {
-    const int64_t width = has_row() ? b_.numel() : 1, first = begin * width;
-    const float* const b = b_.defined() && !has_row() ? floats_of(b_) + first : floats_of(b_);
-    const int64_t count = has_row() ? end - begin : 1;
-    kernel({floats_of(a_) + first, b, writable_floats_of(y_) + first, count, (end - begin) * width / count,
-            number_.get()});
+  RowByRow rows_of_chain() const {
+    RowByRow work = rows();
+    return loops_.go_by_parts(work.cut) ? work : RowByRow();
   }
+  int64_t elements() const { return loops_.elements(); }
 
  private:
-  bool take_b(const OpCall& call, int index) {
-    const at::Tensor b = call.floats(index);
-    const bool same = b.defined() && laid_out_alike(a_, b);
-    if (!same && number_of(call.arguments[index], number_)) return share_no_memory({y_}, {number_.tensor});
-    if (!b.defined() || b.numel() == 0 || !(same || is_row_of(b, a_))) return false;
-    b_ = b;
-    return same || share_no_memory({y_}, {b});
+  bool are_whole_vectors(const at::Tensor& a, const at::Tensor& b) const {
+    return loops_.is_one() && a.numel() == elements() && (!b.defined() || b.numel() == elements()) &&
+           elements() % kVectors == 0;
   }
-  bool has_row() const { return b_.defined() && b_.numel() < a_.numel(); }
+  static bool is_in_place_or_apart(const at::Tensor& y, const at::Tensor& from) {
+    return !from.defined() || !from.is_alias_of(y) ||
+           (from.storage_offset() == y.storage_offset() && from.sizes() == y.sizes() && from.strides() == y.strides());
+  }
 
-  at::Tensor a_, b_, y_;
-  Number number_;
+  PointwiseKernel kernel_ = nullptr;
+  StridedLoops loops_;
+  Number b_, number_;
 };
 
-// Row by row, whether it stands alone or in a chain.
-RowByRow pointwise_rows(const OpCall& call) {
+// Calls use(found) with the first of the table that fits.
+template <class Result>
+Result with_pointwise(const OpCall& call, Result (*use)(const PointwiseCall& found)) {
   for (const PointwiseOp& op : kPointwiseOps) {
-    const PointwiseKernel kernel = cpu_kernels().pointwise.*op.kernel;
-    PointwiseCall pointwise;
-    if (!call.is(op.name, op.overload) || kernel == nullptr || !pointwise.find(op, call)) continue;
-    return {pointwise.rows(), pointwise.cut(), [=](int64_t begin, int64_t end) { pointwise.run(kernel, begin, end); }};
+    PointwiseCall found;
+    if (call.is(op.name, op.overload) && found.find(op, call)) return use(found);
   }
   return {};
 }
 
+RowByRow pointwise_rows(const OpCall& call) {
+  return with_pointwise<RowByRow>(call, [](const PointwiseCall& found) { return found.rows_of_chain(); });
+}
+
 CallKernel make_pointwise(const OpCall& call) {
-  const RowByRow work = pointwise_rows(call);
-  if (work.rows == 0) return {};
-  return [work, elements = work.cut.front().numel()] {
-    run_all(work, elements);
-    return true;
-  };
+  return with_pointwise<CallKernel>(call, [](const PointwiseCall& found) -> CallKernel {
+    return [work = found.rows(), elements = found.elements()] {
+      run_all(work, elements);
+      return true;
+    };
+  });
 }
 
 // All elements get the same number.

@@ -11,6 +11,7 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
+#include "graph/kernels/strided_loops.h"
 #include "graph/kernels/trial_data.h"
 
 // Ops that copy rows or add them up: without what ATen does before, and for each row.
@@ -63,57 +64,52 @@ struct Rows {
         const int64_t row = index()[i];
         if (row == padding || row < from || row >= to) continue;
         float* const sum = sums + row * width();
-        add({sum, floats_of(rows) + offset_of(i), sum, 1, width()});
+        add({.a = sum, .b = floats_of(rows) + offset_of(i), .y = sum, .count = width(), .number = 1});
       }
     });
   }
 };
 
-// Side by side along a dimension.
+// Side by side along a dimension: into each part of the whole a copy.
 struct Cat {
-  std::vector<at::Tensor> parts;
-  at::Tensor whole;
-  int64_t dim = 0;
+  std::vector<StridedLoops> copies;
 
-  bool fits() const {
-    if (!is_contiguous_float(whole) || whole.numel() == 0 || dim < 0) return false;
-    return std::all_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
-      return is_contiguous_float(part) && part.numel() > 0 && part.dim() == whole.dim() && !part.is_alias_of(whole);
-    });
+  Cat(const std::vector<at::Tensor>& parts, const at::Tensor& whole, int64_t dim) {
+    int64_t begin = 0;
+    for (const at::Tensor& part : parts) {
+      const bool fits = is_float(part) && part.dim() == whole.dim() && !part.is_alias_of(whole);
+      copies.push_back(fits ? StridedLoops(whole.narrow(dim, begin, part.size(dim)), part, {}) : StridedLoops());
+      begin += fits ? part.size(dim) : 0;
+    }
   }
+  bool fits() const { return std::ranges::all_of(copies, &StridedLoops::exist); }
 
-  void copy() const {
-    const int64_t rows = c10::multiply_integers(whole.sizes().slice(0, static_cast<std::size_t>(dim)));
-    for_each_part(rows, whole.numel(), [&](int64_t begin, int64_t end) {
-      float* to = writable_floats_of(whole);
-      for (const at::Tensor& part : parts) {
-        const int64_t width = part.numel() / rows, step = whole.numel() / rows;
-        for (int64_t row = begin; row < end; ++row) {
-          std::memcpy(to + row * step, floats_of(part) + row * width, sizeof(float) * static_cast<std::size_t>(width));
-        }
-        to += width;
-      }
-    });
+  void copy(PointwiseKernel copy) const {
+    for (const StridedLoops& loops : copies) {
+      for_each_part(loops.rows(), loops.elements(),
+                    [&](int64_t begin, int64_t end) { loops.run(copy, begin, end, {}); });
+    }
   }
 };
 
 at::Tensor tensor_of(const OpCall& call, std::size_t argument) { return call.arguments[argument].toTensor(); }
 
 // What does the work of an embedding, its backward or a cat of tensors without gaps; empty if the call is none.
-std::function<void()> make_rows_kernel(const OpCall& call, PointwiseKernel add) {
+std::function<void()> make_rows_kernel(const OpCall& call, const PointwiseKernels& kernels) {
   if (call.is("aten::embedding", "")) {
     const Rows work{call.floats(0), tensor_of(call, 1), call.result(0)};
     if (work.rows.defined() && work.table.defined() && work.fits()) return [=] { work.copy(); };
   }
-  if (call.is("aten::embedding_dense_backward", "") && add != nullptr && !call.arguments[4].toBool()) {
+  if (call.is("aten::embedding_dense_backward", "") && !call.arguments[4].toBool()) {
     const Rows work{call.result(0), tensor_of(call, 1), call.floats(0), call.arguments[3].toInt()};
-    if (work.rows.defined() && work.table.defined() && work.fits()) return [=] { work.add_up(add); };
+    if (work.rows.defined() && work.table.defined() && work.fits())
+      return [work, add = kernels.add] { work.add_up(add); };
   }
   if (call.is("aten::cat", "out")) {
-    Cat work{call.arguments[0].toTensorVector(), call.floats(2), call.arguments[1].toInt()};
-    if (!work.whole.defined()) return {};
-    if (work.dim < 0) work.dim += work.whole.dim();
-    if (work.fits()) return [=] { work.copy(); };
+    const at::Tensor whole = call.floats(2);
+    if (!whole.defined()) return {};
+    const Cat work(call.arguments[0].toTensorVector(), whole, call.arguments[1].toInt());
+    if (work.fits()) return [work, copy = kernels.copy] { work.copy(copy); };
   }
   return {};
 }
@@ -121,8 +117,7 @@ std::function<void()> make_rows_kernel(const OpCall& call, PointwiseKernel add) 
 }  // namespace
 
 // Nothing is rounded but sums of two.
-bool rows_are_bitexact(PointwiseKernel add) {
-  if (add == nullptr) return false;
+bool rows_are_bitexact(const PointwiseKernels& kernels) {
   const TrialGuard guard;
   for (const TrialNumbers numbers : kTrialNumbersWithNan) {
     for (const int64_t width : {1, 3, 16, 31, 64, 133}) {
@@ -132,9 +127,11 @@ bool rows_are_bitexact(PointwiseKernel add) {
       const at::Tensor rows = trial_tensor({kIndices, width}, numbers, 2), copied = at::empty_like(rows);
       const at::Tensor sums = at::empty_like(table), whole = trial_tensor({kTable, 2 * width}, numbers, 3);
       Rows{table, indices, copied}.copy();
-      Rows{sums, indices, rows, 1}.add_up(add);
-      Cat{{table, sums}, whole, 1}.copy();
-      if (!same_bits(at::embedding(table, indices), copied) || !same_bits(at::cat({table, sums}, 1), whole) ||
+      Rows{sums, indices, rows, 1}.add_up(kernels.add);
+      const Cat cat({table, sums}, whole, 1);
+      if (cat.fits()) cat.copy(kernels.copy);
+      if (!same_bits(at::embedding(table, indices), copied) ||
+          (cat.fits() && !same_bits(at::cat({table, sums}, 1), whole)) ||
           !same_bits(at::embedding_dense_backward(rows, indices, kTable, 1, false), sums)) {
         return false;
       }
@@ -144,13 +141,13 @@ bool rows_are_bitexact(PointwiseKernel add) {
 }
 
 void find_direct_rows(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  if (kernel_settings().flushes_denormals) return;
-  const PointwiseKernel add = cpu_kernels().pointwise.add;
+  const PointwiseKernels& pointwise = cpu_kernels().pointwise;
+  if (kernel_settings().flushes_denormals || pointwise.add == nullptr) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    std::function<void()> run = make_rows_kernel(calls[i], add);
+    std::function<void()> run = make_rows_kernel(calls[i], pointwise);
     if (!run) continue;
     static Trials<int, bool> trials;
-    if (trials.of(0, kernels, [&] { return rows_are_bitexact(add); }))
+    if (trials.of(0, kernels, [&] { return rows_are_bitexact(pointwise); }))
       kernels.of_call[i] = {std::move(run), "direct rows"};
   }
 }

@@ -2,18 +2,19 @@
 
 #include <cstdint>
 
-// Ops that compute each element by itself, on floats that lie side by side: for small tensors, of which ATen's
-// preparations take longer than the arithmetic.
+// Ops that compute each element by itself, on floats that lie side by side.
 
 namespace duet {
 
-// y = f(a, b) for `rows` of `count` elements. Each row has its own part of a and y; b is the same for all.
+// y = f(a, b) for `rows` of `count` elements; y may be a or b in the same place.
 struct Pointwise {
   const float* a = nullptr;
-  const float* b = nullptr;  // null: `number` for each element
-  float* y = nullptr;        // may be a
+  const float* b = nullptr;
+  float* y = nullptr;
   int64_t rows = 1, count = 0;
-  float number = 0;
+  int64_t a_row = 0, b_row = 0, y_row = 0;  // from a row to the next
+  int64_t a_step = 1, b_step = 1;           // 0: the first element stands for the whole row
+  float number = 0;                         // that f takes besides
 };
 using PointwiseKernel = void (*)(const Pointwise& work);
 
@@ -44,12 +45,24 @@ struct AdamwStep {
 };
 
 struct PointwiseKernels {
-  PointwiseKernel add = nullptr;
-  PointwiseKernel subtract = nullptr;
+  PointwiseKernel add = nullptr;  // a + number * b, where the number is 1 or -1: ATen may round the product of others
   PointwiseKernel multiply = nullptr;
   PointwiseKernel divide = nullptr;
-  PointwiseKernel relu = nullptr;                // of a
   PointwiseKernel threshold_backward = nullptr;  // b where a, the op's input, is greater than `number` or NaN; else 0
+  PointwiseKernel sigmoid_backward = nullptr;    // of the gradient a and the op's result b
+  // Of a alone.
+  PointwiseKernel copy = nullptr;
+  PointwiseKernel negate = nullptr;
+  PointwiseKernel relu = nullptr;
+  PointwiseKernel square = nullptr;
+  PointwiseKernel cube = nullptr;
+  PointwiseKernel inverse_root = nullptr;
+  PointwiseKernel inverse = nullptr;
+  // ATen computes pairs of vectors, and the rest of a row with libm: a row must be the whole tensor, or end with a
+  // pair.
+  PointwiseKernel sigmoid = nullptr;
+  PointwiseKernel silu = nullptr;
+  PointwiseKernel silu_backward = nullptr;  // of the gradient a and the op's input b
   void (*bernoulli)(Bernoulli& work) = nullptr;
   void (*adamw)(const AdamwStep& work) = nullptr;
 };

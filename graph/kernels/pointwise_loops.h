@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cstring>
 #include "graph/kernels/pointwise_kernels.h"
+#include "graph/kernels/vector_functions.h"
 
 // The loops of pointwise_kernels.h, with the vector operations of *_simd.h, which is included before.
 
@@ -112,33 +112,34 @@ void bernoulli(Bernoulli& work) {
   }
 }
 
-// Some elements of a row: all lanes, or the last ones.
-template <class Function>
-inline void compute_row(const Pointwise& work, int64_t row, Function function) {
-  const float* a = work.a + row * work.count;
-  float* y = work.y + row * work.count;
-  const Floats number = broadcast(work.number);
-  int64_t i = 0;
-  for (; i + kLanes <= work.count; i += kLanes) {
-    store(y + i, function(load(a + i), work.b != nullptr ? load(work.b + i) : number));
-  }
-  if (i == work.count) return;
-  const Mask rest = first_lanes(work.count - i);
-  const Floats values = function(load(a + i, rest), work.b != nullptr ? load(work.b + i, rest) : number);
-  store_first(y + i, values, work.count - i);
-}
-
+// y = function(a, b).
 template <class Function>
 inline void compute(const Pointwise& work, Function function) {
-  for (int64_t row = 0; row < work.rows; ++row) compute_row(work, row, function);
+  for (int64_t row = 0; row < work.rows; ++row) {
+    const float *const a = work.a + row * work.a_row, *const b = work.b + row * work.b_row;
+    float* const y = work.y + row * work.y_row;
+    const Floats first_a = broadcast(*a), first_b = broadcast(*b);
+    const auto one_a = [=](int64_t, int64_t) { return first_a; };
+    const auto one_b = [=](int64_t, int64_t) { return first_b; };
+    const auto all_a = [=](int64_t i, int64_t count) { return load_first(a + i, count); };
+    const auto all_b = [=](int64_t i, int64_t count) { return load_first(b + i, count); };
+    const auto compute_row = [&](auto some_a, auto some_b) __attribute__((always_inline)) {
+      const int64_t count = work.count;
+      int64_t i = 0;
+      for (; i + kLanes <= count; i += kLanes) store(y + i, function(some_a(i, kLanes), some_b(i, kLanes)));
+      if (i < count) store_first(y + i, function(some_a(i, count - i), some_b(i, count - i)), count - i);
+    };
+    if (work.a_step != 0)
+      work.b_step != 0 ? compute_row(all_a, all_b) : compute_row(all_a, one_b);
+    else
+      work.b_step != 0 ? compute_row(one_a, all_b) : compute_row(one_a, one_b);
+  }
 }
 
 // Of two NaN that of b goes first, as in ATen's a + alpha * b.
 void pointwise_add(const Pointwise& work) {
-  compute(work, [](Floats a, Floats b) { return add(b, a); });
-}
-void pointwise_subtract(const Pointwise& work) {
-  compute(work, [](Floats a, Floats b) { return multiply_add(b, broadcast(-1), a); });
+  const Floats factor = broadcast(work.number);
+  compute(work, [=](Floats a, Floats b) { return multiply_add(b, factor, a); });
 }
 void pointwise_multiply(const Pointwise& work) {
   compute(work, [](Floats a, Floats b) { return multiply(b, a); });
@@ -146,17 +147,70 @@ void pointwise_multiply(const Pointwise& work) {
 void pointwise_divide(const Pointwise& work) {
   compute(work, [](Floats a, Floats b) { return divide(a, b); });
 }
-void pointwise_relu(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return select(less(a, broadcast(0)), broadcast(0), a); });
-}
 void pointwise_threshold_backward(const Pointwise& work) {
   const Floats threshold = broadcast(work.number);
   compute(work, [=](Floats a, Floats b) { return select(greater_or_nan(a, threshold), b, broadcast(0)); });
 }
+void pointwise_sigmoid_backward(const Pointwise& work) {
+  compute(work, [](Floats a, Floats b) { return multiply(multiply(subtract(broadcast(1), b), a), b); });
+}
 
-constexpr PointwiseKernels kPointwiseKernels = {
-    pointwise_add,  pointwise_subtract,           pointwise_multiply, pointwise_divide,
-    pointwise_relu, pointwise_threshold_backward, bernoulli,          adamw};
+void pointwise_copy(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return a; });
+}
+void pointwise_negate(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return turned(a, broadcast(-0.0F)); });
+}
+void pointwise_relu(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return select(less(a, broadcast(0)), broadcast(0), a); });
+}
+void pointwise_square(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return multiply(a, a); });
+}
+void pointwise_cube(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return multiply(multiply(a, a), a); });
+}
+void pointwise_inverse_root(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return divide(broadcast(1), square_root(a)); });
+}
+void pointwise_inverse(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return divide(broadcast(1), a); });
+}
+
+[[gnu::always_inline]] inline Floats one_and_exp_of_minus(Floats x) {
+  return add(broadcast(1), vector_exp(turned(x, broadcast(-0.0F))));
+}
+void pointwise_sigmoid(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return divide(broadcast(1), one_and_exp_of_minus(a)); });
+}
+void pointwise_silu(const Pointwise& work) {
+  compute(work, [](Floats a, Floats) { return divide(a, one_and_exp_of_minus(a)); });
+}
+void pointwise_silu_backward(const Pointwise& work) {
+  const Floats one = broadcast(1);
+  compute(work, [=](Floats a, Floats b) {
+    const Floats sigmoid = divide(one, one_and_exp_of_minus(b));
+    return multiply(multiply(sigmoid, a), multiply_add(b, subtract(one, sigmoid), one));
+  });
+}
+
+constexpr PointwiseKernels kPointwiseKernels = {pointwise_add,
+                                                pointwise_multiply,
+                                                pointwise_divide,
+                                                pointwise_threshold_backward,
+                                                pointwise_sigmoid_backward,
+                                                pointwise_copy,
+                                                pointwise_negate,
+                                                pointwise_relu,
+                                                pointwise_square,
+                                                pointwise_cube,
+                                                pointwise_inverse_root,
+                                                pointwise_inverse,
+                                                pointwise_sigmoid,
+                                                pointwise_silu,
+                                                pointwise_silu_backward,
+                                                bernoulli,
+                                                adamw};
 
 }  // namespace
 

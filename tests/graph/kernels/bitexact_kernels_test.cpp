@@ -235,11 +235,17 @@ TEST_F(BitexactTrials, RefuseArithmeticIfOneBitDiffers) {
     --work.next, ++work.left;
   }));
 
-  EXPECT_TRUE(rows_are_bitexact(right.pointwise.add));
-  EXPECT_FALSE(rows_are_bitexact([](const Pointwise& work) {
-    right.pointwise.add(work);
-    if (work.count == 133) up(work.y[132]);
-  }));
+  EXPECT_TRUE(rows_are_bitexact(right.pointwise));
+  for (PointwiseKernel PointwiseKernels::* kernel : {&PointwiseKernels::add, &PointwiseKernels::copy}) {
+    static PointwiseKernel replaced;
+    PointwiseKernels wrong = right.pointwise;
+    replaced = wrong.*kernel;
+    wrong.*kernel = [](const Pointwise& work) {
+      replaced(work);
+      if (work.count == 133) up(work.y[132]);
+    };
+    EXPECT_FALSE(rows_are_bitexact(wrong));
+  }
 }
 
 CallKernel right_product(const OpCall& call) {

@@ -30,26 +30,71 @@ Calls products(Random& random, int kind) {
   return calls;
 }
 
-Calls arithmetic(Random& random, int kind) {
-  const int64_t rows = random.between(1, 70), columns = random.between(1, 150);
-  const auto make = [&](at::IntArrayRef sizes) { return floats_of_kind(sizes, kind, random); };
-  const Tensor a = make({rows, columns});
-  const Tensor b = random.coin() ? make({columns}) : random.coin() ? make({}) : make({rows, columns});
+// All kinds of arithmetic of a, with b and `like_a`, into what out() makes.
+template <class Out>
+Calls arithmetic_calls(const Tensor& a, const Tensor& b, const Tensor& like_a, Out out, Random& random) {
   const double number = random.coin() ? 1.3 : -0.0;
-  const auto out = [&] { return at::empty_like(a); };
   Calls calls;
   calls.add("aten::add", "out", {a, b, 1}, {out()});
   calls.add("aten::sub", "out", {a, b, 1}, {out()});
   calls.add("aten::div", "out", {a, b}, {out()});
   calls.add("aten::mul", "out", {a, b}, {out()});  // whose NaN lie as they fall at the end of a row
+  calls.add("aten::add", "out", {b, a, -0.3}, {out()});
+  calls.add("aten::sub", "out", {a, b, 3}, {out()});
+  calls.add("aten::sub_", "Tensor", {a.clone(), b, 1});
   calls.add("aten::add_", "Tensor", {a.clone(), b, 1});
   calls.add("aten::mul_", "Scalar", {a.clone(), number});
   calls.add("aten::div_", "Scalar", {a.clone(), number});
   calls.add("aten::add_", "Scalar", {a.clone(), 3, 1});
   calls.add("aten::relu", "", {a}, {out()});
-  calls.add("aten::threshold_backward", "grad_input", {make({rows, columns}), a, number}, {out()});
-  calls.add("aten::ones_like", "", {a, {}, {}, {}, {}, {}}, {out()});
+  calls.add("aten::threshold_backward", "grad_input", {like_a, a, number}, {out()});
+  calls.add("aten::ones_like", "", {a, {}, {}, {}, {}, {}}, {at::empty_like(a)});
+  for (const char* name : {"aten::neg", "aten::rsqrt", "aten::reciprocal", "aten::sigmoid", "aten::silu"})
+    calls.add(name, "out", {a}, {out()});
+  for (const char* name : {"aten::sigmoid_backward", "aten::silu_backward"})
+    calls.add(name, "grad_input", {like_a, a}, {out()});
+  for (const int power : {1, 2, 3}) calls.add("aten::pow", "Tensor_Scalar_out", {a, power}, {out()});
+  calls.add("aten::copy_", "", {like_a.clone(), b, false});
+  calls.add("aten::clone", "", {a, {}}, {out()});
+  calls.add("aten::cat", "out", {std::vector<Tensor>{a, like_a}, -1},
+            {at::full({}, 7, at::kFloat).expand(a.sizes()).repeat_interleave(2, -1)});
   return calls;
+}
+
+Calls arithmetic(Random& random, int kind) {
+  const bool is_large = random.between(0, 9) == 0;
+  const int64_t rows = random.between(1, is_large ? 700 : 70), columns = random.coin() ? random.between(1, 150) : 64;
+  const auto make = [&](at::IntArrayRef sizes) { return floats_of_kind(sizes, kind, random); };
+  const Tensor a = make({rows, columns});
+  const Tensor b = random.coin()   ? make({columns})
+                   : random.coin() ? make(random.one_of<Sizes>({{}, {1}, {rows, 1}}))
+                                   : make({rows, columns});
+  return arithmetic_calls(a, b, make({rows, columns}), [&] { return at::empty_like(a); }, random);
+}
+
+// In memory of any order, of which something lies between, or the same is broadcast.
+Calls strided_arithmetic(Random& random, int kind) {
+  Sizes sizes = {random.between(1, 5), random.between(1, 9), random.between(1, 6), random.between(1, 40)};
+  while (random.between(0, 2) == 0 && sizes.size() > 1) sizes.erase(sizes.begin());
+  const auto dims = static_cast<int64_t>(sizes.size());
+  const auto laid_out = [&](Sizes of) {
+    const int64_t first = random.between(0, dims - 1), second = random.between(0, dims - 1);
+    const auto d = static_cast<std::size_t>(random.between(0, dims - 1));
+    const int64_t size = of[d], more = random.between(0, 2) == 0 ? random.between(1, 5) : 0;
+    of[d] += more;
+    std::swap(of[static_cast<std::size_t>(first)], of[static_cast<std::size_t>(second)]);
+    const Tensor all = floats_of_kind(of, kind, random).transpose(first, second);
+    return all.narrow(static_cast<int64_t>(d), random.between(0, more), size);
+  };
+  const auto broadcast = [&] {
+    Sizes of = sizes;
+    for (int64_t& size : of) size = random.coin() ? size : 1;
+    const Tensor b = laid_out(of);
+    return of[0] == 1 && random.coin() ? b[0] : b.expand(random.coin() ? sizes : of);
+  };
+  const Tensor a = random.between(0, 2) == 0 ? broadcast().expand(sizes) : laid_out(sizes);
+  const auto out = [&] { return random.coin() ? at::empty_like(a) : laid_out(sizes); };
+  return arithmetic_calls(a, random.coin() ? broadcast() : laid_out(sizes), laid_out(sizes), out, random);
 }
 
 Calls results(Random& random, int kind) {
@@ -263,12 +308,19 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
 // exact form where oneDNN has AVX-512.
 const std::vector<CallFamily>& call_families() {
   static const std::vector<CallFamily> families = {
-      {"products", 150, 0.5, products},  {"arithmetic", 200, 0.85, arithmetic},
-      {"results", 50, 1, results},       {"embeddings", 100, 1, embeddings},
-      {"rows", 70, 0.7, rows},           {"attention", 40, 0.4, attention},
-      {"batch_norm", 70, 1, batch_norm}, {"max_pool", 500, 1, max_pool},
-      {"gelu", 100, 0.8, gelu},          {"exact_gelu", 50, 0, exact_gelu},
-      {"dropout", 50, 0, dropout},       {"adamw", 100, 0.6, adamw},
+      {"products", 150, 0.5, products},
+      {"arithmetic", 200, 0.75, arithmetic},
+      {"strided_arithmetic", 200, 0.3, strided_arithmetic},
+      {"results", 50, 1, results},
+      {"embeddings", 100, 1, embeddings},
+      {"rows", 70, 0.7, rows},
+      {"attention", 40, 0.4, attention},
+      {"batch_norm", 70, 1, batch_norm},
+      {"max_pool", 500, 1, max_pool},
+      {"gelu", 100, 0.8, gelu},
+      {"exact_gelu", 50, 0, exact_gelu},
+      {"dropout", 50, 0, dropout},
+      {"adamw", 100, 0.6, adamw},
   };
   return families;
 }

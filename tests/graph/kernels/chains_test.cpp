@@ -45,7 +45,7 @@ struct RandomNet : torch::nn::Module {
   }
 
   at::Tensor apply(const at::Tensor& x, const at::Tensor& other, uint64_t choice) {
-    switch (choice % 19) {
+    switch (choice % 25) {
       case 0: return x.relu();
       case 1: return x * 0.5 + 0.25;
       case 2: return x * row;
@@ -68,6 +68,12 @@ struct RandomNet : torch::nn::Module {
       case 15: return x * (row.detach() * 2).relu() + row;
       case 16: return x + torch::gelu(other.detach() * whole.detach(), "tanh");
       case 17: return x + (other.detach() * whole.detach()).index_select(0, order);
+      case 18: return torch::silu(x) * torch::sigmoid(other);
+      case 19: return x / (other * other).mean(-1, true).add(1).rsqrt();
+      case 20: return (x.transpose(1, 2) * other.transpose(1, 2) - row.narrow(0, 0, 1)).transpose(1, 2);
+      case 21: return torch::cat({x.narrow(3, 0, kSize / 2), -other.narrow(3, kSize / 2, kSize / 2)}, 3);
+      case 22: return torch::sigmoid(x).pow(3) + other.amax({0}, true);
+      case 23: return (x.detach() * whole.detach()).reciprocal().tanh() + other.select(1, 0).unsqueeze(1);
       default: return torch::relu(norm->forward(x)) + other;
     }
   }

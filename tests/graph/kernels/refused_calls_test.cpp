@@ -42,6 +42,8 @@ TEST_F(RefusedCalls, WhatChangesTheMemoryItReads) {
   const Tensor a = ones({4, 8});
   Calls sum;
   sum.add("aten::add_", "Tensor", {a, a.select(0, 1), 1});
+  sum.add("aten::add_", "Tensor", {a.narrow(1, 0, 7), a.narrow(1, 1, 7), 1});
+  sum.add("aten::mul", "out", {a.narrow(0, 0, 1).expand({4, 8}), ones({4, 8})}, {a});
   expect_none(find_direct_pointwise, sum);
   Calls softmax;
   softmax.add("aten::_softmax", "out", {a, -1, false}, {a});
