@@ -33,38 +33,48 @@ std::vector<at::Tensor> tensors_of(const OpCall& call) {
   return tensors;
 }
 
-// How many rows of the tensors with `dims` dimensions or more are tried: so many that as many elements as in all of
-// them are left for the end of a loop over vectors, where ATen may compute otherwise.
+// How many rows of the tensors are tried: so many that as many elements as in all of them are left for the end of a
+// loop over vectors, where ATen may compute otherwise.
 class FirstRows {
  public:
-  FirstRows(const std::vector<at::Tensor>& tensors, int dims) : dims_(dims) {
+  FirstRows(const CallKernelMaker& maker, const OpCall& call) : by_end_(maker.elementwise), dims_(maker.dims_of_rows) {
+    const std::vector<at::Tensor> tensors = tensors_of(call);
     constexpr int64_t kEnough = 1 << 13;  // elements
-    constexpr int64_t kVectors = 64;      // elements of as many as a loop does at once
+    if (by_end_) {
+      const auto writes = [&](const at::Tensor& tensor) { return call.writes(tensor); };
+      const auto written = std::ranges::find_if(tensors, writes);
+      take_outermost_of(written != tensors.end() ? *written : call.result(0));
+    }
     for (const at::Tensor& tensor : tensors) {
-      if (!has_rows(tensor) || tensor.size(0) == 1 || tensor.numel() <= kEnough) continue;
-      const int64_t row = tensor.numel() / tensor.size(0);
+      if (!has_rows(tensor) || size(tensor) == 1 || tensor.numel() <= kEnough) continue;
+      const int64_t row = tensor.numel() / size(tensor);
       const int64_t period = kVectors / std::gcd(row, kVectors);
-      const int64_t fewest = std::min(tensor.size(0), std::max<int64_t>(2, kEnough / row));
-      rows_ = std::min(rows_, tensor.size(0) - (tensor.size(0) - fewest) / period * period);
+      const int64_t fewest = std::min(size(tensor), std::max<int64_t>(2, kEnough / row));
+      rows_ = std::min(rows_, size(tensor) - (size(tensor) - fewest) / period * period);
     }
   }
   at::Tensor of(const at::Tensor& tensor) const {
-    return has_rows(tensor) && tensor.size(0) > rows_ ? tensor.narrow(0, 0, rows_) : tensor;
+    return has_rows(tensor) && size(tensor) > rows_ ? tensor.narrow(dim(tensor), 0, rows_) : tensor;
   }
 
  private:
+  // The rows of elementwise arithmetic: within them the loops over vectors stay what they are. Others are broadcast.
+  void take_outermost_of(const at::Tensor& result) {
+    int64_t stride = 0;
+    for (int64_t d = 0; d < result.dim(); ++d) {
+      if (result.size(d) == 1 || result.stride(d) < stride) continue;
+      stride = result.stride(d);
+      dims_ = static_cast<int>(result.dim() - d);
+    }
+  }
   bool has_rows(const at::Tensor& tensor) const { return dims_ > 0 && tensor.dim() >= dims_; }
+  int64_t dim(const at::Tensor& tensor) const { return by_end_ ? tensor.dim() - dims_ : 0; }
+  int64_t size(const at::Tensor& tensor) const { return tensor.size(dim(tensor)); }
 
+  bool by_end_;  // the rows' dimension is that of dims_ from the end; else the first of tensors with so many
   int dims_;
   int64_t rows_ = std::numeric_limits<int64_t>::max();
 };
-
-// What has fewer is broadcast.
-int most_dims(const std::vector<at::Tensor>& tensors) {
-  int64_t most = 1;
-  for (const at::Tensor& tensor : tensors) most = std::max(most, tensor.dim());
-  return static_cast<int>(most);
-}
 
 at::Tensor trial_indices(const at::Tensor& like, int64_t count) {
   const at::Tensor indices = at::empty(like.sizes(), like.options());
@@ -103,7 +113,7 @@ class TrialCall {
   TrialCall(const CallKernelMaker& maker, const OpCall& like, const Filling& filling) : call_{like.op, {}} {
     const int64_t classes = maker.classes < 0 ? 1 : like.arguments[maker.classes].toTensor().size(-1);
     const std::vector<at::Tensor> originals = tensors_of(like);
-    const FirstRows rows(originals, maker.elementwise ? most_dims(originals) : maker.dims_of_rows);
+    const FirstRows rows(maker, like);
     for (const at::Tensor& original : originals) {
       if (copy_of(original).defined()) continue;
       const bool is_float = original.scalar_type() == at::kFloat;

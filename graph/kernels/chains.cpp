@@ -66,8 +66,8 @@ class Chain {
   bool pays() const { return size() > 1 && bytes() > sizes_.cached && bytes() / rows_ <= 4 * sizes_.tile; }
 
   std::function<void()> run() const {
-    constexpr int64_t kVectors = 64;  // rows that are single elements go by whole vectors
     const int64_t fitting = std::max<int64_t>(1, sizes_.tile / std::max<int64_t>(1, bytes() / rows_));
+    // Rows that are single elements go by whole vectors.
     const int64_t tile = fitting < kVectors ? fitting : fitting / kVectors * kVectors;
     return [members = members_, rows = rows_, tile, elements = bytes() / static_cast<int64_t>(sizeof(float))] {
       if (members.front().before) members.front().before();

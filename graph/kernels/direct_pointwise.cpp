@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include "graph/kernels/call_kernels.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
@@ -64,11 +65,9 @@ constexpr PointwiseOp kPointwiseOps[] = {
 struct Number {
   at::Tensor tensor{};  // undefined: `value`
   double value = 0;
-  double times = 1;
 
   float get() const {
-    return static_cast<float>(times *
-                              (tensor.defined() ? *static_cast<const double*>(tensor.const_data_ptr()) : value));
+    return static_cast<float>(tensor.defined() ? *static_cast<const double*>(tensor.const_data_ptr()) : value);
   }
 };
 
@@ -84,16 +83,6 @@ bool number_of(const c10::IValue& argument, Number& number) {
                          tensor.unsafeGetTensorImpl()->is_wrapped_number();
   if (is_number) number.tensor = tensor;
   return is_number;
-}
-
-constexpr int64_t kVectors = 64;  // elements of as many as a loop of ATen's takes at once
-
-// Whether ATen's threads share the work so that their parts, or rows of this width, do not end between vectors, as
-// those of our threads may.
-bool is_cut_within_vectors(int64_t count, int64_t width) {
-  constexpr int64_t kAtensGrain = 1 << 15;
-  const int64_t length = length_of_ranges(count, kAtensGrain);
-  return length != count && (length % kVectors != 0 || width % kVectors != 0);
 }
 
 class PointwiseCall {
@@ -115,7 +104,7 @@ class PointwiseCall {
     }
     loops_ = StridedLoops(y, a, b);
     return loops_.exist() && (!with.whole_vectors || are_whole_vectors(a, b)) && is_in_place_or_apart(y, a) &&
-           is_in_place_or_apart(y, b) && !is_cut_within_vectors(elements(), loops_.innermost());
+           is_in_place_or_apart(y, b) && pays() && !is_cut_within_vectors(elements(), loops_.innermost());
   }
 
   // What the tensors are cut into is known where they are in a chain alone.
@@ -131,6 +120,12 @@ class PointwiseCall {
   int64_t elements() const { return loops_.elements(); }
 
  private:
+  // Not many short rows, nor so few long ones that threads would have nothing to do.
+  bool pays() const {
+    constexpr int64_t kShort = 16, kFew = 1 << 13;
+    const bool are_short = loops_.innermost() < kShort && !loops_.is_one() && elements() > kFew;
+    return !are_short && number_of_parts(loops_.rows(), elements()) == number_of_parts(elements(), elements());
+  }
   bool are_whole_vectors(const at::Tensor& a, const at::Tensor& b) const {
     return loops_.is_one() && a.numel() == elements() && (!b.defined() || b.numel() == elements()) &&
            elements() % kVectors == 0;
@@ -192,7 +187,11 @@ std::vector<CallKernelMaker> pointwise_makers() {
                        RowByRow (*by_rows)(const OpCall&) = nullptr) {
     makers.push_back({op, overload, "direct arithmetic", make, -1, /*dims_of_rows=*/0, /*elementwise=*/true, by_rows});
   };
-  for (const PointwiseOp& op : kPointwiseOps) add(op.name, op.overload, make_pointwise, pointwise_rows);
+  for (const PointwiseOp& op : kPointwiseOps) {
+    const bool is_there = !makers.empty() && std::strcmp(makers.back().op, op.name) == 0 &&
+                          std::strcmp(makers.back().overload, op.overload) == 0;
+    if (!is_there) add(op.name, op.overload, make_pointwise, pointwise_rows);
+  }
   add("aten::ones_like", "", make_fill);
   add("aten::zeros_like", "", make_fill);
   add("aten::zero_", "", make_fill);

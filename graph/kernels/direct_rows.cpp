@@ -77,6 +77,7 @@ struct Cat {
   Cat(const std::vector<at::Tensor>& parts, const at::Tensor& whole, int64_t dim) {
     int64_t begin = 0;
     for (const at::Tensor& part : parts) {
+      if (part.numel() == 0) continue;
       const bool fits = is_float(part) && part.dim() == whole.dim() && !part.is_alias_of(whole);
       copies.push_back(fits ? StridedLoops(whole.narrow(dim, begin, part.size(dim)), part, {}) : StridedLoops());
       begin += fits ? part.size(dim) : 0;
@@ -94,7 +95,7 @@ struct Cat {
 
 at::Tensor tensor_of(const OpCall& call, std::size_t argument) { return call.arguments[argument].toTensor(); }
 
-// What does the work of an embedding, its backward or a cat of tensors without gaps; empty if the call is none.
+// What does the work of an embedding, its backward or a cat; empty if the call is none.
 std::function<void()> make_rows_kernel(const OpCall& call, const PointwiseKernels& kernels) {
   if (call.is("aten::embedding", "")) {
     const Rows work{call.floats(0), tensor_of(call, 1), call.result(0)};

@@ -71,15 +71,25 @@ int64_t length_of_ranges(int64_t count, int64_t grain) {
   return (count + ranges - 1) / ranges;
 }
 
+bool is_cut_within_vectors(int64_t count, int64_t width) {
+  constexpr int64_t kAtensGrain = 1 << 15;
+  const int64_t length = length_of_ranges(count, kAtensGrain);
+  return length != count && (length % kVectors != 0 || width % kVectors != 0);
+}
+
 void run_all(const RowByRow& work, int64_t elements) {
   if (work.before) work.before();
   for_each_part(work.rows, elements, work.run);
 }
 
-void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part) {
+int64_t number_of_parts(int64_t count, int64_t elements) {
   constexpr int64_t kWorthAThread = 1 << 14;
   const int64_t most = std::min<int64_t>(count, at::get_num_threads());
-  const int64_t parts = std::max<int64_t>(std::min(elements / kWorthAThread, most), 1);
+  return std::max<int64_t>(std::min(elements / kWorthAThread, most), 1);
+}
+
+void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part) {
+  const int64_t parts = number_of_parts(count, elements);
   run_tasks(parts, [&](int64_t i) { part(count * i / parts, count * (i + 1) / parts); });
 }
 

@@ -40,6 +40,14 @@ inline float* writable_floats_of(const at::Tensor& tensor) {
 // Of the ranges into which ATen cuts `count` elements for its threads, of which each gets `grain` at least.
 int64_t length_of_ranges(int64_t count, int64_t grain);
 
+constexpr int64_t kVectors = 64;  // elements of as many as a loop of ATen's takes at once
+// Whether ATen's threads share arithmetic so that their parts, or rows of this width, do not end between vectors, as
+// those of our threads may.
+bool is_cut_within_vectors(int64_t count, int64_t width);
+
+// Of `count` things of `elements` in all, for threads that have enough to do.
+int64_t number_of_parts(int64_t count, int64_t elements);
+
 // Calls part(begin, end) on ranges of [0, count), on several threads if the elements of all are worth it. The result
 // may not depend on where the ranges end.
 void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part);

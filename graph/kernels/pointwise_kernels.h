@@ -41,6 +41,8 @@ struct AdamwStep {
   float decay = 1;                  // of the parameter
   float weight = 0, weight_sq = 0;  // of the gradient in the averages
   float beta2 = 0;
+  // What computes the roots of `count` numbers; null: rounded ones.
+  void (*roots)(const float* x, float* y, int64_t count) = nullptr;
   float bias_sqrt = 1, eps = 0, step = 0;  // param += step * exp_avg / (sqrt(exp_avg_sq) / bias_sqrt + eps)
 };
 

@@ -13,39 +13,87 @@ inline Floats load_first(const float* from, int64_t count) {
   return count >= kLanes ? load(from) : load(from, first_lanes(count));
 }
 
-// A step of AdamW as ATen's FusedAdamKernel.cpp rounds it. At the last few elements ATen's compiler fused the other
-// product of a sum of two, and turned the operands of another round: that shows where both are NaN.
+// A step of AdamW as ATen's FusedAdamKernel.cpp rounds it, or what torch.optim calls in its place. At the last few
+// elements the compiler of the fused one fused the other product of a sum of two, and turned the operands of another
+// round: that shows where both are NaN.
 template <bool kLast>
-void adamw_lanes(AdamwStep work, int64_t begin, int64_t end) {
-  const bool is_small = work.weight < 0.5F && work.weight > -0.5F;
-  const Floats decay = broadcast(work.decay), weight = broadcast(is_small ? work.weight : work.weight - 1);
-  const Floats beta2 = broadcast(work.beta2), weight_sq = broadcast(work.weight_sq);
-  const Floats bias_sqrt = broadcast(work.bias_sqrt), eps = broadcast(work.eps), factor = broadcast(work.step);
-  const auto update = [&](int64_t i, int64_t count) __attribute__((always_inline)) {
-    Floats grad = load_first(work.grad + i, count);
-    if (work.grad_scale != nullptr) {
-      grad = divide(grad, broadcast(*work.grad_scale));
-      store_first(work.grad + i, grad, count);
-    }
-    const Floats param = multiply(load_first(work.param + i, count), decay);
-    const Floats old_average = load_first(work.exp_avg + i, count);
-    const Floats average = multiply_add(subtract(grad, old_average), weight, is_small ? old_average : grad);
-    store_first(work.exp_avg + i, average, count);
+class AdamwLanes {
+ public:
+  [[gnu::always_inline]] explicit AdamwLanes(const AdamwStep& work)
+      : work_(work),
+        is_small_(work.weight < 0.5F && work.weight > -0.5F),
+        weight_(broadcast(is_small_ ? work.weight : work.weight - 1)),
+        weight_sq_(broadcast(work.weight_sq)),
+        beta2_(broadcast(work.beta2)),
+        decay_(broadcast(work.decay)),
+        bias_sqrt_(broadcast(work.bias_sqrt)),
+        eps_(broadcast(work.eps)),
+        factor_(broadcast(work.step)) {}
 
-    const Floats old = load_first(work.exp_avg_sq + i, count), weighted = multiply(grad, weight_sq);
-    const Floats squares =
-        kLast ? multiply_add(old, beta2, multiply(weighted, grad)) : multiply_add(weighted, grad, multiply(old, beta2));
-    store_first(work.exp_avg_sq + i, squares, count);
-
-    const Floats denominator = add(divide(square_root(squares), bias_sqrt), eps);
-    const Floats step = divide(multiply(average, factor), denominator);
-    store_first(work.param + i, kLast ? add(param, step) : add(step, param), count);
+  struct Averages {
+    Floats average, squares;
   };
-  for (; begin + kLanes <= end; begin += kLanes) update(begin, kLanes);
-  if (begin < end) update(begin, end - begin);
+  [[gnu::always_inline]] Averages average(int64_t i, int64_t count) const {
+    Floats grad = load_first(work_.grad + i, count);
+    if (work_.grad_scale != nullptr) {
+      grad = divide(grad, broadcast(*work_.grad_scale));
+      store_first(work_.grad + i, grad, count);
+    }
+    const Floats old_average = load_first(work_.exp_avg + i, count);
+    const Floats average = multiply_add(subtract(grad, old_average), weight_, is_small_ ? old_average : grad);
+    store_first(work_.exp_avg + i, average, count);
+
+    const Floats old = load_first(work_.exp_avg_sq + i, count), weighted = multiply(grad, weight_sq_);
+    const Floats squares = kLast ? multiply_add(old, beta2_, multiply(weighted, grad))
+                                 : multiply_add(weighted, grad, multiply(old, beta2_));
+    store_first(work_.exp_avg_sq + i, squares, count);
+    return {average, squares};
+  }
+  [[gnu::always_inline]] void move(int64_t i, int64_t count, Floats average, Floats root) const {
+    const Floats param = multiply(load_first(work_.param + i, count), decay_);
+    const Floats denominator = add(divide(root, bias_sqrt_), eps_);
+    const Floats step = divide(multiply(average, factor_), denominator);
+    store_first(work_.param + i, kLast ? add(param, step) : add(step, param), count);
+  }
+
+ private:
+  AdamwStep work_;
+  bool is_small_;
+  Floats weight_, weight_sq_, beta2_, decay_, bias_sqrt_, eps_, factor_;
+};
+
+template <class Do>
+inline void for_each_vector_of(int64_t begin, int64_t end, const Do& work) {
+  for (; begin + kLanes <= end; begin += kLanes) work(begin, int64_t{kLanes});
+  if (begin < end) work(begin, end - begin);
+}
+
+template <bool kLast>
+void adamw_lanes(const AdamwStep& work, int64_t begin, int64_t end) {
+  const AdamwLanes<kLast> lanes(work);
+  for_each_vector_of(begin, end, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+    const auto [average, squares] = lanes.average(i, count);
+    lanes.move(i, count, average, square_root(squares));
+  });
+}
+
+// With roots of another library, for so many elements at a time that they stay in the cache.
+void adamw_with_roots(const AdamwStep& work) {
+  constexpr int64_t kTile = 1024;
+  const AdamwLanes<false> lanes(work);
+  float roots[kTile];
+  for (int64_t begin = 0; begin < work.count; begin += kTile) {
+    const int64_t end = begin + kTile < work.count ? begin + kTile : work.count;
+    for_each_vector_of(begin, end, [&](int64_t i, int64_t count) { lanes.average(i, count); });
+    work.roots(work.exp_avg_sq + begin, roots, end - begin);
+    for_each_vector_of(begin, end, [&](int64_t i, int64_t count) {
+      lanes.move(i, count, load_first(work.exp_avg + i, count), load_first(roots + i - begin, count));
+    });
+  }
 }
 
 void adamw(const AdamwStep& work) {
+  if (work.roots != nullptr) return adamw_with_roots(work);
   constexpr int64_t kTogether = 8;  // elements of what ATen's compiler made of the loop over the last ones
   const int64_t end = work.count / kTogether * kTogether;
   adamw_lanes<false>(work, 0, end);
