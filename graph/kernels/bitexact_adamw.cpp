@@ -1,16 +1,14 @@
 #include <algorithm>
 #include <cfenv>
 #include <cmath>
-#include <tuple>
 #include <utility>
 #include <vector>
-#include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <dlfcn.h>
-#include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
+#include "graph/kernels/parameter_lists.h"
 #include "graph/kernels/trial_data.h"
 #include "optim/detail/device_hyper_parameters.h"
 
@@ -42,12 +40,10 @@ struct AdamOp {
 
 // The arguments of such an op.
 struct AdamwCall {
-  static constexpr int64_t kUnit = 16;  // elements; ATen cuts a parameter for threads between those alone
-
   AdamOp op;
-  std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps, numbers;
-  at::Tensor grad_scale, found_inf;
-  std::vector<int64_t> units_before = {};  // each parameter, and in all
+  ParameterLists lists;  // parameters, gradients, averages of these and of their squares
+  std::vector<at::Tensor> steps, numbers;
+  at::Tensor grad_scale{}, found_inf{};
 
   // False if this step is another: Adam's with decay, of numbers that are not Python's own, or of parameters that have
   // not trained equally long.
@@ -60,10 +56,10 @@ struct AdamwCall {
     for (const at::Tensor& step : steps) {
       if (*floats_of(step) != before) return false;
     }
-    const float count = op.is_torchs ? before + 1 : before;  // torch.optim's op counts, too
-    for (const at::Tensor& step : steps) *writable_floats_of(step) = count;
+    const float steps_now = op.is_torchs ? before + 1 : before;  // torch.optim's op counts, too
+    for (const at::Tensor& step : steps) *writable_floats_of(step) = steps_now;
     const double lr = number(0), beta1 = number(1), beta2 = number(2);
-    const double correction = 1 - std::pow(beta2, double{count});
+    const double correction = 1 - std::pow(beta2, double{steps_now});
     AdamwStep work;
     if (op.one_by_one) work.roots = &roots_of_mkl;
     work.grad_scale = floats_of(grad_scale);
@@ -72,45 +68,15 @@ struct AdamwCall {
     work.beta2 = static_cast<float>(beta2);
     work.bias_sqrt = static_cast<float>(op.one_by_one ? std::pow(correction, 0.5) : std::sqrt(correction));
     work.eps = static_cast<float>(eps);
-    work.step = static_cast<float>(-(lr / (1 - std::pow(beta1, double{count}))));
-    for_each_part(units_before.back(), units_before.back() * kUnit,
-                  [&](int64_t begin, int64_t end) { run_part(kernels, work, begin, end); });
+    work.step = static_cast<float>(-(lr / (1 - std::pow(beta1, double{steps_now}))));
+    lists.for_each_range([&](std::size_t i, int64_t first, int64_t count) {
+      AdamwStep part = work;
+      part.param = lists.floats(0, i) + first, part.grad = lists.floats(1, i) + first;
+      part.exp_avg = lists.floats(2, i) + first, part.exp_avg_sq = lists.floats(3, i) + first;
+      part.count = count;
+      kernels.adamw(part);
+    });
     return true;
-  }
-
-  // Of the units of all parameters, one after the other.
-  void run_part(const PointwiseKernels& kernels, AdamwStep work, int64_t begin, int64_t end) const {
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      const int64_t first = std::max(begin - units_before[i], int64_t{0}) * kUnit;
-      work.count = std::min((end - units_before[i]) * kUnit, params[i].numel()) - first;
-      if (work.count <= 0) continue;
-      work.param = writable_floats_of(params[i]) + first, work.grad = writable_floats_of(grads[i]) + first;
-      work.exp_avg = writable_floats_of(exp_avgs[i]) + first;
-      work.exp_avg_sq = writable_floats_of(exp_avg_sqs[i]) + first;
-      kernels.adamw(work);
-    }
-  }
-
-  // Two parameters that share memory, or have one gradient: their order counts.
-  bool any_overlap() const {
-    std::vector<std::tuple<const void*, int64_t, int64_t>> places;
-    for (const auto* tensors : {&params, &grads, &exp_avgs, &exp_avg_sqs}) {
-      for (const at::Tensor& tensor : *tensors) {
-        const int64_t begin = tensor.storage_offset();
-        if (tensor.numel() > 0)
-          places.emplace_back(tensor.storage().unsafeGetStorageImpl(), begin, begin + tensor.numel());
-      }
-    }
-    std::sort(places.begin(), places.end());
-    return std::adjacent_find(places.begin(), places.end(), [](const auto& a, const auto& b) {
-             return std::get<0>(a) == std::get<0>(b) && std::get<1>(b) < std::get<2>(a);
-           }) != places.end();
-  }
-
-  void count_units() {
-    units_before = {0};
-    for (const at::Tensor& param : params)
-      units_before.push_back(units_before.back() + (param.numel() + kUnit - 1) / kUnit);
   }
 };
 
@@ -134,16 +100,13 @@ bool find_call(const OpCall& of, const AdamOp& op, AdamwCall& call) {
   const std::size_t scale = op.is_torchs ? 10 : 9, maximize = op.is_torchs ? 9 : 8;
   const bool amsgrad = op.is_torchs ? !list(4).empty() : of.arguments[7].toBool();
   if (amsgrad || of.arguments[maximize].toBool() || list(5).empty()) return false;
-  call = {op, list(0), list(1), list(2), list(3), list(5), list(6), of.floats(scale), of.floats(scale + 1)};
-  for (std::size_t i = 0; i < call.params.size(); ++i) {
-    for (const auto* tensors : {&call.params, &call.grads, &call.exp_avgs, &call.exp_avg_sqs}) {
-      if (!is_contiguous_float((*tensors)[i]) || (*tensors)[i].sizes() != call.params[i].sizes()) return false;
-    }
-    const int64_t elements = call.params[i].numel();
-    if (op.one_by_one && is_cut_within_vectors(elements, elements)) return false;
-  }
-  if (call.any_overlap()) return false;
-  call.count_units();
+  call = {op,
+          ParameterLists({list(0), list(1), list(2), list(3)}),
+          list(5),
+          list(6),
+          of.floats(scale),
+          of.floats(scale + 1)};
+  if (!call.lists.fit() || (op.one_by_one && call.lists.are_cut_within_vectors())) return false;
   for (const at::Tensor& step : call.steps) {
     if (!is_contiguous_float(step, 1)) return false;
   }
@@ -161,32 +124,20 @@ struct TrialStep {
 
 // The same step of both on parameters of many lengths.
 bool steps_alike(const PointwiseKernels& kernels, const AdamOp& op, const TrialStep& trial, TrialNumbers numbers) {
-  std::vector<int64_t> lengths = {1000, 4099};
-  const bool shared = at::get_num_threads() > 1;  // by threads, on which each length waits; 40000 is worth some
-  if (shared) lengths = {1, 1000, op.one_by_one ? 1024 * 40 : 40000};
-  for (int64_t length = shared ? 17 : 1; length < (shared ? 33 : 70); ++length) lengths.push_back(length);
-  std::vector<std::vector<at::Tensor>> theirs(4), ours(4);
-  uint64_t seed = 0;
-  for (std::size_t slot = 0; slot < theirs.size(); ++slot) {
-    for (const int64_t length : lengths) {
-      theirs[slot].push_back(trial_tensor({length}, numbers, ++seed));
-      ours[slot].push_back(theirs[slot].back().clone());
-    }
-  }
+  const auto theirs = trial_lists(4, numbers, op.one_by_one ? 40960 : 40000), ours = copies_of(theirs);
   const auto steps = [&] { return std::vector<at::Tensor>(1, at::full({}, trial.steps, at::kFloat)); };
-  AdamwCall call{op, ours[0], ours[1], ours[2], ours[3], steps(), {}, {}, {}};
+  AdamwCall call{op, ParameterLists(ours), steps(), {}};
   std::vector<double> given = {trial.lr, trial.beta1, trial.beta2, trial.decay, trial.eps};
   if (op.is_torchs) given = {trial.lr, trial.beta1, trial.beta2, trial.eps, trial.decay, 0};
   for (const double number : given) call.numbers.push_back(at::full({}, number, at::kDouble));
   if (trial.scaled) call.grad_scale = at::full({}, 3.7, at::kFloat);
-  call.count_units();
   call.run(kernels);
 
   torch::jit::Stack stack;
   for (const auto& slot : theirs) stack.emplace_back(slot);
   stack.emplace_back(std::vector<at::Tensor>());
   std::vector<at::Tensor> counts;
-  for (std::size_t i = 0; i < lengths.size(); ++i) counts.push_back(steps().front());
+  for (std::size_t i = 0; i < ours[0].size(); ++i) counts.push_back(steps().front());
   stack.emplace_back(counts);
   stack.emplace_back(call.numbers);
   if (op.is_torchs) stack.emplace_back(!op.is_adam);
@@ -197,12 +148,7 @@ bool steps_alike(const PointwiseKernels& kernels, const AdamOp& op, const TrialS
   stack.emplace_back();
   const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(op.name, "");
   handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-  for (std::size_t slot = 0; slot < theirs.size(); ++slot) {
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      if (!same_bits(theirs[slot][i], ours[slot][i])) return false;
-    }
-  }
-  return true;
+  return same_bits(theirs, ours);
 }
 
 bool step_is_bitexact(const PointwiseKernels& kernels, const AdamOp& op) {

@@ -143,6 +143,7 @@ const KernelPasses& bitexact_passes() {
                                       {"row", find_bitexact_rows},
                                       {"attention", find_bitexact_attention},
                                       {"AdamW", find_bitexact_adamw},
+                                      {"SGD", find_bitexact_sgd},
                                       {"bernoulli", find_bitexact_bernoullis},
                                       {"direct call", find_direct_calls},
                                       {"direct arithmetic", find_direct_pointwise},

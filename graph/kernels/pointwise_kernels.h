@@ -46,6 +46,18 @@ struct AdamwStep {
   float bias_sqrt = 1, eps = 0, step = 0;  // param += step * exp_avg / (sqrt(exp_avg_sq) / bias_sqrt + eps)
 };
 
+// A step of SGD for `count` elements of a parameter.
+struct SgdStep {
+  float* param = nullptr;
+  const float* grad = nullptr;
+  float* buffer = nullptr;  // null: without momentum
+  int64_t count = 0;
+  bool decays = false, nesterov = false;
+  float decay = 0, momentum = 0;
+  float weight = 1;  // of the gradient in the buffer
+  float step = 0;    // param += step * gradient or buffer
+};
+
 struct PointwiseKernels {
   PointwiseKernel add = nullptr;  // a + number * b, where the number is 1 or -1: ATen may round the product of others
   PointwiseKernel multiply = nullptr;
@@ -67,6 +79,7 @@ struct PointwiseKernels {
   PointwiseKernel silu_backward = nullptr;  // of the gradient a and the op's input b
   void (*bernoulli)(Bernoulli& work) = nullptr;
   void (*adamw)(const AdamwStep& work) = nullptr;
+  void (*sgd)(const SgdStep& work) = nullptr;
 };
 
 struct GeluBackward {

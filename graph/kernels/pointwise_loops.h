@@ -100,6 +100,23 @@ void adamw(const AdamwStep& work) {
   adamw_lanes<true>(work, end, work.count);
 }
 
+// As ATen's add_, mul_ and add of torch/optim/sgd.py round it.
+void sgd(const SgdStep& work) {
+  const Floats decay = broadcast(work.decay), momentum = broadcast(work.momentum);
+  const Floats weight = broadcast(work.weight), step = broadcast(work.step);
+  for_each_vector_of(0, work.count, [&](int64_t i, int64_t count) __attribute__((always_inline)) {
+    const Floats param = load_first(work.param + i, count);
+    Floats grad = load_first(work.grad + i, count);
+    if (work.decays) grad = multiply_add(param, decay, grad);
+    if (work.buffer != nullptr) {
+      const Floats buffer = multiply_add(grad, weight, multiply(momentum, load_first(work.buffer + i, count)));
+      store_first(work.buffer + i, buffer, count);
+      grad = work.nesterov ? multiply_add(buffer, momentum, grad) : buffer;
+    }
+    store_first(work.param + i, multiply_add(grad, step, param), count);
+  });
+}
+
 // mt19937 as ATen has it (ATen/core/MT19937RNGEngine.h), whole blocks of words at a time, in loops that compilers turn
 // into vectors.
 inline uint32_t twisted(uint32_t word, uint32_t next) {
@@ -258,7 +275,8 @@ constexpr PointwiseKernels kPointwiseKernels = {pointwise_add,
                                                 pointwise_silu,
                                                 pointwise_silu_backward,
                                                 bernoulli,
-                                                adamw};
+                                                adamw,
+                                                sgd};
 
 }  // namespace
 

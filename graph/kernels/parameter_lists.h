@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+#include <ATen/core/Tensor.h>
+#include "graph/kernels/trial_data.h"
+
+// What the kernels of optimizers share.
+
+namespace duet {
+
+// Parameters, and what an optimizer keeps for each.
+class ParameterLists {
+ public:
+  static constexpr int64_t kUnit = 16;  // elements; ATen cuts a parameter for threads between those alone
+
+  // The parameters first.
+  explicit ParameterLists(std::vector<std::vector<at::Tensor>> lists = {});
+
+  // Whether all are floats without gaps, alike in size, and none shares memory with another, where their order counts.
+  bool fit() const;
+  // Whether some of ATen's threads, which share each op, end within vectors.
+  bool are_cut_within_vectors() const;
+
+  float* floats(std::size_t list, std::size_t parameter) const;
+  // Calls work(parameter, first, count) on ranges of all parameters, on several threads if there is enough to do.
+  void for_each_range(const std::function<void(std::size_t, int64_t, int64_t)>& work) const;
+
+ private:
+  bool any_overlap() const;
+
+  std::vector<std::vector<at::Tensor>> lists_;
+  std::vector<int64_t> units_before_ = {0};  // each parameter, and in all
+};
+
+// Of many lengths, among them one that several threads share.
+std::vector<std::vector<at::Tensor>> trial_lists(std::size_t lists, TrialNumbers numbers, int64_t shared_length);
+std::vector<std::vector<at::Tensor>> copies_of(const std::vector<std::vector<at::Tensor>>& lists);
+bool same_bits(const std::vector<std::vector<at::Tensor>>& a, const std::vector<std::vector<at::Tensor>>& b);
+
+}  // namespace duet
