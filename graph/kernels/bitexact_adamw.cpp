@@ -5,6 +5,7 @@
 #include <vector>
 #include <ATen/ops/full.h>
 #include <dlfcn.h>
+#include "base/detail/bits.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
@@ -36,6 +37,12 @@ struct AdamOp {
   bool is_adam = false;     // which decays gradients, and not weights
   bool is_torchs = false;   // python/binding/torch_kernels.cpp; else optim/optimizers/fused.cpp
   bool one_by_one = false;  // as torch.optim's loop over parameters; else as ATen's fused kernel
+
+  std::size_t decay() const { return is_torchs ? 4 : 3; }  // of the numbers
+  std::size_t eps() const { return is_torchs ? 3 : 4; }
+  std::size_t types() const { return 5; }  // torch.optim's: 0 if all are Python's own
+  std::size_t maximize() const { return is_torchs ? 9 : 8; }
+  std::size_t scale() const { return maximize() + 1; }
 };
 
 // The arguments of such an op.
@@ -45,30 +52,33 @@ struct AdamwCall {
   std::vector<at::Tensor> steps, numbers;
   at::Tensor grad_scale{}, found_inf{};
 
-  // False if this step is another: Adam's with decay, of numbers that are not Python's own, or of parameters that have
-  // not trained equally long.
+  // False, and nothing has changed, if this step is another: Adam's with decay, of numbers that are not Python's own or
+  // too large for a float, of parameters that have not trained equally long, or without an average of gradients, where
+  // ATen multiplies by zeros of either sign.
   bool run(const PointwiseKernels& kernels) const {
     const auto number = [&](std::size_t i) { return read_device_scalar(numbers[i]); };
-    const double decay = number(op.is_torchs ? 4 : 3), eps = number(op.is_torchs ? 3 : 4);
-    if ((op.is_adam && decay != 0) || (op.is_torchs && number(5) != 0)) return false;
-    if (found_inf.defined() && *floats_of(found_inf) == 1.0F) return true;
     const float before = *floats_of(steps.front());
     for (const at::Tensor& step : steps) {
       if (*floats_of(step) != before) return false;
     }
-    const float steps_now = op.is_torchs ? before + 1 : before;  // torch.optim's op counts, too
-    for (const at::Tensor& step : steps) *writable_floats_of(step) = steps_now;
-    const double lr = number(0), beta1 = number(1), beta2 = number(2);
-    const double correction = 1 - std::pow(beta2, double{steps_now});
+    const float count = op.is_torchs ? before + 1 : before;  // torch.optim's op counts, too
+    const double lr = number(0), beta1 = number(1), beta2 = number(2), decay = number(op.decay());
+    const double correction = 1 - std::pow(beta2, double{count}), step = -(lr / (1 - std::pow(beta1, double{count})));
+    const auto weight = static_cast<float>(1 - beta1);
+    if ((op.is_adam && decay != 0) || (op.is_torchs && number(op.types()) != 0)) return false;
+    if (!fits_float(step) || weight == 1) return false;
+
+    if (found_inf.defined() && *floats_of(found_inf) == 1.0F) return true;
+    for (const at::Tensor& one : steps) *writable_floats_of(one) = count;
     AdamwStep work;
     if (op.one_by_one) work.roots = &roots_of_mkl;
     work.grad_scale = floats_of(grad_scale);
     work.decay = static_cast<float>(1 - lr * decay);
-    work.weight = static_cast<float>(1 - beta1), work.weight_sq = static_cast<float>(1 - beta2);
+    work.weight = weight, work.weight_sq = static_cast<float>(1 - beta2);
     work.beta2 = static_cast<float>(beta2);
     work.bias_sqrt = static_cast<float>(op.one_by_one ? std::pow(correction, 0.5) : std::sqrt(correction));
-    work.eps = static_cast<float>(eps);
-    work.step = static_cast<float>(-(lr / (1 - std::pow(beta1, double{steps_now}))));
+    work.eps = static_cast<float>(number(op.eps()));
+    work.step = static_cast<float>(step);
     lists.for_each_range([&](std::size_t i, int64_t first, int64_t count) {
       AdamwStep part = work;
       part.param = lists.floats(0, i) + first, part.grad = lists.floats(1, i) + first;
@@ -94,26 +104,24 @@ bool is_of(const OpCall& call, const AdamOp& op) {
   return !op.is_torchs || (flag(7) != op.is_adam && flag(8) != op.one_by_one);
 }
 
-// Neither amsgrad nor maximize; ATen's threads, which share each op, end between vectors.
+// Neither amsgrad nor maximize, nor scaled gradients of torch.optim.
 bool find_call(const OpCall& of, const AdamOp& op, AdamwCall& call) {
   const auto list = [&](std::size_t i) { return of.arguments[i].toTensorVector(); };
-  const std::size_t scale = op.is_torchs ? 10 : 9, maximize = op.is_torchs ? 9 : 8;
   const bool amsgrad = op.is_torchs ? !list(4).empty() : of.arguments[7].toBool();
-  if (amsgrad || of.arguments[maximize].toBool() || list(5).empty()) return false;
+  if (amsgrad || of.arguments[op.maximize()].toBool() || list(5).empty()) return false;
+  for (const std::size_t i : {op.scale(), op.scale() + 1}) {
+    if (!of.lacks(i) && (op.is_torchs || !of.floats(i).defined())) return false;
+  }
   call = {op,
           ParameterLists({list(0), list(1), list(2), list(3)}),
           list(5),
           list(6),
-          of.floats(scale),
-          of.floats(scale + 1)};
-  if (!call.lists.fit() || (op.one_by_one && call.lists.are_cut_within_vectors())) return false;
+          of.floats(op.scale()),
+          of.floats(op.scale() + 1)};
   for (const at::Tensor& step : call.steps) {
     if (!is_contiguous_float(step, 1)) return false;
   }
-  const bool known =
-      (of.lacks(scale) || call.grad_scale.defined()) && (of.lacks(scale + 1) || call.found_inf.defined());
-  const bool scaled = call.grad_scale.defined() || call.found_inf.defined();
-  return known && !(op.is_torchs && scaled);
+  return call.lists.fit() && !(op.one_by_one && call.lists.are_cut_within_vectors());
 }
 
 struct TrialStep {
@@ -131,7 +139,7 @@ bool steps_alike(const PointwiseKernels& kernels, const AdamOp& op, const TrialS
   if (op.is_torchs) given = {trial.lr, trial.beta1, trial.beta2, trial.eps, trial.decay, 0};
   for (const double number : given) call.numbers.push_back(at::full({}, number, at::kDouble));
   if (trial.scaled) call.grad_scale = at::full({}, 3.7, at::kFloat);
-  call.run(kernels);
+  if (!call.run(kernels)) return false;
 
   torch::jit::Stack stack;
   for (const auto& slot : theirs) stack.emplace_back(slot);
@@ -148,7 +156,7 @@ bool steps_alike(const PointwiseKernels& kernels, const AdamOp& op, const TrialS
   stack.emplace_back();
   const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(op.name, "");
   handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-  return same_bits(theirs, ours);
+  return same_lists(theirs, ours) && same_bits(call.steps.front(), counts.front());
 }
 
 bool step_is_bitexact(const PointwiseKernels& kernels, const AdamOp& op) {

@@ -21,12 +21,16 @@ struct SgdCall {
   std::vector<at::Tensor> started, numbers;
   bool nesterov = false;
 
-  // False if this step is another: the first one of a buffer, or one of numbers that are not Python's own.
+  // False, and nothing has changed, if this step is another: the first one of a buffer, or one of numbers that are not
+  // Python's own or too large for a float.
   bool run(const PointwiseKernels& kernels) const {
     const auto number = [&](std::size_t i) { return read_device_scalar(numbers[i]); };
     const double momentum = number(1), decay = number(3);
     const bool has_momentum = momentum != 0 && !started.empty();
     if (number(4) != 0) return false;
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (!fits_float(number(i))) return false;
+    }
     for (const at::Tensor& one : started) {
       if (has_momentum && read_device_scalar(one) == 0) return false;
     }
@@ -68,7 +72,7 @@ bool steps_alike(const PointwiseKernels& kernels, const TrialStep& trial, TrialN
   SgdCall call{ParameterLists(ours), started, {}, trial.nesterov};
   for (const double number : {trial.lr, trial.momentum, trial.dampening, trial.decay, 0.0})
     call.numbers.push_back(at::full({}, number, at::kDouble));
-  call.run(kernels);
+  if (!call.run(kernels)) return false;
 
   torch::jit::Stack stack;
   for (const auto& list : theirs) stack.emplace_back(list);
@@ -78,7 +82,7 @@ bool steps_alike(const PointwiseKernels& kernels, const TrialStep& trial, TrialN
   for (int i = 0; i < 2; ++i) stack.emplace_back();
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(kName, "");
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-  return same_bits(theirs, ours);
+  return same_lists(theirs, ours);
 }
 
 bool sgd_is_bitexact(const PointwiseKernels& kernels) {

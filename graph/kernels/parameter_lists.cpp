@@ -79,7 +79,7 @@ std::vector<std::vector<at::Tensor>> copies_of(const std::vector<std::vector<at:
   return copies;
 }
 
-bool same_bits(const std::vector<std::vector<at::Tensor>>& a, const std::vector<std::vector<at::Tensor>>& b) {
+bool same_lists(const std::vector<std::vector<at::Tensor>>& a, const std::vector<std::vector<at::Tensor>>& b) {
   for (std::size_t list = 0; list < a.size(); ++list) {
     for (std::size_t i = 0; i < a[list].size(); ++i) {
       if (!same_bits(a[list][i], b[list][i])) return false;

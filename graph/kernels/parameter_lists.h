@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include "graph/kernels/trial_data.h"
@@ -34,9 +36,14 @@ class ParameterLists {
   std::vector<int64_t> units_before_ = {0};  // each parameter, and in all
 };
 
+// Not: a number that is too large for one, of which ATen's ops make an error.
+inline bool fits_float(double number) {
+  return !std::isfinite(number) || std::abs(number) <= std::numeric_limits<float>::max();
+}
+
 // Of many lengths, among them one that several threads share.
 std::vector<std::vector<at::Tensor>> trial_lists(std::size_t lists, TrialNumbers numbers, int64_t shared_length);
 std::vector<std::vector<at::Tensor>> copies_of(const std::vector<std::vector<at::Tensor>>& lists);
-bool same_bits(const std::vector<std::vector<at::Tensor>>& a, const std::vector<std::vector<at::Tensor>>& b);
+bool same_lists(const std::vector<std::vector<at::Tensor>>& a, const std::vector<std::vector<at::Tensor>>& b);
 
 }  // namespace duet

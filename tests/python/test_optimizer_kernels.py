@@ -29,20 +29,21 @@ def bits(tensor):
 class Pair:
     """One model in graph mode, its twin in torch.optim's own loop."""
 
-    def __init__(self, kind, lengths=LENGTHS, prepare=lambda optimizer: None, **options):
+    def __init__(self, kind, lengths=LENGTHS, prepare=lambda optimizer: None, of=loss, **options):
         self.kind = "SGD" if kind == "SGD" else "AdamW"
         self.models = [Weights(lengths), Weights(lengths)]
         self.optimizers = [getattr(torch.optim, kind)(model.parameters(), **options) for model in self.models]
         for optimizer in self.optimizers:
             prepare(optimizer)
-        self.step = duet.graph_step(self.models[0], loss, self.optimizers[0], check="off", verify_interval=0, fuse_after=0)
+        self.loss = of
+        self.step = duet.graph_step(self.models[0], of, self.optimizers[0], check="off", verify_interval=0, fuse_after=0)
 
     def run(self, steps, x=lambda n: torch.tensor(1.0 + n)):
         for n in range(steps):
             batch = {"x": x(n)}
             self.step(batch)
             self.optimizers[1].zero_grad()
-            loss(self.models[1], batch).backward()
+            self.loss(self.models[1], batch).backward()
             self.optimizers[1].step()
         self.compare()
 
@@ -112,6 +113,30 @@ def negative_squares(optimizer):
 def uneven_steps(optimizer):
     negative_squares(optimizer)
     optimizer.state[optimizer.param_groups[0]["params"][1]]["step"].fill_(9.0)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+def test_gradients_of_either_zero(kind, fused):
+    def run(module, batch):
+        return sum((weight * batch["x"]).sum() for weight in module.weights)
+
+    pair = Pair(kind, betas=(0.0, 0.9), fused=fused, of=run)
+    for _ in range(8):
+        pair.run(2, lambda n: torch.tensor([-1.0, -0.0][n]))
+        pair.run(2, lambda n: torch.tensor([1.0, 0.0][n]))
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_a_number_too_large_is_an_error_as_in_torch(kind):
+    pair = Pair(kind, lr=0.1)
+    pair.run(4)
+    for optimizer in pair.optimizers:
+        optimizer.param_groups[0]["lr"] = 1e300
+    with pytest.raises(RuntimeError, match="overflow"):
+        pair.step({"x": torch.tensor(1.0)})
+    with pytest.raises(RuntimeError, match="overflow"):
+        pair.optimizers[1].step()
 
 
 @pytest.mark.parametrize("prepare", [negative_squares, uneven_steps])
