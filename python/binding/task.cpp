@@ -279,7 +279,11 @@ StepOutput PythonTask::training_step(const Batch& batch) {
     return to_step_output(loss(prediction, given));
   });
   if (prediction && (is_tensor(prediction) || is_mapping(prediction))) output.outputs = to_outputs(prediction);
-  moves_numbers_ = moves_numbers_ || host_state_.numbers() != numbers;
+  // Once is what a model sets up in its first step (problem_type of transformers' configs): the next steps have its
+  // key.
+  const bool moved = !moves_numbers_ && host_state_.numbers() != numbers;
+  moves_numbers_ = moves_numbers_ || (moved && has_moved_numbers_);
+  has_moved_numbers_ = has_moved_numbers_ || moved;
   moves_random_numbers_ = moves_random_numbers_ || HostState::random_numbers() != random_numbers;
   const bool is_seen = HostState::has_function_modes() || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
   if (moves_numbers_ || moves_random_numbers_ || is_seen) kept_ = output.loss.detach();

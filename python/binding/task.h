@@ -57,6 +57,7 @@ class PythonTask : public Task {
   // Whether the code of a step moves them, or its loop does so at nearly every step: then it must run at every step. A
   // tensor of the step that somebody keeps is what has it run.
   mutable bool moves_numbers_ = false;
+  bool has_moved_numbers_ = false;
   bool moves_random_numbers_ = false;
   mutable uint64_t numbers_ = 0;  // at the latest key; how often they were the same since, and how often soon not
   mutable int64_t same_numbers_ = 0, quick_changes_ = 0;

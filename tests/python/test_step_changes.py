@@ -197,3 +197,43 @@ def test_constants_made_by_the_host_and_views_of_them(name, options):
 
     report = toy.same_as_loop(toy.over(toy.batches(40)), loss, make, **options).report()
     assert report[0]["replays"] >= 36 and not report[0]["reason"], report
+
+
+class Sets(nn.Module):
+    """Whose code sets numbers of its own."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.layer, self.how, self.calls, self.toggle = nn.Linear(8, 3), how, 0, False
+
+    def forward(self, x):
+        if self.how == "in the first step" and not hasattr(self, "scale"):
+            self.scale = 0.5
+        if self.how == "where the loop has reset them" and self.calls == 0:
+            self.calls, self.scale = 1, 2.0
+            return 3 * self.layer(x)
+        if self.how == "by turns":
+            self.toggle = not self.toggle
+        if self.how == "at each step":
+            self.calls += 1
+        return self.layer(x) * getattr(self, "scale", 1.0) * (2.0 if self.toggle else 1.0) + 0.01 * self.calls
+
+
+@pytest.mark.parametrize("how", ["in the first step", "where the loop has reset them", "by turns", "at each step"])
+def test_numbers_that_the_code_of_the_step_sets(how):
+    def run(step, module, optimizer):
+        losses = []
+        for n, batch in enumerate(toy.batches(48)):
+            if how == "where the loop has reset them" and n % 12 == 0:
+                module.calls = 0
+            losses.append(step(batch))
+        return losses
+
+    def loss(module, batch):
+        return F.cross_entropy(module(batch["x"]), batch["y"])
+
+    def sgd(module):
+        return torch.optim.SGD(module.parameters(), lr=0.05)
+
+    reports = toy.same_as_loop(run, loss, lambda: Sets(how), sgd, check="off").report()
+    assert (sum(report["unchecked"] for report in reports) > 30) == (how == "in the first step"), reports

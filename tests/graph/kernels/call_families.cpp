@@ -125,7 +125,8 @@ Calls embeddings(Random& random, int kind) {
   calls.add("aten::embedding", "", {table, indices, padding, false, false}, {target({3, count, width})});
   calls.add("aten::embedding_dense_backward", "", {grad, indices, table_rows, padding, false},
             {target({table_rows, width})});
-  calls.add("aten::cat", "out", {std::vector<Tensor>{whole, whole}, -2}, {target({3, 2 * count, width})});
+  calls.add("aten::cat", "out", {std::vector<Tensor>{whole, at::full({0}, 1, at::kFloat), whole}, -2},
+            {target({3, 2 * count, width})});
   return calls;
 }
 
