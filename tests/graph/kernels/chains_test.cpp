@@ -242,6 +242,26 @@ TEST(Chains, ThatAreWrongAreNamedAndGiveWay) {
   EXPECT_THAT(graph.graph().program_text(), Not(HasSubstr("in a chain")));
 }
 
+// The sum's i-th row is of all rows of the product.
+struct TurnedNet : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::ones({1}));
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = (x * weight).view({8, 8, -1});
+    return (y + y.transpose(0, 1)).abs().mean();
+  }
+};
+
+TEST(Chains, EndWhereRowsAreOthers) {
+  if (!testing::has_kernels()) GTEST_SKIP() << "no kernels for this CPU";
+  const auto task = [] {
+    return make_task(std::make_shared<TurnedNet>(),
+                     [](TurnedNet& net, const Batch& input) { return net.forward(input["x"]); });
+  };
+  const auto eager = testing::make_trainer("eager", task());
+  TrainerWithPasses graph(task(), passes_with_tiny_chains(), {.fuse_after = 0, .verify_interval = 0});
+  for (uint64_t n = 4; n < 9; ++n) ASSERT_TRUE(same_bits(eager->step(batch(n)).loss, graph.step(batch(n)).loss)) << n;
+}
+
 TEST(Chains, EndWithAPassWhoseKernelsTheyHave) {
   if (!testing::has_kernels()) GTEST_SKIP() << "no kernels for this CPU";
   static const KernelPass arithmetic{"arithmetic of a chain", &find_direct_pointwise};
