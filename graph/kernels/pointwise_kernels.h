@@ -72,8 +72,7 @@ struct PointwiseKernels {
   PointwiseKernel cube = nullptr;
   PointwiseKernel inverse_root = nullptr;
   PointwiseKernel inverse = nullptr;
-  // ATen computes pairs of vectors, and the rest of a row with libm: a row must be the whole tensor, or end with a
-  // pair.
+  // As ATen's vectors compute it. What is left over by them ATen computes with libm, so that nothing may be.
   PointwiseKernel sigmoid = nullptr;
   PointwiseKernel silu = nullptr;
   PointwiseKernel silu_backward = nullptr;  // of the gradient a and the op's input b
