@@ -2,6 +2,8 @@
 #include "graph/kernels/batch_norm_backward_loops.h"
 #include "graph/kernels/batch_norm_forward_loops.h"
 #include "graph/kernels/column_sum_loops.h"
+#include "graph/kernels/conv_loops.h"
+#include "graph/kernels/conv_weights_loops.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/flash_attention_backward_loops.h"
 #include "graph/kernels/gelu_loops.h"
@@ -16,6 +18,8 @@ CpuKernels avx2_kernels() {
   kernels.gemm = multiply_part;
   kernels.max_pool = {max_pool_forward, max_pool_backward};
   kernels.batch_norm = {batch_norm_statistics, batch_norm_normalize, batch_norm_backward};
+  kernels.conv = {conv_weights_size, conv_images_size,   conv_order_weights,
+                  conv_images,       conv_gradient_size, conv_weights_gradient};
   kernels.pointwise = kPointwiseKernels;
   kernels.rows = {column_sum, layer_norm_forward, layer_norm_backward, add_norm_parts};
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};

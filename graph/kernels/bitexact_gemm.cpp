@@ -36,20 +36,6 @@ bool can_address(const GemmTensors& t) {
   return shapes && strides && apart && is_row(t.before, t.out.size(1)) && is_row(t.after, t.out.size(1));
 }
 
-namespace {
-
-// Of the calling thread: products follow one another.
-float* scratch_of(int64_t floats) {
-  constexpr std::size_t kAlignment = 64;
-  thread_local std::vector<float> memory;
-  std::size_t bytes = (floats + kAlignment) * sizeof(float);
-  if (memory.size() * sizeof(float) < bytes) memory.resize(floats + kAlignment);
-  void* begin = memory.data();
-  return static_cast<float*>(std::align(kAlignment, floats * sizeof(float), begin, bytes));
-}
-
-}  // namespace
-
 GemmRunner::GemmRunner(GemmKernel kernel, const GemmTensors& t, const GemmOrder& order) : kernel_(kernel) {
   gemm_.m = t.a.size(0), gemm_.n = t.b.size(1), gemm_.k = t.a.size(1);
   gemm_.a_row = t.a.stride(0), gemm_.a_column = t.a.stride(1);
@@ -78,7 +64,7 @@ bool GemmRunner::run(const GemmTensors& tensors) const {
   gemm.before = floats_of(tensors.before), gemm.after = floats_of(tensors.after);
   gemm.c = writable_floats_of(tensors.out);
   const int64_t parts = row_parts_ * column_parts_, floats = gemm.order.k_block * kPanelColumns;
-  float* scratch = scratch_of(parts * floats);
+  float* scratch = scratch_memory(parts * floats);
   std::atomic<bool> numbers = true;
   run_tasks(parts, [&](int64_t i) {
     if (!kernel_(gemm, part(i), scratch + i * floats)) numbers = false;
@@ -118,25 +104,6 @@ std::vector<int64_t> possible_k_blocks(int64_t k) {
   return blocks;
 }
 
-// The shortest of some runs, in seconds: many of a short one, one of a long one.
-template <class Work>
-double time_of(Work work) {
-  constexpr double kEnough = 5e-4;
-  constexpr double kLong = 5e-2;
-  constexpr int kFewest = 2;  // the first one finds cold caches
-  constexpr int kMost = 50;
-  double best = 1e9;
-  double total = 0;
-  for (int run = 0; run < kMost && (total < kEnough || (run < kFewest && total < kLong)); ++run) {
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    best = std::min(best, seconds);
-    total += seconds;
-  }
-  return best;
-}
-
 // Whether it is worth a proof, which takes some thirty runs: noise is not. Timed on a part, since the whole may take
 // seconds.
 bool is_faster(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& order) {
@@ -144,7 +111,7 @@ bool is_faster(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& orde
   const int64_t all = kSide * at::get_num_threads();  // which share it as they share the whole
   const GemmTensors part = corner_of(gemm, gemm.out.size(1) > all ? kSide : all, all);
   const GemmRunner runner(kernel, part, order);
-  return time_of([&] { runner.run(part); }) < 0.98 * time_of([&] { compute_as_aten(part); });
+  return shortest_time_of([&] { runner.run(part); }) < 0.98 * shortest_time_of([&] { compute_as_aten(part); });
 }
 
 // Which order a gemm has is guessed where the guess is cheap to refute, on plain numbers, and then proved.

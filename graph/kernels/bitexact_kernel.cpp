@@ -140,6 +140,7 @@ const KernelPasses& bitexact_passes() {
                                       {"gelu", find_bitexact_gelus},
                                       {"max_pool2d", find_bitexact_max_pools},
                                       {"batch norm", find_bitexact_batch_norms},
+                                      {"convolution", find_bitexact_convs},
                                       {"row", find_bitexact_rows},
                                       {"attention", find_bitexact_attention},
                                       {"AdamW", find_bitexact_adamw},

@@ -79,14 +79,6 @@ bool max_pool_is_bitexact(const MaxPoolKernels& kernels) {
 
 namespace {
 
-using Pair = std::array<int64_t, 2>;
-
-// One or two numbers, as ATen takes them; none: `otherwise`.
-Pair pair_of(const c10::IValue& value, const Pair& otherwise) {
-  const std::vector<int64_t> numbers = value.isIntList() ? value.toIntVector() : std::vector<int64_t>();
-  return numbers.empty() ? otherwise : Pair{numbers.front(), numbers.back()};
-}
-
 // Plane by plane, and no larger than indices of 32 bits reach.
 bool fit(const MaxPoolTensors& t) {
   return are_images(t.x) && are_images(t.y) && t.x.dim() >= 3 && t.indices.defined() && t.indices.is_contiguous() &&

@@ -174,6 +174,14 @@ int64_t trials_of(const std::vector<at::Tensor>& tensors) {
   return std::clamp(kElements / largest, kFewest, kMost);
 }
 
+// On plain numbers, in memory of its own.
+bool is_faster(const CallKernelMaker& maker, const OpCall& like) {
+  const TrialGuard guard;
+  const TrialCall trial(maker, like, {TrialNumbers::kPlain});
+  const CallKernel kernel = maker.make(trial.call());
+  return kernel && shortest_time_of(kernel) < shortest_time_of([&] { trial.call().run_as_aten(); });
+}
+
 }  // namespace
 
 bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
@@ -213,7 +221,10 @@ std::string kind_of(const OpCall& call) {
 bool is_known_bitexact(const CallKernelMaker& maker, const OpCall& call, BitexactKernels& kernels) {
   static Trials<std::string, bool> trials;
   const auto* const make = reinterpret_cast<const void*>(maker.make);
-  return trials.of(kind_of(call) + c10::str(make), kernels, [&] { return is_bitexact(maker, call); });
+  return trials.of(kind_of(call) + c10::str(make), kernels, [&] {
+    const OpCall tried = maker.tried != nullptr ? maker.tried(call) : call;
+    return is_bitexact(maker, tried) && (!maker.must_be_faster || is_faster(maker, tried));
+  });
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ struct CallKernelMaker {
   int dims_of_rows = 0;      // the first rows of tensors with so many dimensions tell for all; 0: they do not
   bool elementwise = false;  // BitexactKernel::elementwise
   RowByRow (*by_rows)(const OpCall& call) = nullptr;
+  OpCall (*tried)(const OpCall& call) = nullptr;  // a smaller call that tells for this one; null: see dims_of_rows
+  bool must_be_faster = false;                    // than ATen's in the trial
 };
 
 // Gives each call that has no kernel yet the one of the table that fits it and is bit-exact; this is tried once per

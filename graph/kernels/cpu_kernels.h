@@ -1,5 +1,6 @@
 #pragma once
 
+#include "graph/kernels/conv_kernels.h"
 #include "graph/kernels/gemm_kernel.h"
 #include "graph/kernels/image_kernels.h"
 #include "graph/kernels/pointwise_kernels.h"
@@ -17,6 +18,7 @@ struct CpuKernels {
   GeluKernels gelu_tanh, gelu_erf;  // approximate = "tanh", "none"
   MaxPoolKernels max_pool;
   BatchNormKernels batch_norm;
+  ConvKernels conv;
   PointwiseKernels pointwise;
   RowKernels rows;
   SoftmaxKernels softmax;

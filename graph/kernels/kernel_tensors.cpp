@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
+#include <chrono>
+#include <memory>
 #include <sstream>
 #include <ATen/Parallel.h>
 #include "graph/kernels/trial_data.h"
@@ -94,11 +96,47 @@ void for_each_part(int64_t count, int64_t elements, const std::function<void(int
 }
 
 bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const RowRange& range)>& work) {
+  return on_all_parts(count, number_of_parts(count, elements),
+                      [&](int64_t, const RowRange& range) { return work(range); });
+}
+
+bool on_all_parts(int64_t count, int64_t parts, const std::function<bool(int64_t part, const RowRange& range)>& work) {
   std::atomic<bool> all = true;
-  for_each_part(count, elements, [&](int64_t begin, int64_t end) {
-    if (!work({begin, end})) all = false;
+  run_tasks(parts, [&](int64_t i) {
+    if (!work(i, {count * i / parts, count * (i + 1) / parts})) all = false;
   });
   return all;
+}
+
+float* scratch_memory(int64_t floats) {
+  constexpr std::size_t kAlignment = 64;
+  thread_local std::vector<float> memory;
+  std::size_t bytes = (floats + kAlignment) * sizeof(float);
+  if (memory.size() * sizeof(float) < bytes) memory.resize(floats + kAlignment);
+  void* begin = memory.data();
+  return static_cast<float*>(std::align(kAlignment, floats * sizeof(float), begin, bytes));
+}
+
+double shortest_time_of(const std::function<void()>& work) {
+  constexpr double kEnough = 5e-4;
+  constexpr double kLong = 5e-2;
+  constexpr int kFewest = 2;  // the first one finds cold caches
+  constexpr int kMost = 50;
+  double best = 1e9;
+  double total = 0;
+  for (int run = 0; run < kMost && (total < kEnough || (run < kFewest && total < kLong)); ++run) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best = std::min(best, seconds);
+    total += seconds;
+  }
+  return best;
+}
+
+Pair pair_of(const c10::IValue& value, const Pair& otherwise) {
+  const std::vector<int64_t> numbers = value.isIntList() ? value.toIntVector() : std::vector<int64_t>();
+  return numbers.empty() ? otherwise : Pair{numbers.front(), numbers.back()};
 }
 
 bool threads_round_alike() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -55,6 +56,19 @@ void for_each_part(int64_t count, int64_t elements, const std::function<void(int
 void run_all(const RowByRow& work, int64_t elements);
 // As for_each_part; whether all gave true.
 bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const RowRange& range)>& work);
+
+// As on_all_ranges, of so many parts; each is told which it is.
+bool on_all_parts(int64_t count, int64_t parts, const std::function<bool(int64_t part, const RowRange& range)>& work);
+
+// Of the calling thread, at a 64-byte boundary, until it asks again.
+float* scratch_memory(int64_t floats);
+
+// The shortest of some runs, in seconds: many of a short one, few of a long one.
+double shortest_time_of(const std::function<void()>& work);
+
+using Pair = std::array<int64_t, 2>;
+// One or two numbers, as ATen takes them; none: `otherwise`.
+Pair pair_of(const c10::IValue& value, const Pair& otherwise);
 
 // Not where only the calling thread flushes denormals: which elements that reaches depends on how ATen cuts them.
 bool threads_round_alike();

@@ -260,8 +260,9 @@ void TorchOptimizer::bring_numbers(std::size_t index, const py::handle& group) {
     require<ConfigError>(!needs_buffers, "[graph_step] momentum was 0 when this graph_step was made; make a new one");
     double& last = last_[index][i];
     if (std::bit_cast<int64_t>(now->value()) == std::bit_cast<int64_t>(last)) continue;
+    // It throws for a number that the optimizer cannot take: at every step until there is another one.
+    step_->hyper_parameters().set(index, numbers_[i], now->value());
     last = now->value();
-    step_->hyper_parameters().set(index, numbers_[i], last);
   }
   write_device_scalar(types_[index], static_cast<double>(types));
 }

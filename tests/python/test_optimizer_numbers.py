@@ -80,15 +80,19 @@ def test_so_is_a_number_that_changes_its_kind():
     check("adamw", "float", lambda group, i, _: group.update(lr=kinds[i % len(kinds)](0.01 / (i + 1))))
 
 
-@pytest.mark.parametrize("bad", [torch.tensor(0.01, dtype=torch.bfloat16), torch.tensor(0.01, requires_grad=True), None])
-def test_one_that_cannot_be_followed_is_an_error(bad):
+@pytest.mark.parametrize(
+    "bad", [torch.tensor(0.01, dtype=torch.bfloat16), torch.tensor(0.01, requires_grad=True), None, -0.01, float("nan")]
+)
+def test_one_that_cannot_be_followed_is_an_error_at_every_step(bad):
     model = toy.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     step = duet.graph_step(model, toy.loss, optimizer)
     step(toy.batches(1)[0])
     optimizer.param_groups[0]["lr"] = bad
-    with pytest.raises(duet.ConfigError, match=r"\[graph_step\] lr of the optimizer has become .*new graph_step"):
-        step(toy.batches(1)[0])
+    message = "lr is" if isinstance(bad, float) else r"\[graph_step\] lr of the optimizer has become .*new graph_step"
+    for _ in range(2):
+        with pytest.raises(duet.ConfigError, match=message):
+            step(toy.batches(1)[0])
 
 
 @pytest.mark.parametrize("make", [torch.optim.NAdam, torch.optim.Adamax, torch.optim.RAdam])

@@ -1,4 +1,5 @@
 #include "tests/graph/kernels/call_families.h"
+#include <algorithm>
 #include <tuple>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -305,9 +306,48 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
   return calls;
 }
 
-// ATen's own are attention's backward for some lengths where BLAS cuts small products otherwise, as on Intel's CPUs;
-// dropout where ATen draws from MKL; gelu with more threads than cores, where ATen cuts it otherwise, and its
-// exact form where oneDNN has AVX-512.
+namespace {
+
+// The sizes of what a convolution gives, with the same numbers in each dimension.
+Sizes convolved(const Sizes& x, const Sizes& weight, int64_t stride, int64_t padding, int64_t dilation) {
+  Sizes y = {x[0], weight[0]};
+  for (std::size_t i = 2; i < x.size(); ++i)
+    y.push_back((x[i] + 2 * padding - dilation * (weight[i] - 1) - 1) / stride + 1);
+  return y;
+}
+
+// Large enough for oneDNN.
+Calls convolutions(Random& random, int kind) {
+  const int64_t padding = random.between(0, 2), dilation = random.between(0, 5) == 0 ? 2 : 1;
+  const int64_t stride = random.between(0, 3) == 0 ? random.between(2, 4) : 1;
+  const int64_t channels = random.one_of<int64_t>({1, 3, 8, 16, 17, 40}), out = random.between(1, 40);
+  Sizes x = {random.one_of<int64_t>({3, 16, 17}), channels}, weight = {out, channels};
+  for (int64_t dims = random.between(1, 2); dims > 0; --dims) {
+    const int64_t taps = random.between(std::min<int64_t>(padding + 1, 3), 4);
+    weight.push_back(taps);
+    x.push_back(random.between(dilation * taps, random.coin() ? 12 : 45));
+  }
+  const auto numbers = [&](at::IntArrayRef sizes) {
+    return floats_of_kind(sizes, random.coin() ? kind : static_cast<int>(random.between(0, 1)), random);
+  };
+  const Sizes y = convolved(x, weight, stride, padding, dilation), strides = {stride}, paddings = {padding},
+              dilations = {dilation}, none = {0};
+  const Tensor input = numbers(x), weights = numbers(weight), bias = random.coin() ? numbers({out}) : Tensor();
+  const bool wants_x = random.coin();
+  Calls calls;
+  calls.add("aten::convolution", "", {input, weights, bias, strides, paddings, dilations, false, none, 1}, {target(y)});
+  calls.add("aten::convolution_backward", "",
+            {numbers(y), input, weights, Sizes{out}, strides, paddings, dilations, false, none, 1,
+             c10::List<bool>({wants_x, true, bias.defined()})},
+            {wants_x ? target(x) : Tensor(), target(weight), bias.defined() ? target({out}) : Tensor()});
+  return calls;
+}
+
+}  // namespace
+
+// ATen's own are convolutions where oneDNN has AVX-512, attention's backward for some lengths where BLAS cuts small
+// products otherwise, as on Intel's CPUs; dropout where ATen draws from MKL; gelu with more threads than cores, where
+// ATen cuts it otherwise, and its exact form where oneDNN has AVX-512.
 const std::vector<CallFamily>& call_families() {
   static const std::vector<CallFamily> families = {
       {"products", 150, 0.5, products},
@@ -317,6 +357,7 @@ const std::vector<CallFamily>& call_families() {
       {"embeddings", 100, 1, embeddings},
       {"rows", 70, 0.7, rows},
       {"attention", 40, 0.4, attention},
+      {"convolution", 150, 0, convolutions},
       {"batch_norm", 70, 1, batch_norm},
       {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},

@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/native/ConvUtils.h>
+#include "graph/kernels/call_kernels.h"
+#include "graph/kernels/cpu_kernels.h"
+#include "graph/kernels/kernel_tensors.h"
+
+// Convolutions over one or two dimensions, and their backward. oneDNN's kernels for AVX2 add up in an order that is the
+// same for every shape but where it cuts the channels of an input's gradient; where that is another one, as in most
+// convolutions of 1x1 or with a stride, the trial says so.
+
+namespace duet {
+
+namespace {
+
+struct ConvTensors {
+  at::Tensor x, weight, y;
+};
+
+// The arguments from `first` on are: stride, padding, dilation, transposed, output padding, groups.
+struct ConvNumbers {
+  Pair stride, padding, dilation;
+  bool is_plain;  // neither transposed nor in groups
+
+  ConvNumbers(const OpCall& call, std::size_t first)
+      : stride(pair_of(call.arguments[first], {1, 1})),
+        padding(pair_of(call.arguments[first + 1], {0, 0})),
+        dilation(pair_of(call.arguments[first + 2], {1, 1})),
+        is_plain(!call.arguments[first + 3].toBool() && call.is_one(first + 5)) {}
+};
+
+// Whether LibTorch asks oneDNN, for floats as they are.
+bool is_onednns(const OpCall& call, std::size_t first, const ConvTensors& t, bool has_bias) {
+  const auto symbolic = [&](std::size_t i) {
+    const std::vector<int64_t> numbers = call.arguments[first + i].toIntVector();
+    return std::vector<c10::SymInt>(numbers.begin(), numbers.end());
+  };
+  const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::CONV);
+  if (precision != at::Float32Precision::NONE && precision != at::Float32Precision::IEEE) return false;
+  const std::vector<c10::SymInt> bias_sizes = {t.weight.size(0)};
+  const auto sizes = has_bias ? at::OptionalSymIntArrayRef(bias_sizes) : at::OptionalSymIntArrayRef();
+  const auto backend = at::native::select_conv_backend(t.x, t.weight, std::nullopt, symbolic(0), symbolic(1),
+                                                       symbolic(2), false, symbolic(4), 1, sizes);
+  return backend == at::native::ConvBackend::Mkldnn;
+}
+
+bool fit(const ConvTensors& t, const ConvNumbers& numbers) {
+  const int64_t dims = t.x.defined() ? t.x.dim() : 0;
+  return (dims == 3 || dims == 4) && are_images(t.x) && are_images(t.y) && is_contiguous_float(t.weight) &&
+         t.weight.dim() == dims && t.y.dim() == dims && t.weight.size(1) == t.x.size(1) && numbers.is_plain;
+}
+
+// With what has one dimension as rows of an image.
+template <class Work>
+Work work_of(const ConvTensors& t, const ConvNumbers& numbers) {
+  Work work;
+  work.images = t.x.size(0), work.channels = t.x.size(1), work.out_channels = t.y.size(1);
+  const auto axis = [&](std::size_t i) {
+    const auto dim = static_cast<int64_t>(i) - 2;
+    return ConvAxis{t.x.size(dim),     t.y.size(dim),       t.weight.size(dim),
+                    numbers.stride[i], numbers.dilation[i], numbers.padding[i]};
+  };
+  work.width = axis(1);
+  if (t.x.dim() == 4) {
+    work.height = axis(0);
+  } else {
+    work.height = {.in = 1, .out = 1, .taps = 1};
+  }
+  return work;
+}
+
+Convolution forward_of(const ConvTensors& t, const ConvNumbers& numbers) {
+  constexpr int64_t kFirstCache = 288;  // taps of a channel, of as many output channels as a tile has
+  auto work = work_of<Convolution>(t, numbers);
+  const int64_t taps = work.height.taps * work.width.taps;
+  work.weights_of_channel = taps, work.weights_of_out_channel = taps * work.channels;
+  work.channels_at_once = std::max<int64_t>(kFirstCache / taps / kOrderedChannels, 1) * kOrderedChannels;
+  return work;
+}
+
+// The gradient of x, which is a convolution of that of y.
+Convolution backward_of(const ConvTensors& t, const ConvNumbers& numbers) {
+  Convolution work = forward_of(t, numbers);
+  const int64_t width = work.width.out;  // by which oneDNN chooses
+  work.channels_at_once = kOrderedChannels * (width < 15 ? 4 : width < 40 ? 2 : 1);
+  work.adds_parts = true;
+  work.reversed = true;
+  std::swap(work.channels, work.out_channels);
+  std::swap(work.weights_of_channel, work.weights_of_out_channel);
+  for (ConvAxis* axis : {&work.height, &work.width}) {
+    std::swap(axis->in, axis->out);
+    axis->padding = (axis->taps - 1) * axis->dilation - axis->padding;
+  }
+  return work;
+}
+
+// Image by image.
+bool run(const Convolution& work, int64_t elements) {
+  const ConvKernels& kernels = cpu_kernels().conv;
+  const int64_t parts = number_of_parts(work.images, elements), of_part = kernels.images_size(work);
+  float* const ordered = scratch_memory(kernels.weights_size(work) + parts * of_part);
+  float* const scratch = ordered + kernels.weights_size(work);
+  kernels.order_weights(work, ordered);
+  return on_all_parts(work.images, parts, [&](int64_t part, const RowRange& images) {
+    return kernels.images(work, {images.begin, images.end}, ordered, scratch + part * of_part);
+  });
+}
+
+bool run(const ConvWeightsGradient& work, int64_t elements) {
+  const ConvKernels& kernels = cpu_kernels().conv;
+  const int64_t parts = number_of_parts(work.channels, elements),
+                of_part = kernels.gradient_size(work, (work.channels + parts - 1) / parts);
+  float* const scratch = scratch_memory(parts * of_part);
+  return on_all_parts(work.channels, parts, [&](int64_t part, const RowRange& channels) {
+    return kernels.weights_gradient(work, {channels.begin, channels.end}, scratch + part * of_part);
+  });
+}
+
+// oneDNN fills other blocks of channels up with zeros, which makes 0 of a -0.
+bool are_whole_blocks(int64_t channels) { return channels % kOrderedChannels == 0; }
+// But those of a first layer.
+bool are_taken(int64_t channels, int64_t taps) {
+  return are_whole_blocks(channels) || (channels < kOrderedChannels && taps > 1);
+}
+
+// As many threads take part as ATen has.
+bool are_enough(const at::Tensor& images) { return images.size(0) >= at::get_num_threads(); }
+
+// convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups) -> y
+template <bool kBiasFirst>
+CallKernel make_conv(const OpCall& call) {
+  const ConvTensors t{call.floats(0), call.floats(1), call.result(0)};
+  const ConvNumbers numbers(call, 3);
+  const at::Tensor bias = call.floats(2);
+  const bool fits = cpu_kernels().conv.images != nullptr && fit(t, numbers) && are_enough(t.x) &&
+                    are_taken(t.x.size(1), t.weight.numel() / t.y.size(1) / t.x.size(1)) &&
+                    (call.lacks(2) || is_contiguous_float(bias, t.y.size(1))) &&
+                    is_onednns(call, 3, t, bias.defined()) && share_no_memory({t.y}, {t.x, t.weight, bias});
+  if (!fits) return {};
+  Convolution work = forward_of(t, numbers);
+  work.bias_first = kBiasFirst;
+  return [=]() mutable {
+    work.in = floats_of(t.x), work.weights = floats_of(t.weight), work.bias = floats_of(bias);
+    work.out = writable_floats_of(t.y);
+    return run(work, t.y.numel());
+  };
+}
+
+// The part of the op that ATen computes.
+void backward_as_aten(const OpCall& call) {
+  OpCall part = call;
+  part.arguments[10] = c10::List<bool>({true, false, false});
+  part.results = {call.result(0)};
+  part.run_as_aten();
+}
+
+// convolution_backward(grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
+// mask)
+//   -> (grad_x, grad_weight, grad_bias)
+template <bool kOwnGradX>
+CallKernel make_conv_backward(const OpCall& call) {
+  const at::Tensor grad = call.floats(0), x = call.floats(1), weight = call.floats(2);
+  const at::Tensor grad_x = call.result(0), grad_weight = call.result(1), grad_bias = call.result(2);
+  const ConvTensors t{x, weight, grad};
+  const ConvNumbers numbers(call, 4);
+  const auto mask = call.arguments[10].toBoolList();
+  const bool fits = cpu_kernels().conv.images != nullptr && fit(t, numbers) && are_enough(t.x) && mask[1] &&
+                    is_contiguous_float(grad_weight, weight.numel()) &&
+                    (mask[2] ? is_contiguous_float(grad_bias, weight.size(0)) : !grad_bias.defined()) &&
+                    (mask[0] ? are_images(grad_x) && grad_x.sizes() == x.sizes() : !grad_x.defined()) &&
+                    is_onednns(call, 4, t, mask[2]) &&
+                    share_no_memory({grad_x, grad_weight, grad_bias}, {grad, x, weight});
+  if (!fits) return {};
+  Convolution of_x = backward_of(t, numbers);
+  const bool fits_x = are_whole_blocks(grad.size(1)) && numbers.stride == Pair{1, 1} && of_x.height.padding >= 0 &&
+                      of_x.width.padding >= 0;
+  if (kOwnGradX ? mask[0] && !fits_x : !mask[0]) return {};
+  auto of_weights = work_of<ConvWeightsGradient>(t, numbers);
+  return [=]() mutable {
+    of_weights.in = floats_of(x), of_weights.grad = floats_of(grad);
+    of_weights.grad_weights = writable_floats_of(grad_weight), of_weights.grad_bias = writable_floats_of(grad_bias);
+    if (!run(of_weights, grad.numel())) return false;
+    if (!grad_x.defined()) return true;
+    if (!kOwnGradX) {
+      backward_as_aten(call);
+      return true;
+    }
+    of_x.in = floats_of(grad), of_x.weights = floats_of(weight), of_x.out = writable_floats_of(grad_x);
+    return run(of_x, grad_x.numel());
+  };
+}
+
+// Some images tell for all: at least as many as threads, and so many that LibTorch asks oneDNN. But how threads share
+// the gradient of weights depends on how many images there are.
+OpCall of_first_images(const OpCall& call) {
+  const bool is_backward = call.is("aten::convolution_backward", "");
+  if (is_backward && at::get_num_threads() > 1) return call;
+  const at::Tensor x = call.floats(is_backward ? 1 : 0), weight = call.floats(is_backward ? 2 : 1);
+  const at::Tensor y = is_backward ? call.floats(0) : call.result(0);
+  int64_t count = std::max<int64_t>(2, at::get_num_threads());
+  const auto first = [&](const at::Tensor& tensor) { return tensor.narrow(0, 0, count); };
+  const bool has_bias = is_backward ? call.arguments[10].toBoolList()[2] : !call.lacks(2);
+  while (count < x.size(0) && !is_onednns(call, is_backward ? 4 : 3, {first(x), weight, first(y)}, has_bias)) ++count;
+  if (count >= x.size(0)) return call;
+  OpCall part = call;
+  part.arguments[0] = first(call.floats(0));
+  if (is_backward) part.arguments[1] = first(x);
+  if (part.results[0].defined()) part.results[0] = first(part.results[0]);
+  return part;
+}
+
+}  // namespace
+
+void find_bitexact_convs(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  const auto maker = [](const char* op, CallKernel (*make)(const OpCall&)) {
+    CallKernelMaker found{op, "", "bit-exact convolution", make};
+    found.tried = of_first_images;
+    found.must_be_faster = true;
+    return found;
+  };
+  static const std::vector<CallKernelMaker> makers = {
+      maker("aten::convolution", make_conv<true>),
+      maker("aten::convolution", make_conv<false>),
+      maker("aten::convolution_backward", make_conv_backward<true>),
+      maker("aten::convolution_backward", make_conv_backward<false>),
+  };
+  if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
+}
+
+}  // namespace duet

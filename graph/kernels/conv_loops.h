@@ -1,0 +1,252 @@
+#pragma once
+
+#include "graph/kernels/conv_planes.h"
+
+// Convolution, and the gradient of its input. A tile is kTilePixels pixels of kSlice output channels.
+
+namespace duet {
+
+namespace {
+
+constexpr int kTilePixels = 6;
+
+int64_t conv_weights_size(const Convolution& work) {
+  return slices_of(work.out_channels) * kSlice * work.channels * taps_of(work);
+}
+// Small images go through a slice's weights together, while the cache holds them.
+inline int64_t images_at_once(const Convolution& work) {
+  constexpr int64_t kEnough = 96;  // pixels
+  return smaller_of(kEnough / pixels_of(work) + 1, work.images);
+}
+inline int64_t planes_size(const Convolution& work) { return work.channels * plane_of_taps(work).floats(); }
+inline int64_t sums_size(const Convolution& work) { return (pixels_of(work) + kTilePixels) * kSlice; }
+int64_t conv_images_size(const Convolution& work) {
+  return images_at_once(work) * (planes_size(work) + sums_size(work));
+}
+
+// As tiles read them: kSlice output channels side by side, zeros for those that are not there.
+void conv_order_weights(const Convolution& work, float* ordered) {
+  const int64_t taps = taps_of(work);
+  for (int64_t first = 0; first < work.out_channels; first += kSlice) {
+    for (int64_t block = 0; block < work.channels; block += kOrderedChannels) {
+      const int64_t count = smaller_of(kOrderedChannels, work.channels - block);
+      for (int64_t c = 0; c < count; ++c) {
+        for (int64_t o = 0; o < kSlice; ++o) {
+          const bool is_there = first + o < work.out_channels;
+          const float* from =
+              work.weights + (block + c) * work.weights_of_channel + (first + o) * work.weights_of_out_channel;
+          for (int64_t t = 0; t < taps; ++t) ordered[(t * count + c) * kSlice + o] = is_there ? from[t] : 0;
+        }
+      }
+      ordered += count * taps * kSlice;
+    }
+  }
+}
+
+// Some channels of one image, a slice of output channels.
+struct ConvPass {
+  const Convolution& work;
+  int64_t slice;
+  int64_t begin, end;  // channels
+  const float* planes;
+  const float* weights;  // ordered
+  float* sums;           // of each pixel
+
+  bool is_first() const { return begin == 0; }
+};
+
+// From the first pixel that an output reads to those of its taps, in the order of the weights.
+class TapOffsets {
+ public:
+  explicit TapOffsets(const Convolution& work)
+      : row_(step(work, work.height) * plane_of_taps(work).row),
+        column_(step(work, work.width)),
+        first_(work.reversed ? -(work.height.taps - 1) * row_ - (work.width.taps - 1) * column_ : 0) {}
+  int64_t of(int64_t up, int64_t left) const { return first_ + up * row_ + left * column_; }
+
+ private:
+  static int64_t step(const Convolution& work, const ConvAxis& axis) {
+    return work.reversed ? -axis.dilation : axis.dilation;
+  }
+  int64_t row_, column_, first_;
+};
+
+// One channel and tap.
+template <int kVectors>
+[[gnu::always_inline]] inline void add_products(const float* weights, const float* const (&pixels)[kTilePixels],
+                                                int64_t at, Floats (&sums)[kTilePixels][kVectors]) {
+  Floats of_weights[kVectors];
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors; ++j) of_weights[j] = load(weights + j * kLanes);
+#pragma GCC unroll 6
+  for (int i = 0; i < kTilePixels; ++i) {
+    const Floats pixel = broadcast(pixels[i][at]);
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) sums[i][j] = add_product(pixel, of_weights[j], sums[i][j]);
+  }
+}
+
+template <int kVectors>
+using TileSums = Floats[kTilePixels][kVectors];
+
+template <int kVectors>
+inline void start_sums(const ConvPass& pass, const float* before, TileSums<kVectors>& sums) {
+  const Convolution& work = pass.work;
+  const bool from_bias = pass.is_first() && work.bias != nullptr && work.bias_first;
+  const bool go_on = !pass.is_first() && !work.adds_parts;
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors; ++j) {
+    const int64_t channel = pass.slice * kSlice + j * kLanes;
+    const Floats start = from_bias ? load(work.bias + channel, first_lanes(work.out_channels - channel)) : broadcast(0);
+#pragma GCC unroll 6
+    for (int i = 0; i < kTilePixels; ++i) sums[i][j] = go_on ? load(before + i * kSlice + j * kLanes) : start;
+  }
+}
+
+template <int kVectors>
+inline void sum_tile(const ConvPass& pass, const int64_t (&places)[kTilePixels], float* to, NanWatch& nan) {
+  const int64_t plane = plane_of_taps(pass.work).floats();
+  const TapOffsets offsets(pass.work);
+  TileSums<kVectors> sums;
+  start_sums(pass, to, sums);
+  const float* weights = pass.weights;
+  const float* const pixels[kTilePixels] = {pass.planes + places[0], pass.planes + places[1], pass.planes + places[2],
+                                            pass.planes + places[3], pass.planes + places[4], pass.planes + places[5]};
+  for (int64_t block = pass.begin; block < pass.end; block += kOrderedChannels) {
+    const int64_t begin = block * plane, end = smaller_of(block + kOrderedChannels, pass.end) * plane;
+    for (int64_t up = 0; up < pass.work.height.taps; ++up) {
+      for (int64_t left = 0; left < pass.work.width.taps; ++left) {
+        const int64_t offset = offsets.of(up, left);
+        for (int64_t at = begin + offset; at < end + offset; at += plane, weights += kSlice)
+          add_products(weights, pixels, at, sums);
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kTilePixels; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) {
+      float* at = to + i * kSlice + j * kLanes;
+      const Floats sum = pass.work.adds_parts && !pass.is_first() ? add(sums[i][j], load(at)) : sums[i][j];
+      nan.see(sum);
+      store(at, sum);
+    }
+  }
+}
+
+// Where the pixels of outputs lie, one after the other.
+class PixelPlaces {
+ public:
+  explicit PixelPlaces(const Convolution& work) : work_(work), row_(plane_of_taps(work).row) {}
+
+  int64_t next() {
+    const int64_t place = y_ * work_.height.stride * row_ + x_ * work_.width.stride;
+    if (++x_ == work_.width.out) x_ = 0, ++y_;
+    if (y_ == work_.height.out) y_ = work_.height.out - 1;  // what a tile has left over
+    return place;
+  }
+
+ private:
+  const Convolution& work_;
+  int64_t row_, y_ = 0, x_ = 0;
+};
+
+inline void sum_pixels(const ConvPass& pass, NanWatch& nan) {
+  const int64_t pixels = pixels_of(pass.work), left = pass.work.out_channels - pass.slice * kSlice;
+  PixelPlaces places(pass.work);
+  for (int64_t pixel = 0; pixel < pixels; pixel += kTilePixels) {
+    int64_t of_tile[kTilePixels];
+    for (int64_t& place : of_tile) place = places.next();
+    float* to = pass.sums + pixel * kSlice;
+    left > kLanes ? sum_tile<2>(pass, of_tile, to, nan) : sum_tile<1>(pass, of_tile, to, nan);
+  }
+}
+
+inline void write_slice(const Convolution& work, int64_t slice, const float* sums, float* image) {
+  const int64_t pixels = pixels_of(work);
+  for (int64_t o = slice * kSlice; o < smaller_of((slice + 1) * kSlice, work.out_channels); o += kLanes) {
+    const int64_t channels = smaller_of(kLanes, work.out_channels - o);
+    for (int64_t pixel = 0; pixel < pixels; pixel += kLanes)
+      transpose_some(sums + pixel * kSlice + o % kSlice, kSlice, image + o * pixels + pixel, pixels,
+                     {smaller_of(kLanes, pixels - pixel), channels});
+    for (int64_t i = o; work.bias != nullptr && !work.bias_first && i < o + channels; ++i) {
+      for (int64_t pixel = 0; pixel < pixels; ++pixel) image[i * pixels + pixel] += work.bias[i];
+    }
+  }
+}
+
+inline void convolve(const Convolution& work, const IndexRange& images, const float* ordered, float* scratch,
+                     NanWatch& nan) {
+  const int64_t planes = planes_size(work), count = images.end - images.begin;
+  const int64_t in_image = work.channels * work.height.in * work.width.in;
+  float* const sums = scratch + images_at_once(work) * planes;
+  for (int64_t i = 0; i < count; ++i)
+    pad_planes(work, work.channels, work.in + (images.begin + i) * in_image, scratch + i * planes);
+  for (int64_t slice = 0; slice < slices_of(work.out_channels); ++slice) {
+    for (int64_t begin = 0; begin < work.channels; begin += work.channels_at_once) {
+      const int64_t end = smaller_of(begin + work.channels_at_once, work.channels);
+      for (int64_t i = 0; i < count; ++i)
+        sum_pixels({work, slice, begin, end, scratch + i * planes, ordered, sums + i * sums_size(work)}, nan);
+      ordered += (end - begin) * taps_of(work) * kSlice;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      write_slice(work, slice, sums + i * sums_size(work),
+                  work.out + (images.begin + i) * work.out_channels * pixels_of(work));
+  }
+}
+
+// One element as oneDNN computes it: it leaves out what lies around the image, where tiles add zeros.
+inline float sum_of(const Convolution& work, int64_t image, int64_t o, int64_t pixel) {
+  const ConvAxis &height = work.height, &width = work.width;
+  const bool has_bias = work.bias != nullptr;
+  float total = has_bias && work.bias_first ? work.bias[o] : 0.0F;
+  for (int64_t begin = 0; begin < work.channels; begin += work.channels_at_once) {
+    const int64_t end = smaller_of(begin + work.channels_at_once, work.channels);
+    float sum = begin > 0 && work.adds_parts ? 0.0F : total;
+    for (int64_t block = begin; block < end; block += kOrderedChannels) {
+      for (int64_t t = 0; t < taps_of(work); ++t) {
+        const int64_t up = t / width.taps, left = t % width.taps;
+        const int64_t y = input_of(height, pixel / width.out, work.reversed ? height.taps - 1 - up : up);
+        const int64_t x = input_of(width, pixel % width.out, work.reversed ? width.taps - 1 - left : left);
+        if (!is_inside(height, y) || !is_inside(width, x)) continue;
+        for (int64_t c = block; c < smaller_of(block + kOrderedChannels, end); ++c)
+          sum = __builtin_fmaf(work.in[((image * work.channels + c) * height.in + y) * width.in + x],
+                               work.weights[c * work.weights_of_channel + o * work.weights_of_out_channel + t], sum);
+      }
+    }
+    total = begin > 0 && work.adds_parts ? sum + total : sum;
+  }
+  return has_bias && !work.bias_first ? total + work.bias[o] : total;
+}
+
+// Where a sum was -0 on its way, the zeros around the image have made +0 of it; that shows where it stays zero.
+inline void mend_zeros(const Convolution& work, int64_t image) {
+  float* out = work.out + image * work.out_channels * pixels_of(work);
+  for (int64_t o = 0; o < work.out_channels; ++o) {
+    for (int64_t pixel = 0; pixel < pixels_of(work); ++pixel, ++out) {
+      if (*out == 0) *out = sum_of(work, image, o, pixel);
+    }
+  }
+}
+
+inline bool has_minus_zero(const Convolution& work) {
+  for (int64_t o = 0; o < work.out_channels && work.bias != nullptr; ++o) {
+    if (work.bias[o] == 0 && __builtin_signbit(work.bias[o]) != 0) return true;
+  }
+  return false;
+}
+
+bool conv_images(const Convolution& work, const IndexRange& images, const float* ordered, float* scratch) {
+  NanWatch nan;
+  const UnderflowWatch underflow;
+  for (int64_t begin = images.begin; begin < images.end; begin += images_at_once(work))
+    convolve(work, {begin, smaller_of(begin + images_at_once(work), images.end)}, ordered, scratch, nan);
+  if (underflow.any() || has_minus_zero(work)) {
+    for (int64_t image = images.begin; image < images.end; ++image) mend_zeros(work, image);
+  }
+  return !nan.any();
+}
+
+}  // namespace
+
+}  // namespace duet

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <immintrin.h>
+#include "graph/kernels/conv_kernels.h"
+
+// What the loops of convolutions have in common, with the vector operations of *_simd.h, which is included before.
+
+namespace duet {
+
+namespace {
+
+// A vector holds output channels, a tile kSlice of them.
+constexpr int kSliceVectors = 2;
+constexpr int kSlice = kSliceVectors * kLanes;
+
+inline int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t slices_of(int64_t channels) { return (channels + kSlice - 1) / kSlice; }
+
+template <class Work>
+inline int64_t taps_of(const Work& work) {
+  return work.height.taps * work.width.taps;
+}
+template <class Work>
+inline int64_t pixels_of(const Work& work) {
+  return work.height.out * work.width.out;
+}
+
+// Place of the input that output `out` reads with the tap; it may lie outside.
+inline int64_t input_of(const ConvAxis& axis, int64_t out, int64_t tap) {
+  return out * axis.stride + tap * axis.dilation - axis.padding;
+}
+inline bool is_inside(const ConvAxis& axis, int64_t place) { return place >= 0 && place < axis.in; }
+
+// An image with zeros around it: as much as the taps reach.
+struct PaddedPlane {
+  int64_t rows = 0, row = 0;
+  int64_t floats() const { return rows * row; }
+};
+inline int64_t reach_of(const ConvAxis& axis) {
+  return (axis.out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
+}
+template <class Work>
+inline PaddedPlane plane_of_taps(const Work& work) {
+  return {reach_of(work.height), reach_of(work.width)};
+}
+
+// So many planes, one after the other. Up to a vector after them is written to.
+template <class Work>
+inline void pad_planes(const Work& work, int64_t count, const float* from, float* to) {
+  const ConvAxis &height = work.height, &width = work.width;
+  const PaddedPlane plane = plane_of_taps(work);
+  const int64_t begin = smaller_of(width.padding, plane.row), end = smaller_of(width.padding + width.in, plane.row);
+  const int64_t whole = (end - begin) / kLanes * kLanes;
+  const Mask rest = first_lanes(end - begin - whole);
+  for (int64_t i = 0; i < count * plane.rows; ++i, to += plane.row) {
+    const int64_t y = i % plane.rows - height.padding;
+    if (!is_inside(height, y)) {
+      for (int64_t x = 0; x < plane.row; x += kLanes) store(to + x, broadcast(0));
+      continue;
+    }
+    const float* row = from + (i / plane.rows * height.in + y) * width.in;
+    for (int64_t x = 0; x < begin; ++x) to[x] = 0;
+    for (int64_t x = 0; x < whole; x += kLanes) store(to + begin + x, load(row + x));
+    store(to + begin + whole, load(row + whole, rest));
+    for (int64_t x = end; x < plane.row; ++x) to[x] = 0;
+  }
+}
+
+// A vector of each pixel's channels from planes, or planes from such vectors: kLanes of both, or `count` that are
+// there.
+inline void transpose_planes(const float* from, int64_t from_row, float* to, int64_t to_row) {
+  Floats rows[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) rows[i] = load(from + i * from_row);
+  transpose(rows);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) store(to + i * to_row, rows[i]);
+}
+struct TransposedCounts {
+  int64_t rows, columns;  // of `from`, at most kLanes
+};
+inline void transpose_some(const float* from, int64_t from_row, float* to, int64_t to_row, TransposedCounts counts) {
+  if (counts.rows == kLanes && counts.columns == kLanes) return transpose_planes(from, from_row, to, to_row);
+  for (int64_t i = 0; i < counts.rows; ++i) {
+    for (int64_t j = 0; j < counts.columns; ++j) to[j * to_row + i] = from[i * from_row + j];
+  }
+}
+
+// Whether a result has been too small for a float since this was made: only then, or of a -0, comes a -0.
+class UnderflowWatch {
+ public:
+  UnderflowWatch() : before_(_mm_getcsr()) { _mm_setcsr(before_ & ~kUnderflow); }
+  ~UnderflowWatch() { _mm_setcsr(_mm_getcsr() | (before_ & kUnderflow)); }
+  UnderflowWatch(const UnderflowWatch&) = delete;
+  UnderflowWatch& operator=(const UnderflowWatch&) = delete;
+  bool any() const { return (_mm_getcsr() & kUnderflow) != 0; }
+
+ private:
+  static constexpr unsigned kUnderflow = 0x10;
+  unsigned before_;
+};
+
+}  // namespace
+
+}  // namespace duet
