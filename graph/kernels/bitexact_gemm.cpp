@@ -111,7 +111,7 @@ bool is_faster(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& orde
   const int64_t all = kSide * at::get_num_threads();  // which share it as they share the whole
   const GemmTensors part = corner_of(gemm, gemm.out.size(1) > all ? kSide : all, all);
   const GemmRunner runner(kernel, part, order);
-  return shortest_time_of([&] { runner.run(part); }) < 0.98 * shortest_time_of([&] { compute_as_aten(part); });
+  return takes_less_time([&] { runner.run(part); }, [&] { compute_as_aten(part); });
 }
 
 // Which order a gemm has is guessed where the guess is cheap to refute, on plain numbers, and then proved.

@@ -179,7 +179,7 @@ bool is_faster(const CallKernelMaker& maker, const OpCall& like) {
   const TrialGuard guard;
   const TrialCall trial(maker, like, {TrialNumbers::kPlain});
   const CallKernel kernel = maker.make(trial.call());
-  return kernel && shortest_time_of(kernel) < shortest_time_of([&] { trial.call().run_as_aten(); });
+  return kernel && takes_less_time(kernel, [&] { trial.call().run_as_aten(); });
 }
 
 }  // namespace

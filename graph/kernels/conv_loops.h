@@ -167,16 +167,16 @@ inline void write_slice(const Convolution& work, int64_t slice, const float* sum
   for (int64_t o = slice * kSlice; o < smaller_of((slice + 1) * kSlice, work.out_channels); o += kLanes) {
     const int64_t channels = smaller_of(kLanes, work.out_channels - o);
     for (int64_t pixel = 0; pixel < pixels; pixel += kLanes)
-      transpose_some(sums + pixel * kSlice + o % kSlice, kSlice, image + o * pixels + pixel, pixels,
-                     {smaller_of(kLanes, pixels - pixel), channels});
+      transpose_some({sums + pixel * kSlice + o % kSlice, kSlice, smaller_of(kLanes, pixels - pixel), channels},
+                     image + o * pixels + pixel, pixels);
     for (int64_t i = o; work.bias != nullptr && !work.bias_first && i < o + channels; ++i) {
       for (int64_t pixel = 0; pixel < pixels; ++pixel) image[i * pixels + pixel] += work.bias[i];
     }
   }
 }
 
-inline void convolve(const Convolution& work, const IndexRange& images, const float* ordered, float* scratch,
-                     NanWatch& nan) {
+inline NanWatch convolve(const Convolution& work, const IndexRange& images, const float* ordered, float* scratch) {
+  NanWatch nan;
   const int64_t planes = planes_size(work), count = images.end - images.begin;
   const int64_t in_image = work.channels * work.height.in * work.width.in;
   float* const sums = scratch + images_at_once(work) * planes;
@@ -193,6 +193,7 @@ inline void convolve(const Convolution& work, const IndexRange& images, const fl
       write_slice(work, slice, sums + i * sums_size(work),
                   work.out + (images.begin + i) * work.out_channels * pixels_of(work));
   }
+  return nan;
 }
 
 // One element as oneDNN computes it: it leaves out what lies around the image, where tiles add zeros.
@@ -240,7 +241,7 @@ bool conv_images(const Convolution& work, const IndexRange& images, const float*
   NanWatch nan;
   const UnderflowWatch underflow;
   for (int64_t begin = images.begin; begin < images.end; begin += images_at_once(work))
-    convolve(work, {begin, smaller_of(begin + images_at_once(work), images.end)}, ordered, scratch, nan);
+    nan.see(convolve(work, {begin, smaller_of(begin + images_at_once(work), images.end)}, ordered, scratch));
   if (underflow.any() || has_minus_zero(work)) {
     for (int64_t image = images.begin; image < images.end; ++image) mend_zeros(work, image);
   }

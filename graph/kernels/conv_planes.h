@@ -76,13 +76,15 @@ inline void transpose_planes(const float* from, int64_t from_row, float* to, int
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) store(to + i * to_row, rows[i]);
 }
-struct TransposedCounts {
-  int64_t rows, columns;  // of `from`, at most kLanes
+struct PlanesPart {
+  const float* data;
+  int64_t row;            // floats from one row to the next
+  int64_t rows, columns;  // at most kLanes
 };
-inline void transpose_some(const float* from, int64_t from_row, float* to, int64_t to_row, TransposedCounts counts) {
-  if (counts.rows == kLanes && counts.columns == kLanes) return transpose_planes(from, from_row, to, to_row);
-  for (int64_t i = 0; i < counts.rows; ++i) {
-    for (int64_t j = 0; j < counts.columns; ++j) to[j * to_row + i] = from[i * from_row + j];
+inline void transpose_some(const PlanesPart& from, float* to, int64_t to_row) {
+  if (from.rows == kLanes && from.columns == kLanes) return transpose_planes(from.data, from.row, to, to_row);
+  for (int64_t i = 0; i < from.rows; ++i) {
+    for (int64_t j = 0; j < from.columns; ++j) to[j * to_row + i] = from.data[i * from.row + j];
   }
 }
 

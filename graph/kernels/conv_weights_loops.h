@@ -46,8 +46,8 @@ inline void transpose_grad(const ConvWeightsGradient& work, int64_t first, const
     const int64_t channels = smaller_of(kLanes, work.out_channels - first - begin);
     for (int64_t i = 0; channels < kLanes && i < pixels; ++i) store(to + i * kSlice + begin, broadcast(0));
     for (int64_t pixel = 0; channels > 0 && pixel < pixels; pixel += kLanes)
-      transpose_some(grad + (first + begin) * pixels + pixel, pixels, to + pixel * kSlice + begin, kSlice,
-                     {channels, smaller_of(kLanes, pixels - pixel)});
+      transpose_some({grad + (first + begin) * pixels + pixel, pixels, channels, smaller_of(kLanes, pixels - pixel)},
+                     to + pixel * kSlice + begin, kSlice);
   }
 }
 
