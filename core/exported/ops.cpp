@@ -134,6 +134,22 @@ IValue power_of(const Stack& a) {
   const bool of_ints = !at(a, 0).isDouble() && !at(a, 1).isDouble() && int_at(a, 1) >= 0;
   return of_ints ? IValue(power(int_at(a, 0), int_at(a, 1))) : IValue(std::pow(float_at(a, 0), float_at(a, 1)));
 }
+
+// Named: g++ 12 takes no lambdas in the table below.
+double add(double a, double b) { return a + b; }
+double subtract(double a, double b) { return a - b; }
+double multiply(double a, double b) { return a * b; }
+double floor_of_quotient(double a, double b) { return std::floor(a / b); }
+double remainder_of(double a, double b) { return a - b * std::floor(a / b); }
+template <class Number>
+Number larger(Number a, Number b) {
+  return std::max(a, b);
+}
+template <class Number>
+Number smaller(Number a, Number b) {
+  return std::min(a, b);
+}
+
 int64_t shift(const Stack& a) {
   TORCH_CHECK(int_at(a, 1) >= 0, "negative shift count");
   return power(2, int_at(a, 1));
@@ -150,14 +166,13 @@ struct NamedOp {
 };
 
 const std::vector<NamedOp>& known_ops() {
-  using I = int64_t;
   using D = double;
   static const std::vector<NamedOp> known = {
-      {{"_operator.add", "+", "Add"}, binary<checked<add_overflows>, [](D a, D b) { return a + b; }>},
-      {{"_operator.sub", "-"}, binary<checked<sub_overflows>, [](D a, D b) { return a - b; }>},
-      {{"_operator.mul", "*", "Mul"}, binary<checked<mul_overflows>, [](D a, D b) { return a * b; }>},
-      {{"_operator.floordiv", "//", "FloorDiv"}, binary<floor_div, [](D a, D b) { return std::floor(a / b); }>},
-      {{"_operator.mod", "%", "Mod", "PythonMod"}, binary<modulo, [](D a, D b) { return a - b * std::floor(a / b); }>},
+      {{"_operator.add", "+", "Add"}, binary<checked<add_overflows>, add>},
+      {{"_operator.sub", "-"}, binary<checked<sub_overflows>, subtract>},
+      {{"_operator.mul", "*", "Mul"}, binary<checked<mul_overflows>, multiply>},
+      {{"_operator.floordiv", "//", "FloorDiv"}, binary<floor_div, floor_of_quotient>},
+      {{"_operator.mod", "%", "Mod", "PythonMod"}, binary<modulo, remainder_of>},
       {{"_operator.pow", "**", "Pow", "PowByNatural"}, power_of},
       {{"_operator.truediv", "/", "IntTrueDiv", "FloatTrueDiv"},
        [](const Stack& a) -> IValue { return float_at(a, 0) / float_at(a, 1); }},
@@ -177,16 +192,14 @@ const std::vector<NamedOp>& known_ops() {
       {{"_operator.or_", "or"}, [](const Stack& a) -> IValue { return bool_at(a, 0) || bool_at(a, 1); }},
       {{"_operator.lshift"}, [](const Stack& a) -> IValue { return checked<mul_overflows>(shift(a), int_at(a, 0)); }},
       {{"_operator.rshift"}, [](const Stack& a) -> IValue { return floor_div(int_at(a, 0), shift(a)); }},
-      {{"math.trunc", "torch.sym_int", "TruncToInt", "int"}, rounded<[](D x) { return std::trunc(x); }>},
-      {{"math.floor", "FloorToInt"}, rounded<[](D x) { return std::floor(x); }>},
-      {{"math.ceil", "CeilToInt"}, rounded<[](D x) { return std::ceil(x); }>},
+      {{"math.trunc", "torch.sym_int", "TruncToInt", "int"}, rounded<std::trunc>},
+      {{"math.floor", "FloorToInt"}, rounded<std::floor>},
+      {{"math.ceil", "CeilToInt"}, rounded<std::ceil>},
       {{"torch.sym_float", "float", "ToFloat"}, [](const Stack& a) -> IValue { return float_at(a, 0); }},
       {{"torch.sym_not", "not"}, [](const Stack& a) -> IValue { return !bool_at(a, 0); }},
       {{"torch.sym_ite"}, [](const Stack& a) { return bool_at(a, 0) ? at(a, 1) : at(a, 2); }},
-      {{"torch.sym_max", "max", "Max"},
-       binary<[](I a, I b) { return std::max(a, b); }, [](D a, D b) { return std::max(a, b); }>},
-      {{"torch.sym_min", "min", "Min"},
-       binary<[](I a, I b) { return std::min(a, b); }, [](D a, D b) { return std::min(a, b); }>},
+      {{"torch.sym_max", "max", "Max"}, binary<larger<int64_t>, larger<D>>},
+      {{"torch.sym_min", "min", "Min"}, binary<smaller<int64_t>, smaller<D>>},
       {{"torch._sym_sqrt", "math.sqrt"}, [](const Stack& a) -> IValue { return std::sqrt(float_at(a, 0)); }},
       {{"torch.ops.aten.sym_size.int"}, [](const Stack& a) -> IValue { return tensor_at(a).size(int_at(a, 1)); }},
       {{"torch.ops.aten.sym_stride.int"}, [](const Stack& a) -> IValue { return tensor_at(a).stride(int_at(a, 1)); }},

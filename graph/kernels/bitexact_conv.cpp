@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <array>
+#include <cfenv>
 #include <optional>
 #include <vector>
 #include <ATen/Context.h>
@@ -21,37 +21,48 @@ struct ConvTensors {
   at::Tensor x, weight, y;
 };
 
-// The arguments from `first` on are: stride, padding, dilation, transposed, output padding, groups.
+// The arguments from `first` on are: stride, padding, dilation, transposed, output padding, groups, of which weights
+// tell.
 struct ConvNumbers {
   Pair stride, padding, dilation;
-  bool is_plain;  // neither transposed nor in groups
+  bool transposed;
 
   ConvNumbers(const OpCall& call, std::size_t first)
       : stride(pair_of(call.arguments[first], {1, 1})),
         padding(pair_of(call.arguments[first + 1], {0, 0})),
         dilation(pair_of(call.arguments[first + 2], {1, 1})),
-        is_plain(!call.arguments[first + 3].toBool() && call.is_one(first + 5)) {}
+        transposed(call.arguments[first + 3].toBool()) {}
 };
 
 // Whether LibTorch asks oneDNN, for floats as they are.
-bool is_onednns(const OpCall& call, std::size_t first, const ConvTensors& t, bool has_bias) {
-  const auto symbolic = [&](std::size_t i) {
-    const std::vector<int64_t> numbers = call.arguments[first + i].toIntVector();
-    return std::vector<c10::SymInt>(numbers.begin(), numbers.end());
+bool is_onednns(const OpCall& call, std::size_t first, const ConvTensors& t) {
+  const auto numbers = [&](std::size_t i) {
+    const std::vector<int64_t> given = call.arguments[first + i].toIntVector();
+    return std::vector<c10::SymInt>(given.begin(), given.end());
   };
   const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::CONV);
   if (precision != at::Float32Precision::NONE && precision != at::Float32Precision::IEEE) return false;
-  const std::vector<c10::SymInt> bias_sizes = {t.weight.size(0)};
-  const auto sizes = has_bias ? at::OptionalSymIntArrayRef(bias_sizes) : at::OptionalSymIntArrayRef();
-  const auto backend = at::native::select_conv_backend(t.x, t.weight, std::nullopt, symbolic(0), symbolic(1),
-                                                       symbolic(2), false, symbolic(4), 1, sizes);
+  const auto backend = at::native::select_conv_backend(t.x, t.weight, std::nullopt, numbers(0), numbers(1), numbers(2),
+                                                       false, numbers(4), 1, at::OptionalSymIntArrayRef());
   return backend == at::native::ConvBackend::Mkldnn;
+}
+
+// Not of one tap, which oneDNN takes for products, nor with outputs that see nothing but zeros.
+bool fit_taps(const at::Tensor& weight, const ConvNumbers& numbers) {
+  bool reach_image = true;
+  for (const std::size_t i : {0, 1}) {
+    const int64_t dim = static_cast<int64_t>(i) - 2;
+    if (weight.dim() == 3 && i == 0) continue;
+    reach_image = reach_image && numbers.padding[i] <= (weight.size(dim) - 1) * numbers.dilation[i];
+  }
+  return reach_image && weight.numel() > weight.size(0) * weight.size(1);
 }
 
 bool fit(const ConvTensors& t, const ConvNumbers& numbers) {
   const int64_t dims = t.x.defined() ? t.x.dim() : 0;
   return (dims == 3 || dims == 4) && are_images(t.x) && are_images(t.y) && is_contiguous_float(t.weight) &&
-         t.weight.dim() == dims && t.y.dim() == dims && t.weight.size(1) == t.x.size(1) && numbers.is_plain;
+         t.weight.dim() == dims && t.y.dim() == dims && t.weight.size(1) == t.x.size(1) && !numbers.transposed &&
+         fit_taps(t.weight, numbers);
 }
 
 // With what has one dimension as rows of an image.
@@ -74,7 +85,7 @@ Work work_of(const ConvTensors& t, const ConvNumbers& numbers) {
 }
 
 Convolution forward_of(const ConvTensors& t, const ConvNumbers& numbers) {
-  constexpr int64_t kFirstCache = 288;  // taps of a channel, of as many output channels as a tile has
+  constexpr int64_t kFirstCache = 288;  // weights of an output channel; a tile has 16 of those
   auto work = work_of<Convolution>(t, numbers);
   const int64_t taps = work.height.taps * work.width.taps;
   work.weights_of_channel = taps, work.weights_of_out_channel = taps * work.channels;
@@ -120,14 +131,11 @@ bool run(const ConvWeightsGradient& work, int64_t elements) {
   });
 }
 
-// oneDNN fills other blocks of channels up with zeros, which makes 0 of a -0.
+// oneDNN fills other blocks of channels up with zeros, which makes 0 of a -0; but not in a first layer.
 bool are_whole_blocks(int64_t channels) { return channels % kOrderedChannels == 0; }
-// But those of a first layer.
-bool are_taken(int64_t channels, int64_t taps) {
-  return are_whole_blocks(channels) || (channels < kOrderedChannels && taps > 1);
-}
+bool are_taken(int64_t channels) { return are_whole_blocks(channels) || channels < kOrderedChannels; }
 
-// As many threads take part as ATen has.
+// As many threads take part as ATen has; each takes whole images.
 bool are_enough(const at::Tensor& images) { return images.size(0) >= at::get_num_threads(); }
 
 // convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups) -> y
@@ -137,16 +145,16 @@ CallKernel make_conv(const OpCall& call) {
   const ConvNumbers numbers(call, 3);
   const at::Tensor bias = call.floats(2);
   const bool fits = cpu_kernels().conv.images != nullptr && fit(t, numbers) && are_enough(t.x) &&
-                    are_taken(t.x.size(1), t.weight.numel() / t.y.size(1) / t.x.size(1)) &&
-                    (call.lacks(2) || is_contiguous_float(bias, t.y.size(1))) &&
-                    is_onednns(call, 3, t, bias.defined()) && share_no_memory({t.y}, {t.x, t.weight, bias});
+                    are_taken(t.x.size(1)) && (call.lacks(2) || is_contiguous_float(bias, t.y.size(1))) &&
+                    is_onednns(call, 3, t) && share_no_memory({t.y}, {t.x, t.weight, bias});
   if (!fits) return {};
   Convolution work = forward_of(t, numbers);
   work.bias_first = kBiasFirst;
-  return [=]() mutable {
-    work.in = floats_of(t.x), work.weights = floats_of(t.weight), work.bias = floats_of(bias);
-    work.out = writable_floats_of(t.y);
-    return run(work, t.y.numel());
+  return [=] {
+    Convolution now = work;
+    now.in = floats_of(t.x), now.weights = floats_of(t.weight), now.bias = floats_of(bias);
+    now.out = writable_floats_of(t.y);
+    return run(now, t.y.numel());
   };
 }
 
@@ -172,25 +180,25 @@ CallKernel make_conv_backward(const OpCall& call) {
                     is_contiguous_float(grad_weight, weight.numel()) &&
                     (mask[2] ? is_contiguous_float(grad_bias, weight.size(0)) : !grad_bias.defined()) &&
                     (mask[0] ? are_images(grad_x) && grad_x.sizes() == x.sizes() : !grad_x.defined()) &&
-                    is_onednns(call, 4, t, mask[2]) &&
-                    share_no_memory({grad_x, grad_weight, grad_bias}, {grad, x, weight});
+                    is_onednns(call, 4, t) && share_no_memory({grad_x, grad_weight, grad_bias}, {grad, x, weight});
   if (!fits) return {};
-  Convolution of_x = backward_of(t, numbers);
-  const bool fits_x = are_whole_blocks(grad.size(1)) && numbers.stride == Pair{1, 1} && of_x.height.padding >= 0 &&
-                      of_x.width.padding >= 0;
+  const Convolution of_x = backward_of(t, numbers);
+  const bool fits_x = are_whole_blocks(grad.size(1)) && numbers.stride == Pair{1, 1};
   if (kOwnGradX ? mask[0] && !fits_x : !mask[0]) return {};
-  auto of_weights = work_of<ConvWeightsGradient>(t, numbers);
-  return [=]() mutable {
-    of_weights.in = floats_of(x), of_weights.grad = floats_of(grad);
-    of_weights.grad_weights = writable_floats_of(grad_weight), of_weights.grad_bias = writable_floats_of(grad_bias);
-    if (!run(of_weights, grad.numel())) return false;
+  const auto of_weights = work_of<ConvWeightsGradient>(t, numbers);
+  return [=] {
+    ConvWeightsGradient now = of_weights;
+    now.in = floats_of(x), now.grad = floats_of(grad);
+    now.grad_weights = writable_floats_of(grad_weight), now.grad_bias = writable_floats_of(grad_bias);
+    if (!run(now, grad.numel())) return false;
     if (!grad_x.defined()) return true;
     if (!kOwnGradX) {
       backward_as_aten(call);
       return true;
     }
-    of_x.in = floats_of(grad), of_x.weights = floats_of(weight), of_x.out = writable_floats_of(grad_x);
-    return run(of_x, grad_x.numel());
+    Convolution x_now = of_x;
+    x_now.in = floats_of(grad), x_now.weights = floats_of(weight), x_now.out = writable_floats_of(grad_x);
+    return run(x_now, grad_x.numel());
   };
 }
 
@@ -203,8 +211,7 @@ OpCall of_first_images(const OpCall& call) {
   const at::Tensor y = is_backward ? call.floats(0) : call.result(0);
   int64_t count = std::max<int64_t>(2, at::get_num_threads());
   const auto first = [&](const at::Tensor& tensor) { return tensor.narrow(0, 0, count); };
-  const bool has_bias = is_backward ? call.arguments[10].toBoolList()[2] : !call.lacks(2);
-  while (count < x.size(0) && !is_onednns(call, is_backward ? 4 : 3, {first(x), weight, first(y)}, has_bias)) ++count;
+  while (count < x.size(0) && !is_onednns(call, is_backward ? 4 : 3, {first(x), weight, first(y)})) ++count;
   if (count >= x.size(0)) return call;
   OpCall part = call;
   part.arguments[0] = first(call.floats(0));
@@ -228,6 +235,9 @@ void find_bitexact_convs(const std::vector<OpCall>& calls, BitexactKernels& kern
       maker("aten::convolution_backward", make_conv_backward<true>),
       maker("aten::convolution_backward", make_conv_backward<false>),
   };
+  // The sign of a zero among those around an image would matter otherwise.
+  const KernelSettings settings = kernel_settings();
+  if (settings.flushes_denormals || settings.rounding != FE_TONEAREST) return;
   if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }
 

@@ -1,8 +1,6 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

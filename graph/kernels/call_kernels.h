@@ -21,7 +21,7 @@ struct CallKernelMaker {
   bool elementwise = false;  // BitexactKernel::elementwise
   RowByRow (*by_rows)(const OpCall& call) = nullptr;
   OpCall (*tried)(const OpCall& call) = nullptr;  // a smaller call that tells for this one; null: see dims_of_rows
-  bool must_be_faster = false;                    // than ATen's in the trial
+  bool must_be_faster = false;                    // than ATen's, which is timed first
 };
 
 // Gives each call that has no kernel yet the one of the table that fits it and is bit-exact; this is tried once per

@@ -43,18 +43,6 @@ void conv_order_weights(const Convolution& work, float* ordered) {
   }
 }
 
-// Some channels of one image, a slice of output channels.
-struct ConvPass {
-  const Convolution& work;
-  int64_t slice;
-  int64_t begin, end;  // channels
-  const float* planes;
-  const float* weights;  // ordered
-  float* sums;           // of each pixel
-
-  bool is_first() const { return begin == 0; }
-};
-
 // From the first pixel that an output reads to those of its taps, in the order of the weights.
 class TapOffsets {
  public:
@@ -69,6 +57,20 @@ class TapOffsets {
     return work.reversed ? -axis.dilation : axis.dilation;
   }
   int64_t row_, column_, first_;
+};
+
+// Some channels of one image, a slice of output channels.
+struct ConvPass {
+  const Convolution& work;
+  int64_t slice;
+  int64_t begin, end;  // channels
+  const float* planes;
+  const float* weights;  // ordered
+  float* sums;           // of each pixel
+  TapOffsets offsets{work};
+  int64_t plane = plane_of_taps(work).floats();
+
+  bool is_first() const { return begin == 0; }
 };
 
 // One channel and tap.
@@ -105,19 +107,17 @@ inline void start_sums(const ConvPass& pass, const float* before, TileSums<kVect
 
 template <int kVectors>
 inline void sum_tile(const ConvPass& pass, const int64_t (&places)[kTilePixels], float* to, NanWatch& nan) {
-  const int64_t plane = plane_of_taps(pass.work).floats();
-  const TapOffsets offsets(pass.work);
   TileSums<kVectors> sums;
   start_sums(pass, to, sums);
   const float* weights = pass.weights;
   const float* const pixels[kTilePixels] = {pass.planes + places[0], pass.planes + places[1], pass.planes + places[2],
                                             pass.planes + places[3], pass.planes + places[4], pass.planes + places[5]};
   for (int64_t block = pass.begin; block < pass.end; block += kOrderedChannels) {
-    const int64_t begin = block * plane, end = smaller_of(block + kOrderedChannels, pass.end) * plane;
+    const int64_t begin = block * pass.plane, end = smaller_of(block + kOrderedChannels, pass.end) * pass.plane;
     for (int64_t up = 0; up < pass.work.height.taps; ++up) {
       for (int64_t left = 0; left < pass.work.width.taps; ++left) {
-        const int64_t offset = offsets.of(up, left);
-        for (int64_t at = begin + offset; at < end + offset; at += plane, weights += kSlice)
+        const int64_t offset = pass.offsets.of(up, left);
+        for (int64_t at = begin + offset; at < end + offset; at += pass.plane, weights += kSlice)
           add_products(weights, pixels, at, sums);
       }
     }
@@ -220,12 +220,14 @@ inline float sum_of(const Convolution& work, int64_t image, int64_t o, int64_t p
   return has_bias && !work.bias_first ? total + work.bias[o] : total;
 }
 
-// Where a sum was -0 on its way, the zeros around the image have made +0 of it; that shows where it stays zero.
+// Where a sum was -0 on its way, zeros around the image have made +0 of it; that shows where it stays zero.
 inline void mend_zeros(const Convolution& work, int64_t image) {
   float* out = work.out + image * work.out_channels * pixels_of(work);
   for (int64_t o = 0; o < work.out_channels; ++o) {
     for (int64_t pixel = 0; pixel < pixels_of(work); ++pixel, ++out) {
-      if (*out == 0) *out = sum_of(work, image, o, pixel);
+      const bool may_differ = *out == 0 && (crosses_edge(work.height, pixel / work.width.out) ||
+                                            crosses_edge(work.width, pixel % work.width.out));
+      if (may_differ) *out = sum_of(work, image, o, pixel);
     }
   }
 }

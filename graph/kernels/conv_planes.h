@@ -30,6 +30,13 @@ inline int64_t input_of(const ConvAxis& axis, int64_t out, int64_t tap) {
   return out * axis.stride + tap * axis.dilation - axis.padding;
 }
 inline bool is_inside(const ConvAxis& axis, int64_t place) { return place >= 0 && place < axis.in; }
+// Whether taps of the output, or outputs of the tap, lie outside.
+inline bool crosses_edge(const ConvAxis& axis, int64_t out) {
+  return !is_inside(axis, input_of(axis, out, 0)) || !is_inside(axis, input_of(axis, out, axis.taps - 1));
+}
+inline bool tap_crosses_edge(const ConvAxis& axis, int64_t tap) {
+  return !is_inside(axis, input_of(axis, 0, tap)) || !is_inside(axis, input_of(axis, axis.out - 1, tap));
+}
 
 // An image with zeros around it: as much as the taps reach.
 struct PaddedPlane {
@@ -88,16 +95,24 @@ inline void transpose_some(const PlanesPart& from, float* to, int64_t to_row) {
   }
 }
 
-// Whether a result has been too small for a float since this was made: only then, or of a -0, comes a -0.
+// Whether a result has been too small for a float since this was made: only then, or of a -0, does rounding to the
+// nearest give a -0.
 class UnderflowWatch {
  public:
-  UnderflowWatch() : before_(_mm_getcsr()) { _mm_setcsr(before_ & ~kUnderflow); }
+  UnderflowWatch() : before_(_mm_getcsr()) {
+    _mm_setcsr(before_ & ~kUnderflow);
+    keep_order();
+  }
   ~UnderflowWatch() { _mm_setcsr(_mm_getcsr() | (before_ & kUnderflow)); }
   UnderflowWatch(const UnderflowWatch&) = delete;
   UnderflowWatch& operator=(const UnderflowWatch&) = delete;
-  bool any() const { return (_mm_getcsr() & kUnderflow) != 0; }
+  bool any() const {
+    keep_order();
+    return (_mm_getcsr() & kUnderflow) != 0;
+  }
 
  private:
+  static void keep_order() { asm volatile("" ::: "memory"); }  // of arithmetic, which compilers may move
   static constexpr unsigned kUnderflow = 0x10;
   unsigned before_;
 };

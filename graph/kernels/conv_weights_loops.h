@@ -30,7 +30,9 @@ struct WeightsPlan {
 
   int64_t planes_size(int64_t channels) const { return channels * together * plane.floats(); }
   int64_t grad_size() const { return together * pixels * kSlice; }
-  int64_t sums_size(int64_t pairs) const { return slices * (pairs + kTileTaps) * kSlice; }
+  // Of whole tiles.
+  int64_t slice_size(int64_t pairs) const { return (pairs + kTileTaps - 1) / kTileTaps * kTileTaps * kSlice; }
+  int64_t sums_size(int64_t pairs) const { return slices * slice_size(pairs); }
 };
 
 int64_t conv_gradient_size(const ConvWeightsGradient& work, int64_t channels) {
@@ -144,17 +146,27 @@ inline float weight_sum_of(const ConvWeightsGradient& work, int64_t o, int64_t c
   return sum;
 }
 
-// `sums` of the channels, to where they belong.
-inline void write_gradients(const ConvWeightsGradient& work, const IndexRange& channels, const float* sums,
-                            bool mends_zeros) {
-  const int64_t taps = taps_of(work), pairs = (channels.end - channels.begin) * taps;
-  const int64_t slice_size = (pairs + kTileTaps - 1) / kTileTaps * kTileTaps * kSlice;
+// `sums` of the channels, a slice after the other, to where they belong.
+inline void write_gradients(const ConvWeightsGradient& work, const IndexRange& channels, const float* sums) {
+  const int64_t pairs = (channels.end - channels.begin) * taps_of(work);
+  const int64_t slice_size = WeightsPlan(work).slice_size(pairs);
   for (int64_t o = 0; o < work.out_channels; ++o) {
     const float* from = sums + o / kSlice * slice_size + o % kSlice;
-    float* to = work.grad_weights + (o * work.channels + channels.begin) * taps;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      to[pair] = from[pair * kSlice];
-      if (mends_zeros && to[pair] == 0) to[pair] = weight_sum_of(work, o, channels.begin + pair / taps, pair % taps);
+    float* to = work.grad_weights + (o * work.channels + channels.begin) * taps_of(work);
+    for (int64_t pair = 0; pair < pairs; ++pair) to[pair] = from[pair * kSlice];
+  }
+}
+
+// See mend_zeros() of a convolution.
+inline void mend_zeros(const ConvWeightsGradient& work, const IndexRange& channels) {
+  const int64_t taps = taps_of(work);
+  for (int64_t o = 0; o < work.out_channels; ++o) {
+    for (int64_t i = channels.begin * taps; i < channels.end * taps; ++i) {
+      float& sum = work.grad_weights[o * work.channels * taps + i];
+      const int64_t tap = i % taps;
+      const bool may_differ = sum == 0 && (tap_crosses_edge(work.height, tap / work.width.taps) ||
+                                           tap_crosses_edge(work.width, tap % work.width.taps));
+      if (may_differ) sum = weight_sum_of(work, o, i / taps, tap);
     }
   }
 }
@@ -162,14 +174,13 @@ inline void write_gradients(const ConvWeightsGradient& work, const IndexRange& c
 bool conv_weights_gradient(const ConvWeightsGradient& work, const IndexRange& channels, float* scratch) {
   const WeightsPlan plan(work);
   const int64_t count = channels.end - channels.begin, pairs = count * taps_of(work);
-  const int64_t slice_size = (pairs + kTileTaps - 1) / kTileTaps * kTileTaps * kSlice;
   float* const planes = scratch;
   float* const grad = planes + plan.planes_size(count);
   float* const sums = grad + plan.grad_size();
   float* const bias = sums + plan.sums_size(pairs);
   NanWatch nan;
-  UnderflowWatch underflow;
-  for (int64_t i = 0; i < plan.slices * slice_size; ++i) sums[i] = 0;
+  const UnderflowWatch underflow;
+  for (int64_t i = 0; i < plan.sums_size(pairs); ++i) sums[i] = 0;
   for (int64_t i = 0; i < plan.slices * kSlice; ++i) bias[i] = 0;
   const bool has_bias = work.grad_bias != nullptr && channels.begin == 0;
   const int64_t in_plane = work.height.in * work.width.in;
@@ -185,11 +196,12 @@ bool conv_weights_gradient(const ConvWeightsGradient& work, const IndexRange& ch
         transpose_grad(work, slice * kSlice, work.grad + (begin + i) * work.out_channels * plan.pixels,
                        grad + i * plan.pixels * kSlice);
       if (has_bias) add_to_bias(grad, images * plan.pixels, bias + slice * kSlice);
-      add_slice({work, plan, images, planes, grad, {}, sums + slice * slice_size}, pairs,
+      add_slice({work, plan, images, planes, grad, {}, sums + slice * plan.slice_size(pairs)}, pairs,
                 work.out_channels - slice * kSlice, nan);
     }
   }
-  write_gradients(work, channels, sums, underflow.any());
+  write_gradients(work, channels, sums);
+  if (underflow.any()) mend_zeros(work, channels);
   for (int64_t o = 0; o < work.out_channels && has_bias; ++o) {
     work.grad_bias[o] = bias[o];
     nan.see(broadcast(bias[o]));

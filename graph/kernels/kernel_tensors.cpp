@@ -112,7 +112,7 @@ float* scratch_memory(int64_t floats) {
   constexpr std::size_t kAlignment = 64;
   thread_local std::vector<float> memory;
   std::size_t bytes = (floats + kAlignment) * sizeof(float);
-  if (memory.size() * sizeof(float) < bytes) memory.resize(floats + kAlignment);
+  if (memory.size() * sizeof(float) < bytes) std::vector<float>(floats + kAlignment).swap(memory);
   void* begin = memory.data();
   return static_cast<float*>(std::align(kAlignment, floats * sizeof(float), begin, bytes));
 }

@@ -1,11 +1,8 @@
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <string>
 #include <tuple>
 #include <vector>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Version.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -68,29 +65,6 @@ bool draws_one_by_one() {
   at::empty({16}).bernoulli_(0.5, generator);
   for (int i = 0; i < 16; ++i) same.get<at::CPUGeneratorImpl>()->random64();
   return same_bits(generator.get_state(), same.get_state());
-}
-
-bool has_onednn_for_avx2() {
-  const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-  return testing::has_kernels() && std::string(at::get_cpu_capability()) == "AVX2" &&
-         ((limit != nullptr && std::string(limit) == "AVX2") || __builtin_cpu_supports("avx512f") == 0);
-}
-
-// Of a first layer and a later one; those of duet's take half the time.
-TEST(BitexactConvolutions, AreTakenWhereOneDnnHasAvx2) {
-  if (!has_onednn_for_avx2()) GTEST_SKIP() << "oneDNN has other kernels on this CPU";
-  const Threads one(1);
-  using Sizes = std::vector<int64_t>;
-  for (const int64_t channels : {1, 16}) {
-    const Tensor x = at::ones({16, channels, 14, 14}), grad = at::ones({16, 32, 14, 14});
-    const Tensor weight = at::ones({32, channels, 3, 3});
-    Calls calls;
-    calls.add("aten::convolution_backward", "",
-              {grad, x, weight, Sizes{32}, Sizes{1, 1}, Sizes{1, 1}, Sizes{1, 1}, false, Sizes{0, 0}, 1,
-               c10::List<bool>({false, true, true})},
-              {Tensor(), at::empty_like(weight), at::empty({32})});
-    EXPECT_TRUE(calls.taken(find_bitexact_convs)[0]) << channels;
-  }
 }
 
 // Sequences of whole blocks, as models have them.

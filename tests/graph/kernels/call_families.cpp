@@ -1,5 +1,4 @@
 #include "tests/graph/kernels/call_families.h"
-#include <algorithm>
 #include <tuple>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -306,40 +305,46 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
   return calls;
 }
 
-namespace {
-
-// The sizes of what a convolution gives, with the same numbers in each dimension.
-Sizes convolved(const Sizes& x, const Sizes& weight, int64_t stride, int64_t padding, int64_t dilation) {
-  Sizes y = {x[0], weight[0]};
-  for (std::size_t i = 2; i < x.size(); ++i)
-    y.push_back((x[i] + 2 * padding - dilation * (weight[i] - 1) - 1) / stride + 1);
-  return y;
+Calls convolution_calls(const std::vector<Tensor>& x_weight_bias, const ConvolutionNumbers& numbers, bool wants_x) {
+  const Tensor &x = x_weight_bias[0], &weight = x_weight_bias[1], &bias = x_weight_bias[2];
+  Sizes y = {x.size(0), weight.size(0)};
+  for (std::size_t i = 0; i < numbers.stride.size(); ++i) {
+    const int64_t reach = numbers.dilation[i] * (weight.size(static_cast<int64_t>(i) + 2) - 1) + 1;
+    y.push_back((x.size(static_cast<int64_t>(i) + 2) + 2 * numbers.padding[i] - reach) / numbers.stride[i] + 1);
+  }
+  const auto& [stride, padding, dilation] = numbers;
+  const Sizes none(stride.size(), 0);
+  Calls calls;
+  calls.add("aten::convolution", "", {x, weight, bias, stride, padding, dilation, false, none, 1}, {target(y)});
+  calls.add("aten::convolution_backward", "",
+            {at::full(y, 1, at::kFloat), x, weight, Sizes{weight.size(0)}, stride, padding, dilation, false, none, 1,
+             c10::List<bool>({wants_x, true, bias.defined()})},
+            {wants_x ? target(x.sizes()) : Tensor(), target(weight.sizes()),
+             bias.defined() ? target(bias.sizes()) : Tensor()});
+  return calls;
 }
 
-// Large enough for oneDNN.
+namespace {
+
+// Large enough for oneDNN, most of them.
 Calls convolutions(Random& random, int kind) {
-  const int64_t padding = random.between(0, 2), dilation = random.between(0, 5) == 0 ? 2 : 1;
-  const int64_t stride = random.between(0, 3) == 0 ? random.between(2, 4) : 1;
   const int64_t channels = random.one_of<int64_t>({1, 3, 8, 16, 17, 40}), out = random.between(1, 40);
   Sizes x = {random.one_of<int64_t>({3, 16, 17}), channels}, weight = {out, channels};
+  ConvolutionNumbers numbers;
   for (int64_t dims = random.between(1, 2); dims > 0; --dims) {
-    const int64_t taps = random.between(std::min<int64_t>(padding + 1, 3), 4);
-    weight.push_back(taps);
-    x.push_back(random.between(dilation * taps, random.coin() ? 12 : 45));
+    numbers.padding.push_back(random.between(0, 2));
+    numbers.dilation.push_back(random.between(0, 5) == 0 ? 2 : 1);
+    numbers.stride.push_back(random.between(0, 3) == 0 ? random.between(2, 4) : 1);
+    weight.push_back(random.between(1, 4));
+    x.push_back(random.between(numbers.dilation.back() * weight.back(), random.coin() ? 12 : 45));
   }
-  const auto numbers = [&](at::IntArrayRef sizes) {
+  const auto of_some_kind = [&](at::IntArrayRef sizes) {
     return floats_of_kind(sizes, random.coin() ? kind : static_cast<int>(random.between(0, 1)), random);
   };
-  const Sizes y = convolved(x, weight, stride, padding, dilation), strides = {stride}, paddings = {padding},
-              dilations = {dilation}, none = {0};
-  const Tensor input = numbers(x), weights = numbers(weight), bias = random.coin() ? numbers({out}) : Tensor();
-  const bool wants_x = random.coin();
-  Calls calls;
-  calls.add("aten::convolution", "", {input, weights, bias, strides, paddings, dilations, false, none, 1}, {target(y)});
-  calls.add("aten::convolution_backward", "",
-            {numbers(y), input, weights, Sizes{out}, strides, paddings, dilations, false, none, 1,
-             c10::List<bool>({wants_x, true, bias.defined()})},
-            {wants_x ? target(x) : Tensor(), target(weight), bias.defined() ? target({out}) : Tensor()});
+  Calls calls = convolution_calls(
+      {of_some_kind(x), of_some_kind(weight), random.coin() ? of_some_kind({out}) : Tensor()}, numbers, random.coin());
+  const Tensor grad = calls.calls[1].arguments[0].toTensor();
+  grad.copy_(of_some_kind(grad.sizes()));
   return calls;
 }
 

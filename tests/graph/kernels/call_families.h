@@ -22,6 +22,13 @@ inline void PrintTo(const CallFamily& family, std::ostream* out) { *out << famil
 // backward.
 Calls row_calls(int64_t rows, int64_t width, int kind, Random& random);
 
+// Of each dimension of an image.
+struct ConvolutionNumbers {
+  std::vector<int64_t> stride, padding, dilation;
+};
+// A convolution of x and its backward: a gradient of ones, and undefined what is not wanted.
+Calls convolution_calls(const std::vector<at::Tensor>& x_weight_bias, const ConvolutionNumbers& numbers, bool wants_x);
+
 // Attention over [batch, head, row, column] and its backward.
 Calls attention_calls(const std::vector<int64_t>& sizes, bool causal, int kind, Random& random);
 
