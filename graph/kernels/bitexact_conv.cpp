@@ -47,22 +47,23 @@ bool is_onednns(const OpCall& call, std::size_t first, const ConvTensors& t) {
   return backend == at::native::ConvBackend::Mkldnn;
 }
 
-// Not of one tap, which oneDNN takes for products, nor with outputs that see nothing but zeros.
-bool fit_taps(const at::Tensor& weight, const ConvNumbers& numbers) {
-  bool reach_image = true;
-  for (const std::size_t i : {0, 1}) {
-    const int64_t dim = static_cast<int64_t>(i) - 2;
-    if (weight.dim() == 3 && i == 0) continue;
-    reach_image = reach_image && numbers.padding[i] <= (weight.size(dim) - 1) * numbers.dilation[i];
+// Not of one tap, nor images that are smaller than the taps reach: oneDNN takes those for products, which threads may
+// cut.
+bool fit_taps(const ConvTensors& t, const ConvNumbers& numbers) {
+  bool fit = t.weight.numel() > t.weight.size(0) * t.weight.size(1);
+  for (int64_t dim = 2; dim < t.x.dim(); ++dim) {
+    const std::size_t axis = dim - t.x.dim() + 2;
+    const int64_t reach = (t.weight.size(dim) - 1) * numbers.dilation[axis];
+    fit = fit && numbers.padding[axis] <= reach && reach < t.x.size(dim);
   }
-  return reach_image && weight.numel() > weight.size(0) * weight.size(1);
+  return fit;
 }
 
 bool fit(const ConvTensors& t, const ConvNumbers& numbers) {
   const int64_t dims = t.x.defined() ? t.x.dim() : 0;
   return (dims == 3 || dims == 4) && are_images(t.x) && are_images(t.y) && is_contiguous_float(t.weight) &&
          t.weight.dim() == dims && t.y.dim() == dims && t.weight.size(1) == t.x.size(1) && !numbers.transposed &&
-         fit_taps(t.weight, numbers);
+         fit_taps(t, numbers);
 }
 
 // With what has one dimension as rows of an image.
@@ -202,14 +203,13 @@ CallKernel make_conv_backward(const OpCall& call) {
   };
 }
 
-// Some images tell for all: at least as many as threads, and so many that LibTorch asks oneDNN. But how threads share
-// the gradient of weights depends on how many images there are.
+// Some images tell for all: so many that LibTorch asks oneDNN. But how threads share the work may depend on all.
 OpCall of_first_images(const OpCall& call) {
   const bool is_backward = call.is("aten::convolution_backward", "");
-  if (is_backward && at::get_num_threads() > 1) return call;
+  if (at::get_num_threads() > 1) return call;
   const at::Tensor x = call.floats(is_backward ? 1 : 0), weight = call.floats(is_backward ? 2 : 1);
   const at::Tensor y = is_backward ? call.floats(0) : call.result(0);
-  int64_t count = std::max<int64_t>(2, at::get_num_threads());
+  int64_t count = 2;
   const auto first = [&](const at::Tensor& tensor) { return tensor.narrow(0, 0, count); };
   while (count < x.size(0) && !is_onednns(call, is_backward ? 4 : 3, {first(x), weight, first(y)})) ++count;
   if (count >= x.size(0)) return call;

@@ -163,8 +163,8 @@ bool gives_atens_bits(const CallKernelMaker& maker, const OpCall& like, const Fi
   if (!kernel) return false;
   const bool computed = kernel();
   theirs.call().run_as_aten();
-  // Zeros that a kernel adds make NaN of infinities.
-  const bool may_refuse = filling.numbers >= TrialNumbers::kSpecial || theirs.has_nan();
+  // Zeros that a kernel adds make NaN of infinities, and 0 of a -0.
+  const bool may_refuse = filling.numbers > TrialNumbers::kWide || filling.denormal != 0 || theirs.has_nan();
   return computed ? ours.same_bits_as(theirs) : may_refuse;
 }
 
@@ -195,7 +195,7 @@ bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
     if (!gives_atens_bits(maker, like, {numbers})) return false;
   }
   // Where a power of two multiplies shows in denormal numbers alone: in a product of one of them, and in sums of some.
-  std::vector<uint64_t> denormal = {0x5555555555555555, 0xAAAAAAAAAAAAAAAA};
+  std::vector<uint64_t> denormal = {0x5555555555555555, 0xAAAAAAAAAAAAAAAA, ~uint64_t{0}};
   for (std::size_t tensor = arguments_of(like).size(); tensor-- > 0;) denormal.push_back(uint64_t{1} << tensor);
   for (const uint64_t these : denormal) {
     if (!gives_atens_bits(maker, like, {TrialNumbers::kPlain, 0, these})) return false;

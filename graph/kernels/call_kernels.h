@@ -8,7 +8,7 @@
 
 namespace duet {
 
-// Computes the call's results; false: one is NaN, and ATen is to choose its bits.
+// Computes the call's results; false: ATen is to, since one is NaN, or a zero whose sign is in doubt.
 using CallKernel = std::function<bool()>;
 
 struct CallKernelMaker {

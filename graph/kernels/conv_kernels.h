@@ -41,7 +41,8 @@ struct ConvWeightsGradient {
   float* grad_bias = nullptr;  // null: not wanted
 };
 
-// False: a result is NaN, which may come of a zero around an image. Scratch memory is counted in floats.
+// False: a result is NaN, or a zero of a sign that the zeros around an image may have changed. Scratch memory is
+// counted in floats.
 struct ConvKernels {
   int64_t (*weights_size)(const Convolution& work) = nullptr;  // of scratch that all parts share
   int64_t (*images_size)(const Convolution& work) = nullptr;   // of scratch of each part

@@ -196,40 +196,18 @@ inline NanWatch convolve(const Convolution& work, const IndexRange& images, cons
   return nan;
 }
 
-// One element as oneDNN computes it: it leaves out what lies around the image, where tiles add zeros.
-inline float sum_of(const Convolution& work, int64_t image, int64_t o, int64_t pixel) {
-  const ConvAxis &height = work.height, &width = work.width;
-  const bool has_bias = work.bias != nullptr;
-  float total = has_bias && work.bias_first ? work.bias[o] : 0.0F;
-  for (int64_t begin = 0; begin < work.channels; begin += work.channels_at_once) {
-    const int64_t end = smaller_of(begin + work.channels_at_once, work.channels);
-    float sum = begin > 0 && work.adds_parts ? 0.0F : total;
-    for (int64_t block = begin; block < end; block += kOrderedChannels) {
-      for (int64_t t = 0; t < taps_of(work); ++t) {
-        const int64_t up = t / width.taps, left = t % width.taps;
-        const int64_t y = input_of(height, pixel / width.out, work.reversed ? height.taps - 1 - up : up);
-        const int64_t x = input_of(width, pixel % width.out, work.reversed ? width.taps - 1 - left : left);
-        if (!is_inside(height, y) || !is_inside(width, x)) continue;
-        for (int64_t c = block; c < smaller_of(block + kOrderedChannels, end); ++c)
-          sum = __builtin_fmaf(work.in[((image * work.channels + c) * height.in + y) * width.in + x],
-                               work.weights[c * work.weights_of_channel + o * work.weights_of_out_channel + t], sum);
+// Whether a result is zero that saw zeros around the image: oneDNN may leave those out, and a sum that was -0 on its
+// way is then -0, not 0.
+inline bool has_zero_at_edge(const Convolution& work, int64_t image) {
+  const float* out = work.out + image * work.out_channels * pixels_of(work);
+  for (int64_t o = 0; o < work.out_channels; ++o) {
+    for (int64_t y = 0; y < work.height.out; ++y) {
+      for (int64_t x = 0; x < work.width.out; ++x, ++out) {
+        if (*out == 0 && (crosses_edge(work.height, y) || crosses_edge(work.width, x))) return true;
       }
     }
-    total = begin > 0 && work.adds_parts ? sum + total : sum;
   }
-  return has_bias && !work.bias_first ? total + work.bias[o] : total;
-}
-
-// Where a sum was -0 on its way, zeros around the image have made +0 of it; that shows where it stays zero.
-inline void mend_zeros(const Convolution& work, int64_t image) {
-  float* out = work.out + image * work.out_channels * pixels_of(work);
-  for (int64_t o = 0; o < work.out_channels; ++o) {
-    for (int64_t pixel = 0; pixel < pixels_of(work); ++pixel, ++out) {
-      const bool may_differ = *out == 0 && (crosses_edge(work.height, pixel / work.width.out) ||
-                                            crosses_edge(work.width, pixel % work.width.out));
-      if (may_differ) *out = sum_of(work, image, o, pixel);
-    }
-  }
+  return false;
 }
 
 inline bool has_minus_zero(const Convolution& work) {
@@ -240,12 +218,16 @@ inline bool has_minus_zero(const Convolution& work) {
 }
 
 bool conv_images(const Convolution& work, const IndexRange& images, const float* ordered, float* scratch) {
+  const bool may_start_at_minus_zero = has_minus_zero(work);
   NanWatch nan;
-  const UnderflowWatch underflow;
-  for (int64_t begin = images.begin; begin < images.end; begin += images_at_once(work))
-    nan.see(convolve(work, {begin, smaller_of(begin + images_at_once(work), images.end)}, ordered, scratch));
-  if (underflow.any() || has_minus_zero(work)) {
-    for (int64_t image = images.begin; image < images.end; ++image) mend_zeros(work, image);
+  for (int64_t begin = images.begin; begin < images.end; begin += images_at_once(work)) {
+    const IndexRange some{begin, smaller_of(begin + images_at_once(work), images.end)};
+    const UnderflowWatch underflow;
+    nan.see(convolve(work, some, ordered, scratch));
+    if (!underflow.any() && !may_start_at_minus_zero) continue;
+    for (int64_t image = some.begin; image < some.end; ++image) {
+      if (has_zero_at_edge(work, image)) return false;
+    }
   }
   return !nan.any();
 }

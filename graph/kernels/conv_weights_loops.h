@@ -129,23 +129,6 @@ inline void add_to_bias(const float* grad, int64_t pixels, float* sums) {
   store(sums + kLanes, high);
 }
 
-// As oneDNN computes it: see sum_of() of a convolution.
-inline float weight_sum_of(const ConvWeightsGradient& work, int64_t o, int64_t c, int64_t tap) {
-  const ConvAxis &height = work.height, &width = work.width;
-  float sum = 0;
-  for (int64_t image = 0; image < work.images; ++image) {
-    const float* grad = work.grad + (image * work.out_channels + o) * pixels_of(work);
-    const float* in = work.in + (image * work.channels + c) * height.in * width.in;
-    for (int64_t i = 0; i < pixels_of(work); ++i) {
-      const int64_t y = input_of(height, i / width.out, tap / width.taps);
-      const int64_t x = input_of(width, i % width.out, tap % width.taps);
-      if (!is_inside(height, y) || !is_inside(width, x)) continue;
-      sum = __builtin_fmaf(in[y * width.in + x], grad[i], sum);
-    }
-  }
-  return sum;
-}
-
 // `sums` of the channels, a slice after the other, to where they belong.
 inline void write_gradients(const ConvWeightsGradient& work, const IndexRange& channels, const float* sums) {
   const int64_t pairs = (channels.end - channels.begin) * taps_of(work);
@@ -157,18 +140,17 @@ inline void write_gradients(const ConvWeightsGradient& work, const IndexRange& c
   }
 }
 
-// See mend_zeros() of a convolution.
-inline void mend_zeros(const ConvWeightsGradient& work, const IndexRange& channels) {
+// See that of a convolution.
+inline bool has_zero_at_edge(const ConvWeightsGradient& work, const IndexRange& channels) {
   const int64_t taps = taps_of(work);
   for (int64_t o = 0; o < work.out_channels; ++o) {
     for (int64_t i = channels.begin * taps; i < channels.end * taps; ++i) {
-      float& sum = work.grad_weights[o * work.channels * taps + i];
-      const int64_t tap = i % taps;
-      const bool may_differ = sum == 0 && (tap_crosses_edge(work.height, tap / work.width.taps) ||
-                                           tap_crosses_edge(work.width, tap % work.width.taps));
-      if (may_differ) sum = weight_sum_of(work, o, i / taps, tap);
+      const int64_t y = i % taps / work.width.taps, x = i % work.width.taps;
+      const bool is_zero = work.grad_weights[o * work.channels * taps + i] == 0;
+      if (is_zero && (tap_crosses_edge(work.height, y) || tap_crosses_edge(work.width, x))) return true;
     }
   }
+  return false;
 }
 
 bool conv_weights_gradient(const ConvWeightsGradient& work, const IndexRange& channels, float* scratch) {
@@ -201,12 +183,11 @@ bool conv_weights_gradient(const ConvWeightsGradient& work, const IndexRange& ch
     }
   }
   write_gradients(work, channels, sums);
-  if (underflow.any()) mend_zeros(work, channels);
   for (int64_t o = 0; o < work.out_channels && has_bias; ++o) {
     work.grad_bias[o] = bias[o];
     nan.see(broadcast(bias[o]));
   }
-  return !nan.any();
+  return !nan.any() && !(underflow.any() && has_zero_at_edge(work, channels));
 }
 
 }  // namespace
