@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cfenv>
 #include <optional>
+#include <utility>
 #include <vector>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -10,8 +11,8 @@
 #include "graph/kernels/kernel_tensors.h"
 
 // Convolutions over one or two dimensions, and their backward. oneDNN's kernels for AVX2 add up in an order that is the
-// same for every shape but where it cuts the channels of an input's gradient; where that is another one, as in most
-// convolutions of 1x1 or with a stride, the trial says so.
+// same for every shape but where it cuts the channels of an input's gradient; where that is another one, the trial says
+// so.
 
 namespace duet {
 
@@ -140,7 +141,6 @@ bool are_taken(int64_t channels) { return are_whole_blocks(channels) || channels
 bool are_enough(const at::Tensor& images) { return images.size(0) >= at::get_num_threads(); }
 
 // convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups) -> y
-template <bool kBiasFirst>
 CallKernel make_conv(const OpCall& call) {
   const ConvTensors t{call.floats(0), call.floats(1), call.result(0)};
   const ConvNumbers numbers(call, 3);
@@ -149,8 +149,7 @@ CallKernel make_conv(const OpCall& call) {
                     are_taken(t.x.size(1)) && (call.lacks(2) || is_contiguous_float(bias, t.y.size(1))) &&
                     is_onednns(call, 3, t) && share_no_memory({t.y}, {t.x, t.weight, bias});
   if (!fits) return {};
-  Convolution work = forward_of(t, numbers);
-  work.bias_first = kBiasFirst;
+  const Convolution work = forward_of(t, numbers);
   return [=] {
     Convolution now = work;
     now.in = floats_of(t.x), now.weights = floats_of(t.weight), now.bias = floats_of(bias);
@@ -230,8 +229,7 @@ void find_bitexact_convs(const std::vector<OpCall>& calls, BitexactKernels& kern
     return found;
   };
   static const std::vector<CallKernelMaker> makers = {
-      maker("aten::convolution", make_conv<true>),
-      maker("aten::convolution", make_conv<false>),
+      maker("aten::convolution", make_conv),
       maker("aten::convolution_backward", make_conv_backward<true>),
       maker("aten::convolution_backward", make_conv_backward<false>),
   };

@@ -2,13 +2,11 @@
 
 #include "graph/kernels/conv_planes.h"
 
-// Convolution, and the gradient of its input. A tile is kTilePixels pixels of kSlice output channels.
+// Convolution, and the gradient of its input. The rows of a tile are pixels.
 
 namespace duet {
 
 namespace {
-
-constexpr int kTilePixels = 6;
 
 int64_t conv_weights_size(const Convolution& work) {
   return slices_of(work.out_channels) * kSlice * work.channels * taps_of(work);
@@ -19,7 +17,7 @@ inline int64_t images_at_once(const Convolution& work) {
   return smaller_of(kEnough / pixels_of(work) + 1, work.images);
 }
 inline int64_t planes_size(const Convolution& work) { return work.channels * plane_of_taps(work).floats(); }
-inline int64_t sums_size(const Convolution& work) { return (pixels_of(work) + kTilePixels) * kSlice; }
+inline int64_t sums_size(const Convolution& work) { return (pixels_of(work) + kTileRows) * kSlice; }
 int64_t conv_images_size(const Convolution& work) {
   return images_at_once(work) * (planes_size(work) + sums_size(work));
 }
@@ -73,45 +71,27 @@ struct ConvPass {
   bool is_first() const { return begin == 0; }
 };
 
-// One channel and tap.
-template <int kVectors>
-[[gnu::always_inline]] inline void add_products(const float* weights, const float* const (&pixels)[kTilePixels],
-                                                int64_t at, Floats (&sums)[kTilePixels][kVectors]) {
-  Floats of_weights[kVectors];
-#pragma GCC unroll 2
-  for (int j = 0; j < kVectors; ++j) of_weights[j] = load(weights + j * kLanes);
-#pragma GCC unroll 6
-  for (int i = 0; i < kTilePixels; ++i) {
-    const Floats pixel = broadcast(pixels[i][at]);
-#pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) sums[i][j] = add_product(pixel, of_weights[j], sums[i][j]);
-  }
-}
-
-template <int kVectors>
-using TileSums = Floats[kTilePixels][kVectors];
-
 template <int kVectors>
 inline void start_sums(const ConvPass& pass, const float* before, TileSums<kVectors>& sums) {
   const Convolution& work = pass.work;
-  const bool from_bias = pass.is_first() && work.bias != nullptr && work.bias_first;
+  const bool from_bias = pass.is_first() && work.bias != nullptr;
   const bool go_on = !pass.is_first() && !work.adds_parts;
 #pragma GCC unroll 2
   for (int j = 0; j < kVectors; ++j) {
     const int64_t channel = pass.slice * kSlice + j * kLanes;
     const Floats start = from_bias ? load(work.bias + channel, first_lanes(work.out_channels - channel)) : broadcast(0);
 #pragma GCC unroll 6
-    for (int i = 0; i < kTilePixels; ++i) sums[i][j] = go_on ? load(before + i * kSlice + j * kLanes) : start;
+    for (int i = 0; i < kTileRows; ++i) sums[i][j] = go_on ? load(before + i * kSlice + j * kLanes) : start;
   }
 }
 
 template <int kVectors>
-inline void sum_tile(const ConvPass& pass, const int64_t (&places)[kTilePixels], float* to, NanWatch& nan) {
+inline void sum_tile(const ConvPass& pass, const int64_t (&places)[kTileRows], float* to, NanWatch& nan) {
   TileSums<kVectors> sums;
   start_sums(pass, to, sums);
   const float* weights = pass.weights;
-  const float* const pixels[kTilePixels] = {pass.planes + places[0], pass.planes + places[1], pass.planes + places[2],
-                                            pass.planes + places[3], pass.planes + places[4], pass.planes + places[5]};
+  const float* const pixels[kTileRows] = {pass.planes + places[0], pass.planes + places[1], pass.planes + places[2],
+                                          pass.planes + places[3], pass.planes + places[4], pass.planes + places[5]};
   for (int64_t block = pass.begin; block < pass.end; block += kOrderedChannels) {
     const int64_t begin = block * pass.plane, end = smaller_of(block + kOrderedChannels, pass.end) * pass.plane;
     for (int64_t up = 0; up < pass.work.height.taps; ++up) {
@@ -123,7 +103,7 @@ inline void sum_tile(const ConvPass& pass, const int64_t (&places)[kTilePixels],
     }
   }
 #pragma GCC unroll 6
-  for (int i = 0; i < kTilePixels; ++i) {
+  for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) {
       float* at = to + i * kSlice + j * kLanes;
@@ -154,8 +134,8 @@ class PixelPlaces {
 inline void sum_pixels(const ConvPass& pass, NanWatch& nan) {
   const int64_t pixels = pixels_of(pass.work), left = pass.work.out_channels - pass.slice * kSlice;
   PixelPlaces places(pass.work);
-  for (int64_t pixel = 0; pixel < pixels; pixel += kTilePixels) {
-    int64_t of_tile[kTilePixels];
+  for (int64_t pixel = 0; pixel < pixels; pixel += kTileRows) {
+    int64_t of_tile[kTileRows];
     for (int64_t& place : of_tile) place = places.next();
     float* to = pass.sums + pixel * kSlice;
     left > kLanes ? sum_tile<2>(pass, of_tile, to, nan) : sum_tile<1>(pass, of_tile, to, nan);
@@ -169,9 +149,6 @@ inline void write_slice(const Convolution& work, int64_t slice, const float* sum
     for (int64_t pixel = 0; pixel < pixels; pixel += kLanes)
       transpose_some({sums + pixel * kSlice + o % kSlice, kSlice, smaller_of(kLanes, pixels - pixel), channels},
                      image + o * pixels + pixel, pixels);
-    for (int64_t i = o; work.bias != nullptr && !work.bias_first && i < o + channels; ++i) {
-      for (int64_t pixel = 0; pixel < pixels; ++pixel) image[i * pixels + pixel] += work.bias[i];
-    }
   }
 }
 

@@ -9,9 +9,28 @@ namespace duet {
 
 namespace {
 
-// A vector holds output channels, a tile kSlice of them.
+// A vector holds output channels. A tile has kSlice of them, and of as many rows sums as fill the registers.
 constexpr int kSliceVectors = 2;
 constexpr int kSlice = kSliceVectors * kLanes;
+constexpr int kTileRows = 6;
+
+template <int kVectors>
+using TileSums = Floats[kTileRows][kVectors];
+
+// One product to each sum: that of a pixel of its row by what its channels have.
+template <int kVectors>
+[[gnu::always_inline]] inline void add_products(const float* of_channels, const float* const (&pixels)[kTileRows],
+                                                int64_t at, TileSums<kVectors>& sums) {
+  Floats vectors[kVectors];
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors; ++j) vectors[j] = load(of_channels + j * kLanes);
+#pragma GCC unroll 6
+  for (int i = 0; i < kTileRows; ++i) {
+    const Floats pixel = broadcast(pixels[i][at]);
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) sums[i][j] = add_product(pixel, vectors[j], sums[i][j]);
+  }
+}
 
 inline int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t slices_of(int64_t channels) { return (channels + kSlice - 1) / kSlice; }
@@ -73,8 +92,7 @@ inline void pad_planes(const Work& work, int64_t count, const float* from, float
   }
 }
 
-// A vector of each pixel's channels from planes, or planes from such vectors: kLanes of both, or `count` that are
-// there.
+// A vector of each pixel's channels from planes, or planes from such vectors.
 inline void transpose_planes(const float* from, int64_t from_row, float* to, int64_t to_row) {
   Floats rows[kLanes];
 #pragma GCC unroll 16

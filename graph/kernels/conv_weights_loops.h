@@ -4,14 +4,12 @@
 
 // The gradient of a convolution's weights, and of its bias.
 //
-// A vector holds output channels; a tile is kSlice of them for kTileTaps pairs of a channel and a tap. Its sums go
-// through the pixels of some images, are put aside, and go on with the next ones.
+// The rows of a tile are pairs of a channel and a tap. Its sums go through the pixels of some images, are put aside,
+// and go on with the next ones.
 
 namespace duet {
 
 namespace {
-
-constexpr int kTileTaps = 6;
 
 // How the scratch memory is used.
 struct WeightsPlan {
@@ -31,7 +29,7 @@ struct WeightsPlan {
   int64_t planes_size(int64_t channels) const { return channels * together * plane.floats(); }
   int64_t grad_size() const { return together * pixels * kSlice; }
   // Of whole tiles.
-  int64_t slice_size(int64_t pairs) const { return (pairs + kTileTaps - 1) / kTileTaps * kTileTaps * kSlice; }
+  int64_t slice_size(int64_t pairs) const { return (pairs + kTileRows - 1) / kTileRows * kTileRows * kSlice; }
   int64_t sums_size(int64_t pairs) const { return slices * slice_size(pairs); }
 };
 
@@ -60,19 +58,16 @@ struct WeightsTile {
   int64_t images;
   const float* planes;
   const float* grad;
-  int64_t offsets[kTileTaps];  // of the first pixel, in planes
+  const float* pixels[kTileRows];  // the first of each row
   float* sums;
 };
 
 template <int kVectors>
 inline void add_pixels(const WeightsTile& tile, NanWatch& nan) {
   const ConvAxis &height = tile.work.height, &width = tile.work.width;
-  const float* const first[kTileTaps] = {tile.planes + tile.offsets[0], tile.planes + tile.offsets[1],
-                                         tile.planes + tile.offsets[2], tile.planes + tile.offsets[3],
-                                         tile.planes + tile.offsets[4], tile.planes + tile.offsets[5]};
-  Floats sums[kTileTaps][kVectors];
+  TileSums<kVectors> sums;
 #pragma GCC unroll 6
-  for (int i = 0; i < kTileTaps; ++i) {
+  for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) sums[i][j] = load(tile.sums + i * kSlice + j * kLanes);
   }
@@ -80,21 +75,12 @@ inline void add_pixels(const WeightsTile& tile, NanWatch& nan) {
   for (int64_t image = 0; image < tile.images; ++image) {
     for (int64_t y = 0; y < height.out; ++y) {
       int64_t at = image * tile.plan.plane.floats() + y * height.stride * tile.plan.plane.row;
-      for (int64_t x = 0; x < width.out; ++x, at += width.stride, grad += kSlice) {
-        Floats of_grad[kVectors];
-#pragma GCC unroll 2
-        for (int j = 0; j < kVectors; ++j) of_grad[j] = load(grad + j * kLanes);
-#pragma GCC unroll 6
-        for (int i = 0; i < kTileTaps; ++i) {
-          const Floats pixel = broadcast(first[i][at]);
-#pragma GCC unroll 2
-          for (int j = 0; j < kVectors; ++j) sums[i][j] = add_product(pixel, of_grad[j], sums[i][j]);
-        }
-      }
+      for (int64_t x = 0; x < width.out; ++x, at += width.stride, grad += kSlice)
+        add_products(grad, tile.pixels, at, sums);
     }
   }
 #pragma GCC unroll 6
-  for (int i = 0; i < kTileTaps; ++i) {
+  for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) {
       nan.see(sums[i][j]);
@@ -113,8 +99,8 @@ inline int64_t offset_of_pair(const WeightsTile& tile, int64_t pair, int64_t pai
 }
 
 inline void add_slice(WeightsTile tile, int64_t pairs, int64_t out_channels, NanWatch& nan) {
-  for (int64_t first = 0; first < pairs; first += kTileTaps, tile.sums += kTileTaps * kSlice) {
-    for (int i = 0; i < kTileTaps; ++i) tile.offsets[i] = offset_of_pair(tile, first + i, pairs);
+  for (int64_t first = 0; first < pairs; first += kTileRows, tile.sums += kTileRows * kSlice) {
+    for (int i = 0; i < kTileRows; ++i) tile.pixels[i] = tile.planes + offset_of_pair(tile, first + i, pairs);
     out_channels > kLanes ? add_pixels<2>(tile, nan) : add_pixels<1>(tile, nan);
   }
 }
