@@ -8,6 +8,7 @@
 #include "graph/kernels/flash_attention_backward_loops.h"
 #include "graph/kernels/gelu_loops.h"
 #include "graph/kernels/layer_norm_loops.h"
+#include "graph/kernels/lstm_loops.h"
 #include "graph/kernels/max_pool_loops.h"
 #include "graph/kernels/pointwise_loops.h"
 
@@ -20,6 +21,7 @@ CpuKernels avx2_kernels() {
   kernels.batch_norm = {batch_norm_statistics, batch_norm_normalize, batch_norm_backward};
   kernels.conv = {conv_weights_size, conv_images_size,   conv_order_weights,
                   conv_images,       conv_gradient_size, conv_weights_gradient};
+  kernels.lstm = kLstmKernels;
   kernels.pointwise = kPointwiseKernels;
   kernels.rows = {column_sum, layer_norm_forward, layer_norm_backward, add_norm_parts};
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};

@@ -141,6 +141,7 @@ const KernelPasses& bitexact_passes() {
                                       {"max_pool2d", find_bitexact_max_pools},
                                       {"batch norm", find_bitexact_batch_norms},
                                       {"convolution", find_bitexact_convs},
+                                      {"LSTM", find_bitexact_lstms},
                                       {"row", find_bitexact_rows},
                                       {"attention", find_bitexact_attention},
                                       {"AdamW", find_bitexact_adamw},

@@ -141,7 +141,7 @@ int64_t passes_switched_off();  // how many
 
 // Each says where it stands what it takes.
 FindKernels find_bitexact_gemms, find_bitexact_gelus, find_bitexact_max_pools, find_bitexact_batch_norms;
-FindKernels find_bitexact_convs;
+FindKernels find_bitexact_convs, find_bitexact_lstms;
 FindKernels find_bitexact_rows, find_bitexact_attention, find_bitexact_adamw, find_bitexact_sgd;
 FindKernels find_bitexact_bernoullis, find_direct_calls, find_direct_pointwise, find_direct_rows, find_direct_results;
 FindKernels find_chains;

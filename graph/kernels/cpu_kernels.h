@@ -3,6 +3,7 @@
 #include "graph/kernels/conv_kernels.h"
 #include "graph/kernels/gemm_kernel.h"
 #include "graph/kernels/image_kernels.h"
+#include "graph/kernels/lstm_kernels.h"
 #include "graph/kernels/pointwise_kernels.h"
 #include "graph/kernels/row_kernels.h"
 
@@ -19,6 +20,7 @@ struct CpuKernels {
   MaxPoolKernels max_pool;
   BatchNormKernels batch_norm;
   ConvKernels conv;
+  LstmKernels lstm;
   PointwiseKernels pointwise;
   RowKernels rows;
   SoftmaxKernels softmax;

@@ -1,8 +1,5 @@
 #include <cfenv>
-#include <cstdlib>
-#include <string>
 #include <vector>
-#include <ATen/Version.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -26,10 +23,7 @@ const ConvolutionNumbers kSame3x3 = {{1, 1}, {1, 1}, {1, 1}};
 class BitexactConvolutions : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-    const bool has_avx2 = (limit != nullptr && std::string(limit) == "AVX2") || !__builtin_cpu_supports("avx512f");
-    if (!testing::has_kernels() || at::get_cpu_capability() != "AVX2" || !has_avx2)
-      GTEST_SKIP() << "oneDNN has other kernels on this CPU";
+    if (!testing::computes_as_onednn_with_avx2()) GTEST_SKIP() << "oneDNN has other kernels on this CPU";
   }
   static Tensor ones(at::IntArrayRef sizes) { return at::ones(sizes); }
   // Small, so that oneDNN's layouts take most of its time.

@@ -13,8 +13,6 @@ namespace {
 using at::Tensor;
 using Sizes = std::vector<int64_t>;
 
-Tensor target(at::IntArrayRef sizes) { return at::full(sizes, 7, at::kFloat); }
-
 int any_kind(Random& random) { return static_cast<int>(random.between(0, kKinds - 1)); }
 
 Calls products(Random& random, int kind) {
@@ -305,54 +303,9 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
   return calls;
 }
 
-Calls convolution_calls(const std::vector<Tensor>& x_weight_bias, const ConvolutionNumbers& numbers, bool wants_x) {
-  const Tensor &x = x_weight_bias[0], &weight = x_weight_bias[1], &bias = x_weight_bias[2];
-  Sizes y = {x.size(0), weight.size(0)};
-  for (std::size_t i = 0; i < numbers.stride.size(); ++i) {
-    const int64_t reach = numbers.dilation[i] * (weight.size(static_cast<int64_t>(i) + 2) - 1) + 1;
-    y.push_back((x.size(static_cast<int64_t>(i) + 2) + 2 * numbers.padding[i] - reach) / numbers.stride[i] + 1);
-  }
-  const auto& [stride, padding, dilation] = numbers;
-  const Sizes none(stride.size(), 0);
-  Calls calls;
-  calls.add("aten::convolution", "", {x, weight, bias, stride, padding, dilation, false, none, 1}, {target(y)});
-  calls.add("aten::convolution_backward", "",
-            {at::full(y, 1, at::kFloat), x, weight, Sizes{weight.size(0)}, stride, padding, dilation, false, none, 1,
-             c10::List<bool>({wants_x, true, bias.defined()})},
-            {wants_x ? target(x.sizes()) : Tensor(), target(weight.sizes()),
-             bias.defined() ? target(bias.sizes()) : Tensor()});
-  return calls;
-}
-
-namespace {
-
-// Large enough for oneDNN, most of them.
-Calls convolutions(Random& random, int kind) {
-  const int64_t channels = random.one_of<int64_t>({1, 3, 8, 16, 17, 40}), out = random.between(1, 40);
-  Sizes x = {random.one_of<int64_t>({3, 16, 17}), channels}, weight = {out, channels};
-  ConvolutionNumbers numbers;
-  for (int64_t dims = random.between(1, 2); dims > 0; --dims) {
-    numbers.padding.push_back(random.between(0, 2));
-    numbers.dilation.push_back(random.between(0, 5) == 0 ? 2 : 1);
-    numbers.stride.push_back(random.between(0, 3) == 0 ? random.between(2, 4) : 1);
-    weight.push_back(random.between(1, 4));
-    x.push_back(random.between(numbers.dilation.back() * weight.back(), random.coin() ? 12 : 45));
-  }
-  const auto of_some_kind = [&](at::IntArrayRef sizes) {
-    return floats_of_kind(sizes, random.coin() ? kind : static_cast<int>(random.between(0, 1)), random);
-  };
-  Calls calls = convolution_calls(
-      {of_some_kind(x), of_some_kind(weight), random.coin() ? of_some_kind({out}) : Tensor()}, numbers, random.coin());
-  const Tensor grad = calls.calls[1].arguments[0].toTensor();
-  grad.copy_(of_some_kind(grad.sizes()));
-  return calls;
-}
-
-}  // namespace
-
-// ATen's own are convolutions where oneDNN has AVX-512, attention's backward for some lengths where BLAS cuts small
-// products otherwise, as on Intel's CPUs; dropout where ATen draws from MKL; gelu with more threads than cores, where
-// ATen cuts it otherwise, and its exact form where oneDNN has AVX-512.
+// ATen's own are convolutions and LSTMs where oneDNN has AVX-512, attention's backward for some lengths where BLAS cuts
+// small products otherwise, as on Intel's CPUs; dropout where ATen draws from MKL; gelu with more threads than cores,
+// where ATen cuts it otherwise, and its exact form where oneDNN has AVX-512.
 const std::vector<CallFamily>& call_families() {
   static const std::vector<CallFamily> families = {
       {"products", 150, 0.5, products},
@@ -362,7 +315,8 @@ const std::vector<CallFamily>& call_families() {
       {"embeddings", 100, 1, embeddings},
       {"rows", 70, 0.7, rows},
       {"attention", 40, 0.4, attention},
-      {"convolution", 150, 0, convolutions},
+      {"convolution", 150, 0, some_convolution},
+      {"lstm", 60, 0, some_lstm},
       {"batch_norm", 70, 1, batch_norm},
       {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include "graph/kernels/image_kernels.h"
+
+// A layer of an LSTM in one direction, and its backward: the bits of oneDNN's kernels for AVX2, less time. All floats
+// lie without gaps. A row is one sequence at one step, row r that of step r / batch; its gates are input, forget, cell
+// and output, as many elements each as are hidden.
+
+namespace duet {
+
+// c[row][column] = sum over k: a[row][k] b[k][column], in the order of oneDNN's products without copies.
+struct LstmProduct {
+  int64_t rows = 0, columns = 0, depth = 0;
+  const float* a = nullptr;
+  const float* panels = nullptr;  // of b, by LstmKernels::pack
+  float* c = nullptr;
+  bool adds = false;  // to c
+};
+
+// to[gate][column] = sum over rows: of_gates[row][gate] in[row][column], added to what is there or to 0.
+struct LstmWeightsGradient {
+  int64_t rows = 0, gates = 0, columns = 0;
+  const float* of_gates = nullptr;
+  const float* in = nullptr;
+  float* to = nullptr;
+  bool adds = false;
+};
+
+struct LstmStates {
+  int64_t steps = 0, batch = 0, hidden = 0;
+  const float* bias = nullptr;          // [4 hidden]
+  const float* first_hidden = nullptr;  // [batch][hidden]
+  const float* first_cells = nullptr;
+  float* gates = nullptr;  // [rows][4 hidden]
+  float* cells = nullptr;  // [rows][hidden]
+  float* tanh_cells = nullptr;
+  float* out = nullptr;
+
+  int64_t row_gates() const { return 4 * hidden; }
+};
+
+// Of the loss, by what LstmStates has.
+struct LstmGradients {
+  const float* of_out = nullptr;                 // null: zeros
+  int64_t of_out_step = 0, of_out_sequence = 0;  // how far apart they lie
+  float* of_hidden = nullptr;                    // [batch][hidden]: by the last step's, and then by the first ones
+  float* of_cells = nullptr;
+};
+
+// Each works on some of the rows, of the batch or of the gates. False: it has a NaN.
+struct LstmKernels {
+  int64_t (*panels_size)(int64_t columns, int64_t depth) = nullptr;  // in floats
+  // Of b[depth][columns], or as transposed [columns][depth].
+  void (*pack)(const float* b, bool transposed, const LstmProduct& like, float* panels) = nullptr;
+  bool (*multiply)(const LstmProduct& product, const IndexRange& rows) = nullptr;
+  // All steps; the gates hold what the inputs give to them, and `panels` the transposed weights of hidden states.
+  bool (*forward)(const LstmStates& states, const float* panels, const IndexRange& batch) = nullptr;
+  // All steps from the last one on; the gates become the gradients of the sums under their functions.
+  bool (*backward)(const LstmStates& states, const LstmGradients& grads, const float* panels,
+                   const IndexRange& batch) = nullptr;
+  bool (*weights_gradient)(const LstmWeightsGradient& work, const IndexRange& gates, float* scratch) = nullptr;
+  int64_t (*weights_gradient_size)(int64_t gates) = nullptr;             // of its scratch, in floats
+  void (*bias_gradient)(const LstmStates& states, float* to) = nullptr;  // from those of the gates
+};
+
+}  // namespace duet
