@@ -33,6 +33,13 @@ bool is_empty_like(const c10::OperatorHandle& op) {
   return name.rfind("aten::empty", 0) == 0 || name.rfind("aten::new_empty", 0) == 0;
 }
 
+bool is_workspace(const c10::OperatorHandle& op, std::size_t result) {
+  const std::string& name = op.schema().name();
+  const bool makes_one =
+      name == "aten::mkldnn_rnn_layer" || name == "aten::_cudnn_rnn" || name == "aten::cudnn_batch_norm";
+  return makes_one && result == 3;
+}
+
 const char* special_kind(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return "a sparse tensor";
   if (tensor.is_nested()) return "a nested tensor";

@@ -21,6 +21,9 @@ bool overwrites(const c10::OperatorHandle& op);
 // Whether it only allocates: empty, empty_like, new_empty_strided, ...
 bool is_empty_like(const c10::OperatorHandle& op);
 
+// Whether this result is a workspace that only the op's backward can read; some bytes of it nobody may have written.
+bool is_workspace(const c10::OperatorHandle& op, std::size_t result);
+
 // What keeps the tensor from being a place in memory with a shape, in words for the user; null: nothing does.
 const char* special_kind(const at::Tensor& tensor);
 

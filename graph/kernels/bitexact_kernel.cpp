@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <ATen/core/grad_mode.h>
 #include <dlfcn.h>
 #include "base/detail/op_rules.h"
 #include "base/detail/stack_tensors.h"
@@ -102,6 +103,7 @@ bool OpCall::lacks(std::size_t argument) const {
 }
 
 void OpCall::run_as_aten() const {
+  const at::AutoGradMode gradients(has_gradients);
   std::vector<c10::IValue> stack = arguments;
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   for (std::size_t i = 0; i < results.size(); ++i) {

@@ -1,24 +1,20 @@
 #pragma once
 
-#include <functional>
 #include <vector>
-#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/trial_calls.h"
 
-// Kernels that take one call each, and how they are tried.
+// Kernels that take one call each.
 
 namespace duet {
-
-// Computes the call's results; false: ATen is to, since one is NaN, or a zero whose sign is in doubt.
-using CallKernel = std::function<bool()>;
 
 struct CallKernelMaker {
   const char* op;
   const char* overload;
   const char* name;                        // for CpuProgram::text
   CallKernel (*make)(const OpCall& call);  // empty: the call does not fit
-  int classes = -1;                        // the argument whose columns are what the call's integers count
-  int dims_of_rows = 0;      // the first rows of tensors with so many dimensions tell for all; 0: they do not
-  bool elementwise = false;  // BitexactKernel::elementwise
+  int classes = -1;                        // this and the next two: see TrialRules
+  int dims_of_rows = 0;
+  bool elementwise = false;
   RowByRow (*by_rows)(const OpCall& call) = nullptr;
   OpCall (*tried)(const OpCall& call) = nullptr;  // a smaller call that tells for this one; null: see dims_of_rows
   bool must_be_faster = false;                    // than ATen's, which is timed first
@@ -29,8 +25,6 @@ struct CallKernelMaker {
 void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::vector<OpCall>& calls,
                        BitexactKernels& kernels);
 
-// Whether the kernel gives ATen's bits on numbers of all kinds, in tensors like the call's. NaN that it leaves to ATen
-// do not count.
 bool is_bitexact(const CallKernelMaker& maker, const OpCall& like);
 
 }  // namespace duet

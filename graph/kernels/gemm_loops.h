@@ -196,11 +196,12 @@ struct Block {
   int64_t k, depth, column_begin, column_end;
 };
 
-// Few lines of a narrow tile stay in the cache if rows of b begin far from each other: many rows of a read them anew.
+// Few lines of a narrow tile stay in the cache where rows of b begin far from each other: many rows of a read them
+// anew.
 bool can_read_in_place(const Gemm& g, const Block& block, int64_t rows) {
-  constexpr int64_t kManyRows = 96;
+  constexpr int64_t kFewRows = 60;
   return g.b_column == 1 && (block.column_end - block.column_begin) % kLanes == 0 &&
-         (kTileColumns == kPanelColumns || rows <= kManyRows || g.b_row <= kPanelColumns);
+         (kTileColumns == kPanelColumns || rows <= kFewRows);
 }
 
 // Tile after tile, each row by row.

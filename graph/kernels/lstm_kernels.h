@@ -20,7 +20,7 @@ struct LstmProduct {
 
 // to[gate][column] = sum over rows: of_gates[row][gate] in[row][column], added to what is there or to 0.
 struct LstmWeightsGradient {
-  int64_t rows = 0, gates = 0, columns = 0;
+  int64_t rows = 0, gates = 0, columns = 0;  // counts
   const float* of_gates = nullptr;
   const float* in = nullptr;
   float* to = nullptr;
@@ -51,8 +51,9 @@ struct LstmGradients {
 // Each works on some of the rows, of the batch or of the gates. False: it has a NaN.
 struct LstmKernels {
   int64_t (*panels_size)(int64_t columns, int64_t depth) = nullptr;  // in floats
-  // Of b[depth][columns], or as transposed [columns][depth].
-  void (*pack)(const float* b, bool transposed, const LstmProduct& like, float* panels) = nullptr;
+  // Of b[depth][columns], or of its transposed [columns][depth].
+  void (*pack)(const float* b, int64_t columns, int64_t depth, float* panels) = nullptr;
+  void (*pack_transposed)(const float* b, int64_t columns, int64_t depth, float* panels) = nullptr;
   bool (*multiply)(const LstmProduct& product, const IndexRange& rows) = nullptr;
   // All steps; the gates hold what the inputs give to them, and `panels` the transposed weights of hidden states.
   bool (*forward)(const LstmStates& states, const float* panels, const IndexRange& batch) = nullptr;

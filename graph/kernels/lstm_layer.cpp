@@ -1,7 +1,6 @@
 #include "graph/kernels/lstm_layer.h"
 #include <algorithm>
 #include <initializer_list>
-#include <utility>
 #include <vector>
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
@@ -10,230 +9,246 @@ namespace duet {
 
 namespace {
 
-const LstmKernels& kernels() { return cpu_kernels().lstm; }
+// Step by step from the last one to the first.
+void copy_reversed(const float* from, int64_t steps, int64_t step, float* to) {
+  for (int64_t i = 0; i < steps; ++i) std::copy_n(from + (steps - 1 - i) * step, step, to + i * step);
+}
 
-// Of one thread; pieces are taken one after the other.
-class Scratch {
- public:
-  explicit Scratch(std::initializer_list<int64_t> sizes) {
-    int64_t all = 0;
-    for (const int64_t size : sizes) all += rounded(size);
-    next_ = scratch_memory(all);
+// The workspace: gates, cells and their tanh of all rows. A layer that reads from the end has its inputs and the hidden
+// states before each step in there as well, in the order of its steps, and oneDNN's backward does not look at others.
+struct LstmWorkspace {
+  float *gates, *cells, *tanh_cells, *x, *before;
+
+  explicit LstmWorkspace(const LstmCalls& calls)
+      : gates(writable_floats_of(calls.forward.result(3))),
+        cells(gates + calls.rows() * calls.gates()),
+        tanh_cells(cells + calls.rows() * calls.hidden()),
+        x(tanh_cells + calls.rows() * calls.hidden()),
+        before(x + calls.rows() * calls.inputs()) {}
+  static int64_t floats(const LstmCalls& calls) {
+    const int64_t reversed =
+        calls.is_reverse() ? calls.rows() * (calls.inputs() + calls.hidden()) + calls.batch() * calls.hidden() : 0;
+    return calls.rows() * (calls.gates() + 2 * calls.hidden()) + reversed;
   }
-  float* take(int64_t size) { return std::exchange(next_, next_ + rounded(size)); }
-
- private:
-  static int64_t rounded(int64_t size) { return (size + 15) / 16 * 16; }
-  float* next_;
 };
 
-void copy(const float* from, int64_t count, float* to) { std::copy_n(from, count, to); }
-
-void copy_or_clear(const at::Tensor& from, const at::Tensor& to) {
-  float* const floats = writable_floats_of(to);
-  from.defined() ? copy(floats_of(from), to.numel(), floats) : void(std::fill_n(floats, to.numel(), 0.0F));
-}
-
-// The last step first.
-void copy_reversed(const float* from, int64_t steps, int64_t step, float* to) {
-  for (int64_t i = 0; i < steps; ++i) copy(from + (steps - 1 - i) * step, step, to + i * step);
-}
-
-bool multiply(const LstmProduct& product) {
-  return on_all_ranges(product.rows, product.rows * product.columns,
-                       [&](const RowRange& rows) { return kernels().multiply(product, {rows.begin, rows.end}); });
-}
-
-constexpr int64_t kGatesTogether = 16;
-int64_t parts_of(const LstmCalls& calls) {
-  return number_of_parts(calls.gates() / kGatesTogether, calls.rows() * calls.gates());
-}
-
-// A layer's work; all of its tensors are in the order of its steps, which is that of time or the other one.
-class LayerWork {
+// What both directions of the computation share.
+class LstmWork {
  public:
-  explicit LayerWork(const LstmCalls& calls)
+  explicit LstmWork(const LstmCalls& calls)
       : calls_(calls),
         rows_(calls.rows()),
         gates_(calls.gates()),
-        step_(calls.batch() * calls.hidden()),
-        states_{calls.steps(), calls.batch(), calls.hidden()} {
+        inputs_(calls.inputs()),
+        hidden_(calls.hidden()),
+        x_of_step_(calls.batch() * inputs_),
+        out_of_step_(calls.batch() * hidden_),
+        memory_(calls),
+        states_{calls.steps(), calls.batch(), hidden_} {
     states_.first_hidden = floats_of(calls.input(5)), states_.first_cells = floats_of(calls.input(6));
-    states_.gates = writable_floats_of(calls.forward.result(3));
-    states_.cells = states_.gates + rows_ * gates_;
-    states_.tanh_cells = states_.cells + rows_ * calls.hidden();
+    states_.gates = memory_.gates, states_.cells = memory_.cells, states_.tanh_cells = memory_.tanh_cells;
   }
 
  protected:
-  // `values` has so many floats to a step.
-  const float* in_order(const float* values, int64_t step, float* reversed) const {
-    if (!calls_.is_reverse()) return values;
-    copy_reversed(values, calls_.steps(), step, reversed);
-    return reversed;
+  static const LstmKernels& kernels() { return cpu_kernels().lstm; }
+  static bool multiply(const LstmProduct& product) {
+    return on_all_ranges(product.rows, product.rows * product.columns,
+                         [&](const RowRange& rows) { return kernels().multiply(product, {rows.begin, rows.end}); });
   }
-  int64_t if_reverse(int64_t size) const { return calls_.is_reverse() ? size : 0; }
+  const float* x() const { return calls_.is_reverse() ? memory_.x : floats_of(calls_.input(0)); }
+  // All steps of some of the batch.
+  template <class Run>
+  bool run_steps(Run run) const {
+    return on_all_ranges(calls_.batch(), rows_ * gates_,
+                         [&](const RowRange& range) { return run(IndexRange{range.begin, range.end}); });
+  }
 
   const LstmCalls& calls_;
-  const int64_t rows_, gates_, step_;
+  const int64_t rows_, gates_, inputs_, hidden_, x_of_step_, out_of_step_;
+  const LstmWorkspace memory_;
   LstmStates states_;
 };
 
-class LayerForward : LayerWork {
+class LstmForward : LstmWork {
  public:
-  using LayerWork::LayerWork;
+  using LstmWork::LstmWork;
 
   bool run() {
-    const int64_t inputs = calls_.inputs(), hidden = calls_.hidden();
-    const int64_t of_inputs = kernels().panels_size(gates_, inputs), of_hidden = kernels().panels_size(gates_, hidden);
-    const int64_t x_size = if_reverse(rows_ * inputs), out_size = if_reverse(rows_ * hidden);
-    Scratch scratch({of_inputs, of_hidden, gates_, x_size, out_size});
-    float *const input_panels = scratch.take(of_inputs), *const hidden_panels = scratch.take(of_hidden);
-    kernels().pack(floats_of(calls_.input(1)), true, {0, gates_, inputs}, input_panels);
-    kernels().pack(floats_of(calls_.input(2)), true, {0, gates_, hidden}, hidden_panels);
-    states_.bias = bias(scratch.take(gates_));
-    const float* const x = in_order(floats_of(calls_.input(0)), calls_.batch() * inputs, scratch.take(x_size));
+    const int64_t input_size = kernels().panels_size(gates_, inputs_);
+    float* const input_panels = scratch_memory(input_size + kernels().panels_size(gates_, hidden_) + gates_);
+    float *const hidden_panels = input_panels + input_size, *const bias =
+                                                                hidden_panels + kernels().panels_size(gates_, hidden_);
+    kernels().pack_transposed(floats_of(calls_.input(1)), gates_, inputs_, input_panels);
+    kernels().pack_transposed(floats_of(calls_.input(2)), gates_, hidden_, hidden_panels);
+    sum_biases(bias);
     float* const out = writable_floats_of(calls_.forward.result(0));
-    states_.out = calls_.is_reverse() ? scratch.take(out_size) : out;
-    const bool numbers = multiply_inputs(x, input_panels) && run_steps(hidden_panels);
+    states_.bias = bias, states_.out = out;
+    if (calls_.is_reverse()) {
+      copy_reversed(floats_of(calls_.input(0)), calls_.steps(), x_of_step_, memory_.x);
+      std::copy_n(states_.first_hidden, out_of_step_, memory_.before);
+      states_.out = memory_.before + out_of_step_;
+    }
+    const auto forward = [&](const IndexRange& batch) { return kernels().forward(states_, hidden_panels, batch); };
+    const bool numbers = multiply_inputs(input_panels) && run_steps(forward);
 
-    if (calls_.is_reverse()) copy_reversed(states_.out, calls_.steps(), step_, out);
-    const int64_t last = rows_ * hidden - step_;
-    copy(states_.out + last, step_, writable_floats_of(calls_.forward.result(1)));
-    copy(states_.cells + last, step_, writable_floats_of(calls_.forward.result(2)));
+    if (calls_.is_reverse()) copy_reversed(states_.out, calls_.steps(), out_of_step_, out);
+    const int64_t last = rows_ * hidden_ - out_of_step_;
+    std::copy_n(states_.out + last, out_of_step_, writable_floats_of(calls_.forward.result(1)));
+    std::copy_n(states_.cells + last, out_of_step_, writable_floats_of(calls_.forward.result(2)));
     return numbers;
   }
 
  private:
-  const float* bias(float* sums) const {
+  void sum_biases(float* sums) const {
+    if (!calls_.has_biases()) return void(std::fill_n(sums, gates_, 0.0F));
     const float *const of_inputs = floats_of(calls_.input(3)), *const of_hidden = floats_of(calls_.input(4));
-    for (int64_t g = 0; g < gates_; ++g) sums[g] = calls_.has_biases() ? of_inputs[g] + of_hidden[g] : 0;
-    return sums;
+    for (int64_t g = 0; g < gates_; ++g) sums[g] = of_inputs[g] + of_hidden[g];
   }
 
   // What the inputs give to the gates of all rows. oneDNN takes large batches step by step.
-  bool multiply_inputs(const float* x, const float* panels) const {
+  bool multiply_inputs(const float* panels) const {
     constexpr int64_t kLargeBatch = 128;
     LstmProduct product{
-        calls_.batch() < kLargeBatch ? rows_ : calls_.batch(), gates_, calls_.inputs(), x, panels, states_.gates};
+        calls_.batch() < kLargeBatch ? rows_ : calls_.batch(), gates_, inputs_, x(), panels, states_.gates};
     bool numbers = true;
     for (int64_t row = 0; row < rows_; row += product.rows) {
       numbers = multiply(product) && numbers;
-      product.a += product.rows * product.depth, product.c += product.rows * gates_;
+      product.a += product.rows * inputs_, product.c += product.rows * gates_;
     }
     return numbers;
   }
-
-  bool run_steps(const float* panels) const {
-    return on_all_ranges(calls_.batch(), rows_ * gates_, [&](const RowRange& batch) {
-      return kernels().forward(states_, panels, {batch.begin, batch.end});
-    });
-  }
 };
 
-class LayerBackward : LayerWork {
+class LstmBackward : LstmWork {
  public:
-  using LayerWork::LayerWork;
+  using LstmWork::LstmWork;
 
   bool run() {
-    const int64_t inputs = calls_.inputs(), hidden = calls_.hidden();
-    const int64_t of_inputs = kernels().panels_size(inputs, gates_), of_hidden = kernels().panels_size(hidden, gates_);
-    const int64_t x_size = if_reverse(rows_ * inputs), out_size = if_reverse(rows_ * hidden);
-    const int64_t weights_size = parts_of(calls_) * kernels().weights_gradient_size(gates_);
-    Scratch scratch({of_inputs, of_hidden, weights_size, x_size, out_size});
-    float *const input_panels = scratch.take(of_inputs), *const hidden_panels = scratch.take(of_hidden);
-    kernels().pack(floats_of(calls_.input(1)), false, {0, inputs, gates_}, input_panels);
-    kernels().pack(floats_of(calls_.input(2)), false, {0, hidden, gates_}, hidden_panels);
-    weights_scratch_ = scratch.take(weights_size);
-    float *const x_copy = scratch.take(x_size), *const out_copy = scratch.take(out_size);
-
-    if (!run_steps(hidden_panels)) return false;
-    const float* const x = in_order(floats_of(calls_.input(0)), calls_.batch() * inputs, x_copy);
-    const bool numbers = add_weights_gradient({rows_, gates_, inputs, states_.gates, x, result(1)}) &&
-                         add_hidden_weights_gradient(out_copy);
+    const int64_t input_size = kernels().panels_size(inputs_, gates_);
+    const int64_t hidden_size = kernels().panels_size(hidden_, gates_);
+    float* const input_panels = scratch_memory(input_size + hidden_size + parts() * weights_size());
+    float* const hidden_panels = input_panels + input_size;
+    weights_scratch_ = hidden_panels + hidden_size;
+    kernels().pack(floats_of(calls_.input(1)), inputs_, gates_, input_panels);
+    kernels().pack(floats_of(calls_.input(2)), hidden_, gates_, hidden_panels);
+    const LstmGradients grads = gradients();
+    const auto backward = [&](const IndexRange& batch) {
+      return kernels().backward(states_, grads, hidden_panels, batch);
+    };
+    if (!run_steps(backward)) return false;
     kernels().bias_gradient(states_, result(3));
-    copy(result(3), gates_, result(4));
-    float* const grad_x = calls_.is_reverse() ? x_copy : result(0);
-    const bool all_numbers = multiply({rows_, inputs, gates_, states_.gates, input_panels, grad_x}) && numbers;
-    if (calls_.is_reverse()) copy_reversed(grad_x, calls_.steps(), calls_.batch() * inputs, result(0));
-    return all_numbers;
+    std::copy_n(result(3), gates_, result(4));
+    float* const of_x = calls_.is_reverse() ? memory_.x : result(0);  // no longer needed
+    const bool numbers = add_weights_gradient({rows_, gates_, inputs_, states_.gates, x(), result(1)}) &&
+                         add_hidden_weights_gradient() &&
+                         multiply({rows_, inputs_, gates_, states_.gates, input_panels, of_x});
+    if (calls_.is_reverse()) copy_reversed(of_x, calls_.steps(), x_of_step_, result(0));
+    return numbers;
   }
 
  private:
   float* result(std::size_t i) const { return writable_floats_of(calls_.backward.result(i)); }
 
-  bool run_steps(const float* panels) const {
-    copy_or_clear(calls_.grad(1), calls_.backward.result(5));
-    copy_or_clear(calls_.grad(2), calls_.backward.result(6));
+  LstmGradients gradients() const {
+    const auto start = [&](const at::Tensor& from, float* to) {
+      from.defined() ? void(std::copy_n(floats_of(from), out_of_step_, to)) : void(std::fill_n(to, out_of_step_, 0.0F));
+    };
+    start(calls_.grad(1), result(5));
+    start(calls_.grad(2), result(6));
     LstmGradients grads{floats_of(calls_.grad(0)), 0, 0, result(5), result(6)};
-    if (grads.of_out != nullptr) {
-      grads.of_out_step = calls_.grad(0).stride(0), grads.of_out_sequence = calls_.grad(0).stride(1);
-      if (calls_.is_reverse()) {
-        grads.of_out += (calls_.steps() - 1) * grads.of_out_step;
-        grads.of_out_step = -grads.of_out_step;
-      }
-    }
-    return on_all_ranges(calls_.batch(), rows_ * gates_, [&](const RowRange& batch) {
-      return kernels().backward(states_, grads, panels, {batch.begin, batch.end});
-    });
-  }
-
-  bool add_weights_gradient(const LstmWeightsGradient& work) const {
-    const int64_t size = kernels().weights_gradient_size(gates_);
-    return on_all_parts(gates_ / kGatesTogether, parts_of(calls_), [&](int64_t part, const RowRange& range) {
-      const IndexRange gates{range.begin * kGatesTogether, range.end * kGatesTogether};
-      return kernels().weights_gradient(work, gates, weights_scratch_ + part * size);
-    });
-  }
-
-  // By the states before each step. In the order of time the first ones are added apart.
-  bool add_hidden_weights_gradient(float* before) const {
-    const int64_t hidden = calls_.hidden(), later = rows_ - calls_.batch();
-    const float *const first = states_.first_hidden, *const out = floats_of(calls_.forward.result(0));
+    if (grads.of_out == nullptr) return grads;
+    grads.of_out_step = calls_.grad(0).stride(0), grads.of_out_sequence = calls_.grad(0).stride(1);
     if (calls_.is_reverse()) {
-      copy(first, step_, before);
-      copy_reversed(out + step_, calls_.steps() - 1, step_, before + step_);
-      return add_weights_gradient({rows_, gates_, hidden, states_.gates, before, result(2)});
+      grads.of_out += (calls_.steps() - 1) * grads.of_out_step;
+      grads.of_out_step = -grads.of_out_step;
     }
-    const float* const of_gates = states_.gates + calls_.batch() * gates_;
-    return (later == 0 || add_weights_gradient({later, gates_, hidden, of_gates, out, result(2)})) &&
-           add_weights_gradient({calls_.batch(), gates_, hidden, states_.gates, first, result(2), later > 0});
+    return grads;
+  }
+
+  static constexpr int64_t kGatesTogether = 16;
+  int64_t parts() const { return number_of_parts(gates_ / kGatesTogether, rows_ * gates_); }
+  int64_t weights_size() const { return kernels().weights_gradient_size(gates_); }
+  bool add_weights_gradient(const LstmWeightsGradient& work) const {
+    return on_all_parts(gates_ / kGatesTogether, parts(), [&](int64_t part, const RowRange& range) {
+      const IndexRange gates{range.begin * kGatesTogether, range.end * kGatesTogether};
+      return kernels().weights_gradient(work, gates, weights_scratch_ + part * weights_size());
+    });
+  }
+
+  // By the states before each step. Those that oneDNN does not copy are the results and, added apart, the first ones.
+  bool add_hidden_weights_gradient() const {
+    float* const to = result(2);
+    if (calls_.is_reverse()) return add_weights_gradient({rows_, gates_, hidden_, states_.gates, memory_.before, to});
+    const int64_t first = calls_.batch(), later = rows_ - first;
+    const float* const out = floats_of(calls_.forward.result(0));
+    return (later == 0 || add_weights_gradient({later, gates_, hidden_, states_.gates + first * gates_, out, to})) &&
+           add_weights_gradient({first, gates_, hidden_, states_.gates, states_.first_hidden, to, later > 0});
   }
 
   float* weights_scratch_ = nullptr;
 };
 
+bool have_floats(int64_t count, std::initializer_list<at::Tensor> tensors) {
+  return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) { return is_contiguous_float(tensor, count); });
+}
+
+// Whether the backward is given what the forward was given and made.
+bool are_of_one_layer(const LstmCalls& calls) {
+  constexpr std::size_t kForwardReverse = 7, kBackwardReverse = 13, kBiases = 12, kBackwardBiases = 17;
+  const std::vector<c10::IValue>&forward = calls.forward.arguments, &backward = calls.backward.arguments;
+  const auto is_same = [](const c10::IValue& value, const at::Tensor& tensor) {
+    return value.isTensor() && value.toTensor().is_same(tensor);
+  };
+  for (std::size_t i = 0; i < LstmCalls::kInputs; ++i) {
+    if (!forward[i].isTensor() || !is_same(backward[i], forward[i].toTensor())) return false;
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (!is_same(backward[LstmCalls::kInputs + i], calls.forward.result(i))) return false;
+  }
+  return is_same(backward[LstmCalls::kWorkspace], calls.forward.result(3)) &&
+         forward[kForwardReverse].toBool() == backward[kBackwardReverse].toBool() &&
+         forward[kBiases].toBool() == backward[kBackwardBiases].toBool();
+}
+
+// oneDNN computes products of vectors otherwise, hidden states from 500 on by kernels that copy, and more columns than
+// 4032 block by block.
+bool are_taken_so(const LstmCalls& calls) {
+  constexpr int64_t kLstm = 2, kVector = 8, kMostHidden = 499, kMostInputs = 4032;
+  const at::Tensor x = calls.input(0), weights = calls.input(2);
+  const bool is_lstm = cpu_kernels().lstm.forward != nullptr && x.defined() && x.dim() == 3 && weights.defined() &&
+                       weights.dim() == 2 && calls.forward.arguments[9].toInt() == kLstm;
+  return is_lstm && calls.rows() > 0 && calls.batch() > 1 && calls.inputs() > 1 && calls.inputs() <= kMostInputs &&
+         calls.hidden() % kVector == 0 && calls.hidden() <= kMostHidden;
+}
+
 }  // namespace
 
 bool LstmCalls::fit() const {
-  constexpr int64_t kLstm = 2, kMostHidden = 499, kMostInputs = 4032, kVector = 8;  // beyond, other products
-  const at::Tensor x = input(0), weights = input(2), workspace = forward.result(3);
-  const bool is_lstm = kernels().forward != nullptr && x.defined() && x.dim() == 3 && weights.defined() &&
-                       weights.dim() == 2 && forward.arguments[9].toInt() == kLstm;
-  if (!is_lstm || rows() == 0 || batch() < 2 || inputs() < 2 || inputs() > kMostInputs) return false;
-  if (hidden() % kVector != 0 || hidden() > kMostHidden) return false;
-  const auto have = [](int64_t count, std::initializer_list<at::Tensor> tensors) {
-    return std::ranges::all_of(tensors, [&](const at::Tensor& t) { return is_contiguous_float(t, count); });
-  };
-  const auto lacks_or_has = [&](std::size_t i, int64_t count) {
-    return backward.lacks(kFirstGrad + i) || is_contiguous_float(grad(i), count);
-  };
-  const int64_t of_rows = rows() * hidden(), of_step = batch() * hidden();
+  if (!are_taken_so(*this) || !are_of_one_layer(*this)) return false;
   const std::vector<at::Tensor>&made = forward.results, &grads = backward.results;
-  std::vector<at::Tensor> read = {made[0], workspace, grad(0), grad(1), grad(2)};
-  for (std::size_t i = 0; i < kInputs; ++i) read.push_back(input(i));
-  return workspace.defined() && workspace.is_contiguous() &&
-         workspace.nbytes() >= (rows() * gates() + 2 * of_rows) * sizeof(float) &&
-         have(rows() * inputs(), {x, grads[0]}) && have(gates() * inputs(), {input(1), grads[1]}) &&
-         have(gates() * hidden(), {weights, grads[2]}) && have(gates(), {input(3), input(4), grads[3], grads[4]}) &&
-         have(of_rows, {made[0]}) && have(of_step, {input(5), input(6), made[1], made[2], grads[5], grads[6]}) &&
+  const at::Tensor workspace = made[3], of_out = grad(0);
+  const int64_t states = batch() * hidden();
+  const auto lacks_or_has_states = [&](std::size_t i) {
+    return backward.lacks(kFirstGrad + i) || have_floats(states, {grad(i)});
+  };
+  std::vector<at::Tensor> given, read = {made[0], workspace, of_out, grad(1), grad(2)};
+  for (std::size_t i = 0; i < kInputs; ++i) given.push_back(input(i));
+  read.insert(read.end(), given.begin(), given.end());
+  return workspace.is_contiguous() &&
+         workspace.nbytes() >= static_cast<std::size_t>(LstmWorkspace::floats(*this)) * sizeof(float) &&
+         have_floats(rows() * inputs(), {given[0], grads[0]}) &&
+         have_floats(gates() * inputs(), {given[1], grads[1]}) &&
+         have_floats(gates() * hidden(), {given[2], grads[2]}) && have_floats(gates(), {grads[3], grads[4]}) &&
+         (!has_biases() || have_floats(gates(), {given[3], given[4]})) && have_floats(rows() * hidden(), {made[0]}) &&
+         have_floats(states, {given[5], given[6], made[1], made[2], grads[5], grads[6]}) &&
          (backward.lacks(kFirstGrad) ||
-          (grad(0).defined() && grad(0).sizes() == made[0].sizes() && grad(0).stride(2) == 1)) &&
-         lacks_or_has(1, of_step) && lacks_or_has(2, of_step) &&
-         share_no_memory(made, {read.begin() + 2, read.end()}) && share_no_memory(grads, read);
+          (of_out.defined() && of_out.sizes() == made[0].sizes() && of_out.stride(2) == 1)) &&
+         lacks_or_has_states(1) && lacks_or_has_states(2) && share_no_memory(made, given) &&
+         share_no_memory(grads, read);
 }
 
-bool LstmCalls::run_forward() const { return LayerForward(*this).run(); }
+bool LstmCalls::run_forward() const { return LstmForward(*this).run(); }
 
-bool LstmCalls::run_backward() const { return LayerBackward(*this).run(); }
+bool LstmCalls::run_backward() const { return LstmBackward(*this).run(); }
 
 }  // namespace duet

@@ -29,8 +29,9 @@ struct LstmCalls {
   int64_t rows() const { return steps() * batch(); }
   int64_t gates() const { return 4 * hidden(); }
 
+  // Whether they are those of one layer, and of shapes that duet's kernels take.
   bool fit() const;
-  // With duet's own workspace, which the backward writes over. False: there is a NaN.
+  // With a workspace of duet's own, which the backward writes over. False: there is a NaN.
   bool run_forward() const;
   bool run_backward() const;
 };

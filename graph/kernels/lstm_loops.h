@@ -13,7 +13,7 @@ inline LstmRow row_of(const LstmStates& states, int64_t step, int64_t sequence) 
   const int64_t row = step * states.batch + sequence, at = row * states.hidden;
   const float* const before =
       step == 0 ? states.first_cells + sequence * states.hidden : states.cells + (row - states.batch) * states.hidden;
-  return {states.hidden, states.gates + 4 * at, before, states.cells + at, states.tanh_cells + at};
+  return {states.hidden, states.gates + row * states.row_gates(), before, states.cells + at, states.tanh_cells + at};
 }
 
 inline bool lstm_forward(const LstmStates& states, const float* panels, const IndexRange& batch) {
@@ -156,8 +156,9 @@ inline void lstm_bias_gradient(const LstmStates& states, float* to) {
 }
 
 constexpr LstmKernels kLstmKernels = {
-    lstm_panels_size,           lstm_pack,         lstm_multiply, lstm_forward, lstm_backward, lstm_weights_gradient,
-    lstm_weights_gradient_size, lstm_bias_gradient};
+    lstm_panels_size,  lstm_pack,     lstm_pack_transposed,  lstm_multiply,
+    lstm_forward,      lstm_backward, lstm_weights_gradient, lstm_weights_gradient_size,
+    lstm_bias_gradient};
 
 }  // namespace
 

@@ -101,11 +101,11 @@ inline int64_t lstm_panels_size(int64_t columns, int64_t depth) {
   return (columns + kTileColumns - 1) / kTileColumns * kTileColumns * depth;
 }
 
-inline void lstm_pack(const float* b, bool transposed, const LstmProduct& like, float* panels) {
-  Gemm gemm;
-  gemm.b = b;
-  gemm.b_row = transposed ? 1 : like.columns, gemm.b_column = transposed ? like.depth : 1;
-  copy_block(gemm, {0, like.depth, 0, like.columns}, panels);
+inline void lstm_pack(const float* b, int64_t columns, int64_t depth, float* panels) {
+  copy_block({.b = b, .b_row = columns, .b_column = 1}, {0, depth, 0, columns}, panels);
+}
+inline void lstm_pack_transposed(const float* b, int64_t columns, int64_t depth, float* panels) {
+  copy_block({.b = b, .b_row = 1, .b_column = depth}, {0, depth, 0, columns}, panels);
 }
 
 inline bool lstm_multiply(const LstmProduct& p, const IndexRange& rows) {

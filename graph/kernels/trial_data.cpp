@@ -85,12 +85,14 @@ at::Tensor trial_tensor(at::IntArrayRef sizes, TrialNumbers numbers, uint64_t se
   return tensor;
 }
 
-at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed) {
+at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed, float scale) {
   int64_t span = 1;
   for (int64_t d = 0; d < like.dim(); ++d) span += (like.size(d) - 1) * like.stride(d);
   const int64_t offset = floats_past_alignment(like);
   const at::Tensor memory = at::empty({span + offset}, at::TensorOptions().dtype(at::kFloat));
-  fill_with_trial_numbers(static_cast<float*>(memory.mutable_data_ptr()), span + offset, numbers, seed);
+  auto* const values = static_cast<float*>(memory.mutable_data_ptr());
+  fill_with_trial_numbers(values, span + offset, numbers, seed);
+  if (scale != 1.0F) std::for_each_n(values, span + offset, [scale](float& value) { value *= scale; });
   return memory.as_strided(like.sizes(), like.strides(), offset);
 }
 

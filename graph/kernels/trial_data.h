@@ -32,8 +32,8 @@ struct TrialGuard {
 };
 
 at::Tensor trial_tensor(at::IntArrayRef sizes, TrialNumbers numbers, uint64_t seed);
-// A float tensor with the sizes, strides and alignment of `like`, filled.
-at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed);
+// A float tensor with the sizes, strides and alignment of `like`, filled with numbers times `scale`.
+at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed, float scale = 1.0F);
 void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers, uint64_t seed);
 
 // All of the tensor's memory, gaps included.

@@ -67,8 +67,8 @@ struct Attention : torch::nn::Module {
 
 struct Lstm : torch::nn::Module {
   torch::nn::Embedding tokens{11, 8};
-  torch::nn::LSTM lstm{torch::nn::LSTMOptions(8, 12).num_layers(2).batch_first(true).dropout(0.2)};
-  torch::nn::Linear head{12, 5};
+  torch::nn::LSTM lstm{torch::nn::LSTMOptions(8, 16).num_layers(2).batch_first(true).dropout(0.2)};
+  torch::nn::Linear head{16, 5};
   Lstm() {
     register_module("tokens", tokens);
     register_module("lstm", lstm);

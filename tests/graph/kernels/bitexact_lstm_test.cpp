@@ -1,8 +1,9 @@
 #include <cmath>
 #include <limits>
 #include <vector>
-#include <ATen/ops/fill.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include "graph/kernels/lstm_layer.h"
 #include "tests/graph/kernels/call_families.h"
 
 // Which layers of LSTMs are duet's, and where ATen's take over. On random shapes: OwnKernels.
@@ -22,11 +23,15 @@ class BitexactLstms : public ::testing::Test {
   }
   Calls layer(const LstmSizes& sizes) { return testing::lstm_calls(sizes, 0, 1.0F / 8, random_); }
   static Bools taken(const Calls& calls) { return calls.taken(find_bitexact_lstms); }
+  static Tensor argument(const Calls& calls, std::size_t call, std::size_t i) {
+    return calls.calls[call].arguments[i].toTensor();
+  }
   static void expect_same(const Calls& calls) {
     int64_t taken = 0;
     EXPECT_EQ(calls.difference(taken), "");
     EXPECT_EQ(taken, 2);
   }
+  const LstmSizes small_{12, 6, 5, 16};
   const Bools both_{true, true}, neither_{false, false};
   testing::Random random_;
   const testing::Threads one_{1};
@@ -34,53 +39,75 @@ class BitexactLstms : public ::testing::Test {
 
 // Small, so that what oneDNN prepares takes most of its time.
 TEST_F(BitexactLstms, AreTaken) {
-  EXPECT_EQ(taken(layer({12, 6, 5, 16})), both_);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(taken(layer(small_)), both_);  // gradients of all kinds
   EXPECT_EQ(taken(layer({12, 6, 16, 24, /*reverse=*/true})), both_);
   EXPECT_EQ(taken(layer({12, 6, 5, 16, false, /*has_biases=*/false})), both_);
+  const BitexactKernels kernels = layer(small_).kernels(find_bitexact_lstms);
+  for (const BitexactKernel& kernel : kernels.of_call) EXPECT_EQ(kernel.together, 0);
 }
 
-TEST_F(BitexactLstms, WorkTogether) {
-  const BitexactKernels kernels = layer({12, 6, 5, 16}).kernels(find_bitexact_lstms);
-  EXPECT_EQ(kernels.of_call[0].together, 0);
-  EXPECT_EQ(kernels.of_call[1].together, 0);
-}
-
+// oneDNN's results are taken then: which of two NaN that meet goes on is its affair.
 TEST_F(BitexactLstms, AreATensWhereTheForwardSeesNan) {
-  for (const std::size_t argument : {0, 1, 5, 6}) {
-    const Calls calls = layer({12, 6, 5, 16});
-    calls.calls[0].arguments[argument].toTensor().view(-1)[3].fill_(std::nanf(""));
-    SCOPED_TRACE(argument);
+  for (const std::size_t i : {0, 1, 5, 6}) {
+    const Calls calls = layer(small_);
+    const LstmCalls both{calls.calls[0], calls.calls[1]};
+    EXPECT_TRUE(both.run_forward());
+    argument(calls, 0, i).view(-1).narrow(0, 3, 9).fill_(std::nanf(""));
+    EXPECT_FALSE(both.run_forward()) << "argument " << i;
     expect_same(calls);
   }
 }
 
-// oneDNN's backward needs a workspace of its own then.
+// Its backward needs a workspace of its own then: duet's has the values elsewhere.
 TEST_F(BitexactLstms, AreATensWhereTheBackwardSeesNan) {
-  const Calls calls = layer({12, 6, 5, 16});
-  for (const std::size_t argument : {10, 11, 12}) {
-    Tensor grad = calls.calls[1].arguments[argument].toTensor();
-    if (grad.defined()) grad.fill_(std::numeric_limits<float>::infinity());
+  for (const bool reverse : {false, true}) {
+    Calls calls = layer({12, 6, 5, 16, reverse});
+    const LstmCalls plain{calls.calls[0], calls.calls[1]};
+    EXPECT_TRUE(plain.run_forward() && plain.run_backward());
+    calls.calls[1].arguments[10] = at::full({12, 6, 16}, std::numeric_limits<float>::infinity(), at::kFloat);
+    const LstmCalls both{calls.calls[0], calls.calls[1]};
+    EXPECT_TRUE(both.run_forward());
+    EXPECT_FALSE(both.run_backward());
+    expect_same(calls);
   }
-  expect_same(calls);
 }
 
 TEST_F(BitexactLstms, AreRefusedWhereOthersCompute) {
-  const LstmSizes sizes{12, 6, 5, 16};
   EXPECT_EQ(taken(layer({12, 1, 5, 16})), neither_) << "products of a matrix and a vector";
   EXPECT_EQ(taken(layer({12, 6, 1, 16})), neither_);
   EXPECT_EQ(taken(layer({12, 6, 5, 20})), neither_) << "no whole vectors";
-  Calls changed = layer(sizes);
+  EXPECT_EQ(taken(layer({2, 2, 5, 504})), neither_) << "oneDNN copies";
+  Calls changed = layer(small_);
+  changed.calls[1].results[0] = argument(changed, 0, 0);
+  EXPECT_EQ(taken(changed), neither_) << "memory that it reads";
+  changed = layer(small_);
+  const Tensor x = argument(changed, 0, 0).transpose(0, 1).contiguous().transpose(0, 1);
+  for (OpCall& call : changed.calls) call.arguments[0] = x;
+  EXPECT_EQ(taken(changed), neither_) << "gaps";
+}
+
+TEST_F(BitexactLstms, ThatAreNoPairAreRefused) {
+  Calls changed = layer(small_);
   changed.calls.pop_back();
   EXPECT_EQ(taken(changed), Bools({false})) << "nothing reads the workspace";
-  changed = layer(sizes);
+  changed = layer(small_);
   changed.calls.push_back(changed.calls[1]);
   EXPECT_EQ(taken(changed), Bools(3, false)) << "two backwards";
-  changed = layer(sizes);
-  changed.calls[1].results[0] = changed.calls[0].arguments[0].toTensor();
-  EXPECT_EQ(taken(changed), neither_) << "memory that it reads";
-  changed = layer(sizes);
-  changed.calls[0].arguments[0] = changed.calls[0].arguments[0].toTensor().transpose(0, 1).contiguous().transpose(0, 1);
-  EXPECT_EQ(taken(changed), neither_) << "gaps";
+  changed = layer(small_);
+  changed.calls[1].segment = 1;
+  EXPECT_EQ(taken(changed), neither_) << "host code in between";
+  for (const std::size_t i : {0, 1, 5, 7, 8}) {
+    changed = layer(small_);
+    changed.calls[1].arguments[i] = argument(changed, 1, i).clone();
+    EXPECT_EQ(taken(changed), neither_) << "another tensor as argument " << i;
+  }
+  for (const std::size_t i : {0, 2, 6, 7}) {
+    changed = layer(small_);
+    Calls write;
+    write.add("aten::mul_", "Scalar", {argument(changed, 1, i), 2});
+    changed.calls.insert(changed.calls.begin() + 1, write.calls[0]);
+    EXPECT_EQ(taken(changed), Bools(3, false)) << "a write to argument " << i;
+  }
 }
 
 }  // namespace

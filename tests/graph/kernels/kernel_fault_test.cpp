@@ -103,5 +103,33 @@ TEST(KernelFault, BetweenRareComparisonsDoesNotEndTheRunEither) {
   EXPECT_THAT(run.graph.report().reason, HasSubstr("sabotaged product"));
 }
 
+// Its workspace has bytes that nobody writes, which is no reason for other bits.
+void find_lstms(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (!calls[i].is("aten::mkldnn_rnn_layer", "")) continue;
+    kernels.of_call[i] = {[call = calls[i]] {
+                            call.run_as_aten();
+                            if (wrong_results > 0) call.results[0].mul_(1.5);
+                          },
+                          "sabotaged LSTM"};
+  }
+}
+
+TEST(KernelFault, OfAnLstmIsNamed) {
+  seed_all(3);
+  static const KernelPass pass = {"sabotaged LSTMs", &find_lstms};
+  const auto net = std::make_shared<torch::nn::LSTMImpl>(5, 16);
+  testing::TrainerWithPasses graph(
+      make_task(net, [](torch::nn::LSTMImpl& lstm,
+                        const Batch& batch) { return std::get<0>(lstm.forward(batch["x"])).mean(); }),
+      {&pass}, {.verify_interval = 1});
+  wrong_results = 0;
+  for (int64_t n = 0; n < 8; ++n) {
+    wrong_results = n < 6 ? 0 : kAlways;
+    graph.step({{"x", torch::randn({4, 3, 5})}});
+  }
+  EXPECT_THAT(graph.graph().report().front().reason, HasSubstr("sabotaged LSTM in aten::mkldnn_rnn_layer"));
+}
+
 }  // namespace
 }  // namespace duet

@@ -37,6 +37,12 @@ struct GeluNet : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return down(torch::gelu(up(x), "tanh")); }
 };
 
+struct LstmNet : torch::nn::Module {
+  torch::nn::LSTM lstm = register_module(
+      "lstm", torch::nn::LSTM(torch::nn::LSTMOptions(5, 16).num_layers(2).bidirectional(true).batch_first(true)));
+  at::Tensor forward(const at::Tensor& x) { return std::get<0>(lstm(x)).sum(1); }
+};
+
 template <class Net>
 std::unique_ptr<Task> task_of() {
   return make_task(std::make_shared<Net>(),
@@ -54,23 +60,30 @@ struct Net {
   std::unique_ptr<Task> (*task)();
   std::vector<int64_t> sizes;  // of a batch
   std::vector<Line> lines;
+  bool as_onednn_with_avx2 = false;
 };
 
 void PrintTo(const Net& net, std::ostream* out) { *out << net.name; }
 
 std::vector<Net> nets() {
-  return {{"Images",
-           task_of<ImageNet>,
-           {5, 2, 20, 23},
-           {{"aten::max_pool2d_with_indices.out(", "# out, bit-exact max_pool2d", 2},
-            {"aten::max_pool2d_with_indices_backward.grad_input(", "# out, bit-exact max_pool2d, takes the indices", 2},
-            {"aten::native_batch_norm.out(", "# out, bit-exact batch norm", 2},
-            {"aten::native_batch_norm_backward(", "# copy, bit-exact batch norm", 2}}},
-          {"Gelu",
-           task_of<GeluNet>,
-           {4, 24, 64},
-           {{"aten::gelu.out(", "keeps what both need", 1},
-            {"aten::gelu_backward.grad_input(", "takes what was kept", 1}}}};
+  return {
+      {"Images",
+       task_of<ImageNet>,
+       {5, 2, 20, 23},
+       {{"aten::max_pool2d_with_indices.out(", "# out, bit-exact max_pool2d", 2},
+        {"aten::max_pool2d_with_indices_backward.grad_input(", "# out, bit-exact max_pool2d, takes the indices", 2},
+        {"aten::native_batch_norm.out(", "# out, bit-exact batch norm", 2},
+        {"aten::native_batch_norm_backward(", "# copy, bit-exact batch norm", 2}}},
+      {"Gelu",
+       task_of<GeluNet>,
+       {4, 24, 64},
+       {{"aten::gelu.out(", "keeps what both need", 1}, {"aten::gelu_backward.grad_input(", "takes what was kept", 1}}},
+      {"Lstm",
+       task_of<LstmNet>,
+       {6, 12, 5},
+       {{"aten::mkldnn_rnn_layer(", "# copy, bit-exact LSTM", 4},
+        {"aten::mkldnn_rnn_layer_backward(", "# copy, bit-exact LSTM", 4}},
+       /*as_onednn_with_avx2=*/true}};
 }
 
 class KernelPrograms : public ::testing::TestWithParam<Net> {
@@ -117,7 +130,9 @@ TEST_P(KernelPrograms, NameTheKernelsWhichCanBeSwitchedOff) {
     int count = 0;
     for (std::string line; std::getline(lines, line);)
       count += line.find(op) != std::string::npos && line.ends_with(end) ? 1 : 0;
-    EXPECT_EQ(count, testing::has_kernels() ? times : 0) << op << "\n" << fused;
+    const bool has_kernels =
+        GetParam().as_onednn_with_avx2 ? testing::computes_as_onednn_with_avx2() : testing::has_kernels();
+    EXPECT_EQ(count, has_kernels ? times : 0) << op << "\n" << fused;
   }
 }
 

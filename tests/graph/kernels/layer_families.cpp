@@ -1,7 +1,9 @@
+#include <functional>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 #include "tests/graph/kernels/call_families.h"
 
 namespace duet::testing {
@@ -55,30 +57,46 @@ Calls lstm_calls(const LstmSizes& sizes, const std::vector<Tensor>& x_weights_bi
   }
   backward.emplace_back(calls.calls[0].results[3]);
   std::vector<Tensor> results;
-  for (const std::size_t i : {0, 1, 2, 3, 3, 5, 6}) results.push_back(target(x_weights_biases_states[i].sizes()));
+  for (const std::size_t i : {0, 1, 2}) results.push_back(target(x_weights_biases_states[i].sizes()));
+  for (int i = 0; i < 2; ++i) results.push_back(target({4 * sizes.hidden}));
+  for (const std::size_t i : {5, 6}) results.push_back(target(x_weights_biases_states[i].sizes()));
   calls.add("aten::mkldnn_rnn_layer_backward", "", backward, results);
   return calls;
 }
+
+namespace {
+
+// A gradient of [steps, batch, hidden] as it comes from what follows a layer: its own memory, of a layer whose first
+// dimension is the batch, of a sum over either, of one direction.
+Tensor gradient_of_out(const LstmSizes& sizes, const std::function<Tensor(at::IntArrayRef)>& numbers, Random& random) {
+  const int64_t steps = sizes.steps, batch = sizes.batch, hidden = sizes.hidden;
+  switch (random.between(0, 4)) {
+    case 0: return numbers({steps, batch, hidden});
+    case 1: return numbers({batch, steps, hidden}).transpose(0, 1);
+    case 2: return numbers({batch, hidden}).expand({steps, batch, hidden});
+    case 3: return numbers({steps, 1, hidden}).expand({steps, batch, hidden});
+    default: return numbers({steps, batch, 2 * hidden}).narrow(2, hidden, hidden);
+  }
+}
+
+}  // namespace
 
 Calls lstm_calls(const LstmSizes& sizes, int kind, float scale, Random& random) {
   const auto& [steps, batch, inputs, hidden, reverse, has_biases] = sizes;
   const auto numbers = [&](at::IntArrayRef shape) { return floats_of_kind(shape, kind, random).mul_(scale); };
   std::vector<Tensor> tensors;
-  for (const Sizes& shape : std::vector<Sizes>{{steps, batch, inputs},
-                                               {4 * hidden, inputs},
-                                               {4 * hidden, hidden},
-                                               {4 * hidden},
-                                               {4 * hidden},
-                                               {batch, hidden},
-                                               {batch, hidden}}) {
+  for (const Sizes& shape : std::vector<Sizes>{{steps, batch, inputs}, {4 * hidden, inputs}, {4 * hidden, hidden}}) {
     tensors.push_back(numbers(shape));
   }
-  // As it comes from a layer whose first dimension is the batch, or not.
-  const Tensor out = random.coin() ? numbers({batch, steps, hidden}).transpose(0, 1) : numbers({steps, batch, hidden});
+  for (const std::size_t weight : {1, 2}) {
+    tensors.push_back(has_biases ? numbers({4 * hidden}) : at::zeros_like(tensors[weight]));
+  }
+  for (int i = 0; i < 2; ++i) tensors.push_back(numbers({batch, hidden}));
   const auto maybe = [&] { return random.coin() ? numbers({batch, hidden}) : Tensor(); };
   const Tensor last_hidden = maybe(), last_cells = maybe();
   const bool has_out = random.between(0, 4) > 0 || (!last_hidden.defined() && !last_cells.defined());
-  return lstm_calls(sizes, tensors, {has_out ? out : Tensor(), last_hidden, last_cells});
+  const Tensor out = has_out ? gradient_of_out(sizes, numbers, random) : Tensor();
+  return lstm_calls(sizes, tensors, {out, last_hidden, last_cells});
 }
 
 Calls some_lstm(Random& random, int kind) {
