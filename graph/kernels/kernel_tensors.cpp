@@ -118,8 +118,8 @@ float* scratch_memory(int64_t floats) {
 }
 
 bool takes_less_time(const std::function<void()>& ours, const std::function<void()>& theirs) {
-  constexpr double kEnough = 5e-3, kLong = 1e-1;  // seconds
-  constexpr int kFewest = 3;                      // the first one finds cold caches
+  constexpr double kEnough = 5e-3, kLong = 1.0;  // seconds
+  constexpr int kFewest = 3;                     // the first one finds cold caches
   constexpr int kMost = 50;
   constexpr double kNoise = 0.98;
   const auto time_of = [](const std::function<void()>& work) {

@@ -15,7 +15,8 @@ struct LstmProduct {
   const float* a = nullptr;
   const float* panels = nullptr;  // of b, by LstmKernels::pack
   float* c = nullptr;
-  bool adds = false;  // to c
+  bool adds = false;         // to c
+  int64_t rows_of_part = 0;  // oneDNN's threads take as many each
 };
 
 // to[gate][column] = sum over rows: of_gates[row][gate] in[row][column], added to what is there or to 0.
@@ -25,6 +26,7 @@ struct LstmWeightsGradient {
   const float* in = nullptr;
   float* to = nullptr;
   bool adds = false;
+  int64_t columns_of_part = 0;
 };
 
 struct LstmStates {
@@ -55,10 +57,10 @@ struct LstmKernels {
   void (*pack)(const float* b, int64_t columns, int64_t depth, float* panels) = nullptr;
   void (*pack_transposed)(const float* b, int64_t columns, int64_t depth, float* panels) = nullptr;
   bool (*multiply)(const LstmProduct& product, const IndexRange& rows) = nullptr;
-  // All steps; the gates hold what the inputs give to them, and `panels` the transposed weights of hidden states.
-  bool (*forward)(const LstmStates& states, const float* panels, const IndexRange& batch) = nullptr;
+  // All steps; the gates hold what the inputs give to them, `of_step` the transposed weights of hidden states.
+  bool (*forward)(const LstmStates& states, LstmProduct of_step, const IndexRange& batch) = nullptr;
   // All steps from the last one on; the gates become the gradients of the sums under their functions.
-  bool (*backward)(const LstmStates& states, const LstmGradients& grads, const float* panels,
+  bool (*backward)(const LstmStates& states, const LstmGradients& grads, LstmProduct of_step,
                    const IndexRange& batch) = nullptr;
   bool (*weights_gradient)(const LstmWeightsGradient& work, const IndexRange& gates, float* scratch) = nullptr;
   int64_t (*weights_gradient_size)(int64_t gates) = nullptr;             // of its scratch, in floats

@@ -4,6 +4,7 @@
 #include <vector>
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
+#include "graph/kernels/onednn_threads.h"
 
 namespace duet {
 
@@ -51,6 +52,11 @@ class LstmWork {
 
  protected:
   static const LstmKernels& kernels() { return cpu_kernels().lstm; }
+  static LstmProduct product(int64_t rows, int64_t columns, int64_t depth, const float* panels) {
+    LstmProduct product{rows, columns, depth, nullptr, panels};
+    product.rows_of_part = onednn_columns_of_thread({columns, rows, depth});
+    return product;
+  }
   static bool multiply(const LstmProduct& product) {
     return on_all_ranges(product.rows, product.rows * product.columns,
                          [&](const RowRange& rows) { return kernels().multiply(product, {rows.begin, rows.end}); });
@@ -88,7 +94,8 @@ class LstmForward : LstmWork {
       std::copy_n(states_.first_hidden, out_of_step_, memory_.before);
       states_.out = memory_.before + out_of_step_;
     }
-    const auto forward = [&](const IndexRange& batch) { return kernels().forward(states_, hidden_panels, batch); };
+    const LstmProduct of_step = product(calls_.batch(), gates_, hidden_, hidden_panels);
+    const auto forward = [&](const IndexRange& batch) { return kernels().forward(states_, of_step, batch); };
     const bool numbers = multiply_inputs(input_panels) && run_steps(forward);
 
     if (calls_.is_reverse()) copy_reversed(states_.out, calls_.steps(), out_of_step_, out);
@@ -108,12 +115,12 @@ class LstmForward : LstmWork {
   // What the inputs give to the gates of all rows. oneDNN takes large batches step by step.
   bool multiply_inputs(const float* panels) const {
     constexpr int64_t kLargeBatch = 128;
-    LstmProduct product{
-        calls_.batch() < kLargeBatch ? rows_ : calls_.batch(), gates_, inputs_, x(), panels, states_.gates};
+    LstmProduct work = product(calls_.batch() < kLargeBatch ? rows_ : calls_.batch(), gates_, inputs_, panels);
+    work.a = x(), work.c = states_.gates;
     bool numbers = true;
-    for (int64_t row = 0; row < rows_; row += product.rows) {
-      numbers = multiply(product) && numbers;
-      product.a += product.rows * inputs_, product.c += product.rows * gates_;
+    for (int64_t row = 0; row < rows_; row += work.rows) {
+      numbers = multiply(work) && numbers;
+      work.a += work.rows * inputs_, work.c += work.rows * gates_;
     }
     return numbers;
   }
@@ -121,7 +128,9 @@ class LstmForward : LstmWork {
 
 class LstmBackward : LstmWork {
  public:
-  using LstmWork::LstmWork;
+  explicit LstmBackward(const LstmCalls& calls) : LstmWork(calls), of_out_(calls.grad(0)) {
+    if (of_out_.defined() && of_out_.stride(2) != 1) of_out_ = of_out_.contiguous();
+  }
 
   bool run() {
     const int64_t input_size = kernels().panels_size(inputs_, gates_);
@@ -132,17 +141,16 @@ class LstmBackward : LstmWork {
     kernels().pack(floats_of(calls_.input(1)), inputs_, gates_, input_panels);
     kernels().pack(floats_of(calls_.input(2)), hidden_, gates_, hidden_panels);
     const LstmGradients grads = gradients();
-    const auto backward = [&](const IndexRange& batch) {
-      return kernels().backward(states_, grads, hidden_panels, batch);
-    };
+    const LstmProduct of_step = product(calls_.batch(), hidden_, gates_, hidden_panels);
+    const auto backward = [&](const IndexRange& batch) { return kernels().backward(states_, grads, of_step, batch); };
     if (!run_steps(backward)) return false;
     kernels().bias_gradient(states_, result(3));
     std::copy_n(result(3), gates_, result(4));
-    float* const of_x = calls_.is_reverse() ? memory_.x : result(0);  // no longer needed
+    LstmProduct of_x = product(rows_, inputs_, gates_, input_panels);
+    of_x.a = states_.gates, of_x.c = calls_.is_reverse() ? memory_.x : result(0);  // x is no longer needed
     const bool numbers = add_weights_gradient({rows_, gates_, inputs_, states_.gates, x(), result(1)}) &&
-                         add_hidden_weights_gradient() &&
-                         multiply({rows_, inputs_, gates_, states_.gates, input_panels, of_x});
-    if (calls_.is_reverse()) copy_reversed(of_x, calls_.steps(), x_of_step_, result(0));
+                         add_hidden_weights_gradient() && multiply(of_x);
+    if (calls_.is_reverse()) copy_reversed(of_x.c, calls_.steps(), x_of_step_, result(0));
     return numbers;
   }
 
@@ -150,14 +158,12 @@ class LstmBackward : LstmWork {
   float* result(std::size_t i) const { return writable_floats_of(calls_.backward.result(i)); }
 
   LstmGradients gradients() const {
-    const auto start = [&](const at::Tensor& from, float* to) {
-      from.defined() ? void(std::copy_n(floats_of(from), out_of_step_, to)) : void(std::fill_n(to, out_of_step_, 0.0F));
-    };
-    start(calls_.grad(1), result(5));
-    start(calls_.grad(2), result(6));
-    LstmGradients grads{floats_of(calls_.grad(0)), 0, 0, result(5), result(6)};
+    const auto start = [&](const at::Tensor& from, at::Tensor to) { from.defined() ? to.copy_(from) : to.zero_(); };
+    start(calls_.grad(1), calls_.backward.result(5));
+    start(calls_.grad(2), calls_.backward.result(6));
+    LstmGradients grads{floats_of(of_out_), 0, 0, result(5), result(6)};
     if (grads.of_out == nullptr) return grads;
-    grads.of_out_step = calls_.grad(0).stride(0), grads.of_out_sequence = calls_.grad(0).stride(1);
+    grads.of_out_step = of_out_.stride(0), grads.of_out_sequence = of_out_.stride(1);
     if (calls_.is_reverse()) {
       grads.of_out += (calls_.steps() - 1) * grads.of_out_step;
       grads.of_out_step = -grads.of_out_step;
@@ -168,7 +174,8 @@ class LstmBackward : LstmWork {
   static constexpr int64_t kGatesTogether = 16;
   int64_t parts() const { return number_of_parts(gates_ / kGatesTogether, rows_ * gates_); }
   int64_t weights_size() const { return kernels().weights_gradient_size(gates_); }
-  bool add_weights_gradient(const LstmWeightsGradient& work) const {
+  bool add_weights_gradient(LstmWeightsGradient work) const {
+    work.columns_of_part = onednn_columns_of_thread({gates_, work.columns, work.rows});
     return on_all_parts(gates_ / kGatesTogether, parts(), [&](int64_t part, const RowRange& range) {
       const IndexRange gates{range.begin * kGatesTogether, range.end * kGatesTogether};
       return kernels().weights_gradient(work, gates, weights_scratch_ + part * weights_size());
@@ -185,6 +192,7 @@ class LstmBackward : LstmWork {
            add_weights_gradient({first, gates_, hidden_, states_.gates, states_.first_hidden, to, later > 0});
   }
 
+  at::Tensor of_out_;
   float* weights_scratch_ = nullptr;
 };
 
@@ -226,12 +234,12 @@ bool are_taken_so(const LstmCalls& calls) {
 bool LstmCalls::fit() const {
   if (!are_taken_so(*this) || !are_of_one_layer(*this)) return false;
   const std::vector<at::Tensor>&made = forward.results, &grads = backward.results;
-  const at::Tensor workspace = made[3], of_out = grad(0);
+  const at::Tensor& workspace = made[3];
   const int64_t states = batch() * hidden();
-  const auto lacks_or_has_states = [&](std::size_t i) {
-    return backward.lacks(kFirstGrad + i) || have_floats(states, {grad(i)});
+  const auto lacks_or_is_like = [&](std::size_t i, const at::Tensor& of) {
+    return backward.lacks(kFirstGrad + i) || (grad(i).defined() && grad(i).sizes() == of.sizes());
   };
-  std::vector<at::Tensor> given, read = {made[0], workspace, of_out, grad(1), grad(2)};
+  std::vector<at::Tensor> given, read = {made[0], workspace, grad(0), grad(1), grad(2)};
   for (std::size_t i = 0; i < kInputs; ++i) given.push_back(input(i));
   read.insert(read.end(), given.begin(), given.end());
   return workspace.is_contiguous() &&
@@ -241,10 +249,8 @@ bool LstmCalls::fit() const {
          have_floats(gates() * hidden(), {given[2], grads[2]}) && have_floats(gates(), {grads[3], grads[4]}) &&
          (!has_biases() || have_floats(gates(), {given[3], given[4]})) && have_floats(rows() * hidden(), {made[0]}) &&
          have_floats(states, {given[5], given[6], made[1], made[2], grads[5], grads[6]}) &&
-         (backward.lacks(kFirstGrad) ||
-          (of_out.defined() && of_out.sizes() == made[0].sizes() && of_out.stride(2) == 1)) &&
-         lacks_or_has_states(1) && lacks_or_has_states(2) && share_no_memory(made, given) &&
-         share_no_memory(grads, read);
+         lacks_or_is_like(0, made[0]) && lacks_or_is_like(1, made[1]) && lacks_or_is_like(2, made[2]) &&
+         share_no_memory(made, given) && share_no_memory(grads, read);
 }
 
 bool LstmCalls::run_forward() const { return LstmForward(*this).run(); }

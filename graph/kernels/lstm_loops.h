@@ -16,25 +16,25 @@ inline LstmRow row_of(const LstmStates& states, int64_t step, int64_t sequence) 
   return {states.hidden, states.gates + row * states.row_gates(), before, states.cells + at, states.tanh_cells + at};
 }
 
-inline bool lstm_forward(const LstmStates& states, const float* panels, const IndexRange& batch) {
-  LstmProduct product{states.batch, states.row_gates(), states.hidden, states.first_hidden, panels, states.gates, true};
+inline bool lstm_forward(const LstmStates& states, LstmProduct of_step, const IndexRange& batch) {
+  of_step.a = states.first_hidden, of_step.c = states.gates, of_step.adds = true;
   NanWatch nan;
   for (int64_t step = 0; step < states.steps; ++step) {
-    lstm_multiply(product, batch);
+    lstm_multiply(of_step, batch);
     float* const out = states.out + step * states.batch * states.hidden;
     for (int64_t i = batch.begin; i < batch.end; ++i) {
       lstm_forward_row(row_of(states, step, i), states.bias, out + i * states.hidden, nan);
     }
-    product.a = out;
-    product.c += states.batch * states.row_gates();
+    of_step.a = out;
+    of_step.c += states.batch * states.row_gates();
   }
   return !nan.any();
 }
 
-inline bool lstm_backward(const LstmStates& states, const LstmGradients& grads, const float* panels,
+inline bool lstm_backward(const LstmStates& states, const LstmGradients& grads, LstmProduct of_step,
                           const IndexRange& batch) {
   const int64_t hidden = states.hidden;
-  LstmProduct product{states.batch, hidden, states.row_gates(), nullptr, panels, grads.of_hidden, false};
+  of_step.c = grads.of_hidden;
   NanWatch nan;
   bool numbers = true;
   for (int64_t step = states.steps - 1; step >= 0; --step) {
@@ -44,8 +44,8 @@ inline bool lstm_backward(const LstmStates& states, const LstmGradients& grads, 
                                     grads.of_cells + i * hidden};
       lstm_backward_row(row_of(states, step, i), of_row, nan);
     }
-    product.a = states.gates + step * states.batch * states.row_gates();
-    numbers = lstm_multiply(product, batch) && numbers;
+    of_step.a = states.gates + step * states.batch * states.row_gates();
+    numbers = lstm_multiply(of_step, batch) && numbers;
   }
   return numbers && !nan.any();
 }
@@ -133,10 +133,11 @@ inline bool lstm_weights_gradient(const LstmWeightsGradient& work, const IndexRa
   for (int64_t left = work.rows; left > 0; left -= block.rows) {
     block.rows = terms_of_block(left, kRowsOfBlock);
     copy_gates(block, gates, scratch.gates);
-    for_rows_together(work.columns, {0, work.columns}, [&](int64_t begin, int64_t end, int64_t together) {
-      if (together != 0) return add_last_columns(block, gates, {begin, end}, scratch);
-      numbers = add_columns(block, gates, {begin, end}, scratch) && numbers;
-    });
+    for_rows_together(work.columns, work.columns_of_part, {0, work.columns},
+                      [&](int64_t begin, int64_t end, int64_t together) {
+                        if (together != 0) return add_last_columns(block, gates, {begin, end}, scratch);
+                        numbers = add_columns(block, gates, {begin, end}, scratch) && numbers;
+                      });
     block.of_gates += block.rows * work.gates, block.in += block.rows * work.columns;
     block.adds = true;
   }

@@ -20,21 +20,22 @@ inline int64_t terms_of_block(int64_t left, int64_t most) {
   return left > most ? (left + 1) / 2 : left;
 }
 
-// Calls use(begin, end, together) for the rows that oneDNN takes together with as many others; 0: 4 and more.
+// Calls use(begin, end, together) for the rows that oneDNN takes together with as many others; 0: 4 and more. `part`:
+// as many rows are a thread's.
 template <class Use>
-void for_rows_together(int64_t rows, const IndexRange& range, const Use& use) {
+void for_rows_together(int64_t rows, int64_t part, const IndexRange& range, const Use& use) {
   constexpr int64_t kBlock = 48;
-  const auto use_part = [&](int64_t begin, int64_t end, int64_t together) {
+  const auto use_range = [&](int64_t begin, int64_t end, int64_t together) {
     const int64_t from = begin > range.begin ? begin : range.begin, to = end < range.end ? end : range.end;
     if (from < to) use(from, to, together);
   };
   int64_t size = 0;
   for (int64_t begin = 0; begin < rows; begin += size) {
-    const int64_t left = rows - begin;
+    const int64_t left = smaller_of(rows, (begin / part + 1) * part) - begin;
     size = left >= 2 * kBlock ? kBlock : left > kBlock + kBlock / 2 ? (left + 1) / 2 : left;
     const int64_t last = size % kOneDnnRows, together = last > kOneDnnRows / 2 ? 0 : last;
-    use_part(begin, begin + size - together, 0);
-    use_part(begin + size - together, begin + size, together);
+    use_range(begin, begin + size - together, 0);
+    use_range(begin + size - together, begin + size, together);
   }
 }
 
@@ -124,7 +125,7 @@ inline bool lstm_multiply(const LstmProduct& p, const IndexRange& rows) {
       tile.has_sum = p.adds || k > 0;
       tile.last_columns = (columns - 1) % kLanes + 1;
       tile.nan = &nan;
-      for_rows_together(p.rows, rows, [&](int64_t begin, int64_t end, int64_t together) {
+      for_rows_together(p.rows, p.rows_of_part, rows, [&](int64_t begin, int64_t end, int64_t together) {
         multiply_as_onednn(tile, {begin, end}, together, columns);
       });
     }

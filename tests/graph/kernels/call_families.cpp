@@ -316,7 +316,7 @@ const std::vector<CallFamily>& call_families() {
       {"rows", 70, 0.7, rows},
       {"attention", 40, 0.4, attention},
       {"convolution", 150, 0, some_convolution},
-      {"lstm", 60, 0, some_lstm},
+      {"lstm", 60, computes_as_onednn_with_avx2() ? 0.5 : 0, some_lstm},
       {"batch_norm", 70, 1, batch_norm},
       {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},
