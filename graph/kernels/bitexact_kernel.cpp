@@ -47,6 +47,7 @@ const CpuKernels& cpu_kernels() {
     const CpuKernels narrow = avx2_kernels();
     wide.batch_norm.backward = narrow.batch_norm.backward;
     wide.rows = narrow.rows;
+    wide.lstm = narrow.lstm;
     return wide;
   }();
   return kernels;

@@ -43,10 +43,12 @@ class LstmKernel {
   bool is_own_ = false;  // the workspace
 };
 
-CallKernel make_lstm(const std::vector<OpCall>& calls) {
-  const LstmCalls both{calls[0], calls[1]};
-  if (!both.fit()) return {};
-  return [both] { return both.run_forward() && both.run_backward(); };
+MakeCallKernel lstm_with(const LstmOrder& order) {
+  return [order](const std::vector<OpCall>& calls) -> CallKernel {
+    const LstmCalls both{calls[0], calls[1], order};
+    if (!both.fit()) return {};
+    return [both] { return both.run_forward() && both.run_backward(); };
+  };
 }
 
 bool is_known_bitexact(const LstmCalls& calls, BitexactKernels& kernels) {
@@ -55,8 +57,9 @@ bool is_known_bitexact(const LstmCalls& calls, BitexactKernels& kernels) {
   TrialRules rules;
   rules.has_workspace = true;
   rules.scales = {1.0F, 1.0F / 4, 1.0F / 16, 1.0F / 64, 1.0F / 256};  // by which gates are open or near 0
-  return trials.of(kind_of(both), kernels,
-                   [&] { return is_faster(make_lstm, both, rules) && is_bitexact(make_lstm, both, rules); });
+  const MakeCallKernel make = lstm_with(calls.order);
+  return trials.of(kind_of(both) + c10::str(calls.order.terms), kernels,
+                   [&] { return is_faster(make, both, rules) && is_bitexact(make, both, rules); });
 }
 
 bool reads(const OpCall& call, const at::Tensor& tensor) {
@@ -94,12 +97,14 @@ void find_bitexact_lstms(const std::vector<OpCall>& calls, BitexactKernels& kern
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::size_t backward = calls[i].is(LstmCalls::kForward, "") ? backward_of(calls, i) : 0;
     if (backward == 0) continue;
-    const LstmCalls both{calls[i], calls[backward]};
-    if (!both.fit() || !is_known_bitexact(both, kernels)) continue;
-    const auto kernel = std::make_shared<LstmKernel>(both);
-    const auto together = static_cast<std::ptrdiff_t>(i);
-    kernels.of_call[i] = {[kernel] { kernel->forward(); }, kName, together};
-    kernels.of_call[backward] = {[kernel] { kernel->backward(); }, kName, together};
+    for (const LstmOrder& order : {kOneDnnAvx2, kOneDnnAvx512}) {
+      const LstmCalls both{calls[i], calls[backward], order};
+      if (kernels.of_call[i].run || !both.fit() || !is_known_bitexact(both, kernels)) continue;
+      const auto kernel = std::make_shared<LstmKernel>(both);
+      const auto together = static_cast<std::ptrdiff_t>(i);
+      kernels.of_call[i] = {[kernel] { kernel->forward(); }, kName, together};
+      kernels.of_call[backward] = {[kernel] { kernel->backward(); }, kName, together};
+    }
   }
 }
 

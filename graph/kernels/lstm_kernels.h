@@ -3,19 +3,29 @@
 #include <cstdint>
 #include "graph/kernels/image_kernels.h"
 
-// A layer of an LSTM in one direction, and its backward: the bits of oneDNN's kernels for AVX2, less time. All floats
+// A layer of an LSTM in one direction, and its backward: the bits of oneDNN's kernels, less time. All floats
 // lie without gaps. A row is one sequence at one step, row r that of step r / batch; its gates are input, forget, cell
 // and output, as many elements each as are hidden.
 
 namespace duet {
 
-// c[row][column] = sum over k: a[row][k] b[k][column], in the order of oneDNN's products without copies.
+// How oneDNN's products without copies add up an element: by one multiply-add after the other, so many terms at most in
+// a block. With AVX2, where at most 3 rows or 8 columns are left, even terms and odd ones apart.
+struct LstmOrder {
+  int64_t terms = 0;  // of a product
+  int64_t rows = 0;   // of a weights' gradient
+  bool by_parity = false;
+};
+inline constexpr LstmOrder kOneDnnAvx2 = {256, 96, true}, kOneDnnAvx512 = {384, 384, false};
+
+// c[row][column] = sum over k: a[row][k] b[k][column].
 struct LstmProduct {
   int64_t rows = 0, columns = 0, depth = 0;
   const float* a = nullptr;
   const float* panels = nullptr;  // of b, by LstmKernels::pack
   float* c = nullptr;
-  bool adds = false;         // to c
+  bool adds = false;  // to c
+  LstmOrder order{};
   int64_t rows_of_part = 0;  // oneDNN's threads take as many each
 };
 
@@ -26,6 +36,7 @@ struct LstmWeightsGradient {
   const float* in = nullptr;
   float* to = nullptr;
   bool adds = false;
+  LstmOrder order{};
   int64_t columns_of_part = 0;
 };
 
@@ -63,8 +74,8 @@ struct LstmKernels {
   bool (*backward)(const LstmStates& states, const LstmGradients& grads, LstmProduct of_step,
                    const IndexRange& batch) = nullptr;
   bool (*weights_gradient)(const LstmWeightsGradient& work, const IndexRange& gates, float* scratch) = nullptr;
-  int64_t (*weights_gradient_size)(int64_t gates) = nullptr;             // of its scratch, in floats
-  void (*bias_gradient)(const LstmStates& states, float* to) = nullptr;  // from those of the gates
+  int64_t (*weights_gradient_size)(int64_t gates, int64_t rows_of_order) = nullptr;  // of its scratch, in floats
+  void (*bias_gradient)(const LstmStates& states, float* to) = nullptr;              // from those of the gates
 };
 
 }  // namespace duet

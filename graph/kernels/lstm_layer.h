@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/lstm_kernels.h"
 
 namespace duet {
 
@@ -17,6 +18,7 @@ struct LstmCalls {
   static constexpr std::size_t kInputs = 7, kFirstGrad = 10, kWorkspace = 22;  // of arguments
 
   OpCall forward, backward;
+  LstmOrder order{};
 
   at::Tensor input(std::size_t i) const { return forward.floats(i); }
   at::Tensor grad(std::size_t i) const { return backward.floats(kFirstGrad + i); }

@@ -51,16 +51,17 @@ inline bool lstm_backward(const LstmStates& states, const LstmGradients& grads, 
 }
 
 // Scratch of a weights' gradient: rows of a block, with the gates by 6 and then with some of the columns by 16, and the
-// columns that oneDNN takes together with at most 2 others, [column][gate].
-constexpr int64_t kRowsOfBlock = 96, kColumnsAtOnce = 80;
-constexpr int64_t scratch_for_gates(int64_t gates) { return kRowsOfBlock * (gates + kOneDnnRows); }
+// columns that are added up by parity, [column][gate].
+constexpr int64_t kColumnsAtOnce = 80;
 struct WeightsScratch {
   float *gates, *columns, *last;
-  WeightsScratch(int64_t count, float* scratch)
-      : gates(scratch), columns(gates + scratch_for_gates(count)), last(columns + kRowsOfBlock * kColumnsAtOnce) {}
+  WeightsScratch(const LstmWeightsGradient& work, float* scratch)
+      : gates(scratch),
+        columns(gates + work.order.rows * (work.gates + kOneDnnRows)),
+        last(columns + work.order.rows * kColumnsAtOnce) {}
 };
-inline int64_t lstm_weights_gradient_size(int64_t gates) {
-  return scratch_for_gates(gates) + kRowsOfBlock * kColumnsAtOnce + kOneDnnRows / 2 * gates;
+inline int64_t lstm_weights_gradient_size(int64_t gates, int64_t rows) {
+  return rows * (gates + kOneDnnRows + kColumnsAtOnce) + kOneDnnRows / 2 * gates;
 }
 
 inline void copy_gates(const LstmWeightsGradient& block, const IndexRange& gates, float* to) {
@@ -120,24 +121,24 @@ inline void add_last_columns(const LstmWeightsGradient& block, const IndexRange&
   for (int64_t g = gates.begin; g < gates.end; g += kTileColumns) {
     tile.b = block.of_gates + g;
     tile.c = scratch.last + g;
-    multiply_as_onednn(tile, {0, count}, count, kTileColumns);
+    multiply_by_parity(tile, {0, count}, count, kTileColumns);
   }
   for_all([](const float& sum, float& to) { to = sum; });
 }
 
 // `gates`: a multiple of 16 of them.
 inline bool lstm_weights_gradient(const LstmWeightsGradient& work, const IndexRange& gates, float* memory) {
-  const WeightsScratch scratch(work.gates, memory);
+  const WeightsScratch scratch(work, memory);
+  const RowsTogether columns{work.columns, work.columns_of_part, work.order.by_parity};
   LstmWeightsGradient block = work;
   bool numbers = true;
   for (int64_t left = work.rows; left > 0; left -= block.rows) {
-    block.rows = terms_of_block(left, kRowsOfBlock);
+    block.rows = terms_of_block(left, work.order.rows);
     copy_gates(block, gates, scratch.gates);
-    for_rows_together(work.columns, work.columns_of_part, {0, work.columns},
-                      [&](int64_t begin, int64_t end, int64_t together) {
-                        if (together != 0) return add_last_columns(block, gates, {begin, end}, scratch);
-                        numbers = add_columns(block, gates, {begin, end}, scratch) && numbers;
-                      });
+    for_rows_together(columns, {0, work.columns}, [&](int64_t begin, int64_t end, int64_t together) {
+      if (together != 0) return add_last_columns(block, gates, {begin, end}, scratch);
+      numbers = add_columns(block, gates, {begin, end}, scratch) && numbers;
+    });
     block.of_gates += block.rows * work.gates, block.in += block.rows * work.columns;
     block.adds = true;
   }

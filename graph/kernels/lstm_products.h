@@ -3,9 +3,10 @@
 #include "graph/kernels/gemm_loops.h"
 #include "graph/kernels/lstm_kernels.h"
 
-// Products in the order of oneDNN's without copies (jit_avx_gemm_f32), over the vectors of avx2_simd.h. Columns are
-// taken by 16, rows by 6, and each element is one chain of multiply-adds. But where at most 3 rows or 8 columns are
-// left, even terms and odd ones are summed up apart, and by additions of rounded products where at most 2 rows are.
+// Products in the orders of oneDNN's without copies (jit_avx_gemm_f32, jit_avx512_common_gemm_f32), over the vectors of
+// avx2_simd.h. With AVX2 columns are taken by 16, rows by 6, and each element is one chain of multiply-adds. But where
+// at most 3 rows or 8 columns are left, even terms and odd ones are summed up apart, and by additions of rounded
+// products where at most 2 rows are.
 
 namespace duet {
 
@@ -20,20 +21,24 @@ inline int64_t terms_of_block(int64_t left, int64_t most) {
   return left > most ? (left + 1) / 2 : left;
 }
 
-// Calls use(begin, end, together) for the rows that oneDNN takes together with as many others; 0: 4 and more. `part`:
-// as many rows are a thread's.
+// As many rows as a product has, and as a thread of oneDNN's takes.
+struct RowsTogether {
+  int64_t rows, part;
+  bool by_parity;
+};
+// Calls use(begin, end, together) for those that are taken together with as many others; 0: the order is the usual one.
 template <class Use>
-void for_rows_together(int64_t rows, int64_t part, const IndexRange& range, const Use& use) {
+void for_rows_together(const RowsTogether& all, const IndexRange& range, const Use& use) {
   constexpr int64_t kBlock = 48;
   const auto use_range = [&](int64_t begin, int64_t end, int64_t together) {
     const int64_t from = begin > range.begin ? begin : range.begin, to = end < range.end ? end : range.end;
     if (from < to) use(from, to, together);
   };
   int64_t size = 0;
-  for (int64_t begin = 0; begin < rows; begin += size) {
-    const int64_t left = smaller_of(rows, (begin / part + 1) * part) - begin;
+  for (int64_t begin = 0; begin < all.rows; begin += size) {
+    const int64_t left = smaller_of(all.rows, (begin / all.part + 1) * all.part) - begin;
     size = left >= 2 * kBlock ? kBlock : left > kBlock + kBlock / 2 ? (left + 1) / 2 : left;
-    const int64_t last = size % kOneDnnRows, together = last > kOneDnnRows / 2 ? 0 : last;
+    const int64_t last = size % kOneDnnRows, together = all.by_parity && last <= kOneDnnRows / 2 ? last : 0;
     use_range(begin, begin + size - together, 0);
     use_range(begin + size - together, begin + size, together);
   }
@@ -89,9 +94,8 @@ void multiply_rows_by_parity(Tile tile, int64_t begin, int64_t end) {
 }
 
 // Rows [begin, end) times the columns of the tile, which is that of row 0.
-inline void multiply_as_onednn(const Tile& tile, const IndexRange& rows, int64_t together, int64_t columns) {
+inline void multiply_by_parity(const Tile& tile, const IndexRange& rows, int64_t together, int64_t columns) {
   const bool few_columns = columns <= kLanes, fused = together == 0 || together == 3;
-  if (!few_columns && together == 0) return multiply_rows(tile, rows.begin, rows.end, kTileVectors);
   const auto multiply = few_columns ? fused ? multiply_rows_by_parity<true, 1> : multiply_rows_by_parity<false, 1>
                         : fused     ? multiply_rows_by_parity<true, 2>
                                     : multiply_rows_by_parity<false, 2>;
@@ -110,11 +114,10 @@ inline void lstm_pack_transposed(const float* b, int64_t columns, int64_t depth,
 }
 
 inline bool lstm_multiply(const LstmProduct& p, const IndexRange& rows) {
-  constexpr int64_t kMostTerms = 256;
   NanWatch nan;
   int64_t terms = 0;
   for (int64_t k = 0; k < p.depth; k += terms) {
-    terms = terms_of_block(p.depth - k, kMostTerms);
+    terms = terms_of_block(p.depth - k, p.order.terms);
     for (int64_t j = 0; j < p.columns; j += kTileColumns) {
       const int64_t columns = smaller_of(p.columns - j, kTileColumns);
       Tile tile{};
@@ -125,9 +128,12 @@ inline bool lstm_multiply(const LstmProduct& p, const IndexRange& rows) {
       tile.has_sum = p.adds || k > 0;
       tile.last_columns = (columns - 1) % kLanes + 1;
       tile.nan = &nan;
-      for_rows_together(p.rows, p.rows_of_part, rows, [&](int64_t begin, int64_t end, int64_t together) {
-        multiply_as_onednn(tile, {begin, end}, together, columns);
-      });
+      const auto multiply = [&](int64_t begin, int64_t end, int64_t together) {
+        const bool by_parity = p.order.by_parity && (together > 0 || columns <= kLanes);
+        by_parity ? multiply_by_parity(tile, {begin, end}, together, columns)
+                  : multiply_rows(tile, begin, end, (columns + kLanes - 1) / kLanes);
+      };
+      for_rows_together({p.rows, p.rows_of_part, p.order.by_parity}, rows, multiply);
     }
   }
   return !nan.any();

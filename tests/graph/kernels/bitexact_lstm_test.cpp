@@ -50,7 +50,7 @@ TEST_F(BitexactLstms, AreTaken) {
 TEST_F(BitexactLstms, AreATensWhereTheForwardSeesNan) {
   for (const std::size_t i : {0, 1, 5, 6}) {
     const Calls calls = layer(small_);
-    const LstmCalls both{calls.calls[0], calls.calls[1]};
+    const LstmCalls both{calls.calls[0], calls.calls[1], kOneDnnAvx2};
     EXPECT_TRUE(both.run_forward());
     argument(calls, 0, i).view(-1).narrow(0, 3, 9).fill_(std::nanf(""));
     EXPECT_FALSE(both.run_forward()) << "argument " << i;
@@ -62,10 +62,10 @@ TEST_F(BitexactLstms, AreATensWhereTheForwardSeesNan) {
 TEST_F(BitexactLstms, AreATensWhereTheBackwardSeesNan) {
   for (const bool reverse : {false, true}) {
     Calls calls = layer({12, 6, 5, 16, reverse});
-    const LstmCalls plain{calls.calls[0], calls.calls[1]};
+    const LstmCalls plain{calls.calls[0], calls.calls[1], kOneDnnAvx2};
     EXPECT_TRUE(plain.run_forward() && plain.run_backward());
     calls.calls[1].arguments[10] = at::full({12, 6, 16}, std::numeric_limits<float>::infinity(), at::kFloat);
-    const LstmCalls both{calls.calls[0], calls.calls[1]};
+    const LstmCalls both{calls.calls[0], calls.calls[1], kOneDnnAvx2};
     EXPECT_TRUE(both.run_forward());
     EXPECT_FALSE(both.run_backward());
     expect_same(calls);
@@ -107,6 +107,52 @@ TEST_F(BitexactLstms, ThatAreNoPairAreRefused) {
     write.add("aten::mul_", "Scalar", {argument(changed, 1, i), 2});
     changed.calls.insert(changed.calls.begin() + 1, write.calls[0]);
     EXPECT_EQ(taken(changed), Bools(3, false)) << "a write to argument " << i;
+  }
+}
+
+// One chain of multiply-adds in each block of terms; those of even terms and of odd ones, added, where few rows or
+// columns are left.
+float sum_in_order(const std::vector<float>& a, const std::vector<float>& b, const LstmOrder& order, bool by_parity) {
+  float sum = 0;
+  std::size_t terms = 0;
+  for (std::size_t k = 0; k < a.size(); k += terms) {
+    const std::size_t left = a.size() - k, most = order.terms;
+    terms = left >= 2 * most ? most : left > most ? (left + 1) / 2 : left;
+    float parts[2] = {0, 0};
+    const std::size_t pairs = by_parity ? terms / 2 * 2 : 0;
+    for (std::size_t i = 0; i < pairs; ++i) parts[i % 2] = std::fma(a[k + i], b[k + i], parts[i % 2]);
+    float part = parts[0] + parts[1];
+    for (std::size_t i = pairs; i < terms; ++i) part = std::fma(a[k + i], b[k + i], part);
+    sum = k == 0 ? part : sum + part;
+  }
+  return sum;
+}
+
+// Of 16 columns, and of 5 more; 9 rows: 6 and 3.
+TEST(LstmProducts, AddUpInTheOrderOfEachInstructionSet) {
+  const LstmKernels kernels = cpu_kernels().lstm;
+  if (kernels.multiply == nullptr) GTEST_SKIP() << "no kernel for this CPU";
+  testing::Random random;
+  SCOPED_TRACE(random.seed);
+  for (const LstmOrder& order : {kOneDnnAvx2, kOneDnnAvx512}) {
+    for (const int64_t depth : {1, 7, 64, 300, 385, 1000}) {
+      constexpr int64_t kRows = 9, kColumns = 21;
+      const Tensor a = testing::floats_of_kind({kRows, depth}, 0, random), c = testing::target({kRows, kColumns});
+      const Tensor b = testing::floats_of_kind({kColumns, depth}, 0, random);
+      std::vector<float> panels(kernels.panels_size(kColumns, depth));
+      kernels.pack_transposed(b.const_data_ptr<float>(), kColumns, depth, panels.data());
+      LstmProduct product{kRows, kColumns, depth, a.const_data_ptr<float>(), panels.data()};
+      product.c = static_cast<float*>(c.mutable_data_ptr()), product.order = order, product.rows_of_part = kRows;
+      EXPECT_TRUE(kernels.multiply(product, {0, kRows}));
+      const auto row_of = [&](const Tensor& matrix, int64_t row) {
+        const float* const begin = matrix.const_data_ptr<float>() + row * depth;
+        return std::vector<float>(begin, begin + depth);
+      };
+      for (int64_t i = 0; i < kRows * kColumns; ++i) {
+        const bool by_parity = order.by_parity && (i / kColumns >= 6 || i % kColumns >= 16);
+        EXPECT_EQ(product.c[i], sum_in_order(row_of(a, i / kColumns), row_of(b, i % kColumns), order, by_parity)) << i;
+      }
+    }
   }
 }
 
