@@ -210,7 +210,7 @@ struct Trial {
 // In memory of its own.
 bool is_faster(const MakeCallKernel& make, const std::vector<OpCall>& calls, const TrialRules& rules) {
   const TrialGuard guard;
-  TrialCalls trial(calls, rules, {TrialNumbers::kPlain});
+  TrialCalls trial(calls, rules, {.numbers = TrialNumbers::kPlain, .scale = rules.scales.back()});
   const CallKernel kernel = make(trial.calls());
   if (!kernel) return false;
   trial.let_ops_make_results();

@@ -18,7 +18,7 @@ struct TrialRules {
   int dims_of_rows = 0;                // the first rows of tensors with so many dimensions tell for all; 0: they do not
   bool elementwise = false;            // BitexactKernel::elementwise
   bool has_workspace = false;          // bytes that a call hands on to a later one, in a way of its own
-  std::vector<float> scales = {1.0F};  // by which plain numbers are multiplied
+  std::vector<float> scales = {1.0F};  // by which plain numbers are multiplied; the last is usual
 };
 
 // Whether a kernel gives ATen's bits on numbers of all kinds, in tensors like the calls'. NaN that it leaves to ATen do
