@@ -155,10 +155,9 @@ OpHashes run_by_op(const std::shared_ptr<const StepProgram>& recording) {
     const Op& op = recording->ops[n];
     std::string& hash_of_op = hashes.emplace_back();
     if (!is_empty_like(op.handle)) {  // it gives memory, not values
-      std::size_t result = 0;
-      for_each_value(op.results, [&](int value) {
-        if (!is_workspace(op.handle, result++)) hash_of_op += hash(value);
-      });
+      for (std::size_t i = 0; i < op.results.size(); ++i) {
+        if (!is_workspace(op.handle, i)) for_each_value({op.results[i]}, [&](int value) { hash_of_op += hash(value); });
+      }
       for (const int value : op.written) hash_of_op += hash(value);
     }
     for (const int storage : unused[n]) turn_into_shadow(*ops.memory(storage).unsafeGetStorageImpl());

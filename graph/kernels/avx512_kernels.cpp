@@ -8,7 +8,7 @@
 
 namespace duet {
 
-// For the others ATen has no wider vectors than AVX2's, also where it has AVX-512.
+// For most others ATen has no wider vectors than AVX2's, also where it has AVX-512.
 CpuKernels avx512_kernels() {
   CpuKernels kernels = kNoKernels;
   kernels.gemm = multiply_part;

@@ -110,7 +110,7 @@ CallKernel make_attention_backward(const OpCall& call) {
 void find_bitexact_attention(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   constexpr const char* kBackward = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
   const auto maker = [](const char* op, CallKernel (*make)(const OpCall&)) {
-    return CallKernelMaker{op, "", "bit-exact attention", make, -1, /*dims_of_rows=*/3};
+    return CallKernelMaker{op, "", "bit-exact attention", make, {.dims_of_rows = 3}};
   };
   static const std::vector<CallKernelMaker> makers = {
       maker("aten::_scaled_dot_product_flash_attention_for_cpu", make_attention),

@@ -144,13 +144,13 @@ void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels
                            .overload = overload,
                            .name = kName,
                            .make = make_batch_norm,
-                           .dims_of_rows = 2,
+                           .rules = {.dims_of_rows = 2},
                            .by_rows = batch_norm_rows};
   };
   static const std::vector<CallKernelMaker> makers = {
       forward(""),
       forward("out"),
-      {"aten::native_batch_norm_backward", "", kName, make_batch_norm_backward, -1, /*dims_of_rows=*/2}};
+      {"aten::native_batch_norm_backward", "", kName, make_batch_norm_backward, {.dims_of_rows = 2}}};
   if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }
 

@@ -104,7 +104,7 @@ bool OpCall::lacks(std::size_t argument) const {
 }
 
 void OpCall::run_as_aten() const {
-  const at::AutoGradMode gradients(has_gradients);
+  const at::AutoGradMode as_recorded(grad_mode);
   std::vector<c10::IValue> stack = arguments;
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   for (std::size_t i = 0; i < results.size(); ++i) {

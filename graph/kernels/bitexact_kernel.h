@@ -59,7 +59,7 @@ struct OpCall {
   std::vector<c10::IValue> arguments;
   std::size_t segment = 0;            // host code runs between two segments
   std::vector<at::Tensor> results{};  // undefined: one that the op does not give
-  bool has_gradients = true;          // torch's setting, by which some ops make a workspace for their backward
+  bool grad_mode = true;              // when it was recorded: oneDNN's RNN makes a workspace only then
 
   bool is(const char* name, const char* overload) const {
     return op.operator_name().name == name && op.operator_name().overload_name == overload;

@@ -51,15 +51,18 @@ MakeCallKernel lstm_with(const LstmOrder& order) {
   };
 }
 
-bool is_known_bitexact(const LstmCalls& calls, BitexactKernels& kernels) {
-  static Trials<std::string, bool> trials;
-  const std::vector<OpCall> both = {calls.forward, calls.backward};
+// Whose bits both calls have; none: ATen's kernels stay.
+LstmOrder order_of(const std::vector<OpCall>& both, BitexactKernels& kernels) {
+  static Trials<std::string, LstmOrder> trials;
   TrialRules rules;
-  rules.has_workspace = true;
-  rules.scales = {1.0F, 1.0F / 4, 1.0F / 16, 1.0F / 64, 1.0F / 256};  // by which gates are open or near 0
-  const MakeCallKernel make = lstm_with(calls.order);
-  return trials.of(kind_of(both) + c10::str(calls.order.terms), kernels,
-                   [&] { return is_faster(make, both, rules) && is_bitexact(make, both, rules); });
+  rules.scales = {1.0F, 1.0F / 4, 1.0F / 64, 1.0F / 256, 1.0F / 16};  // by which gates are open or near 0
+  return trials.of(kind_of(both), kernels, [&] {
+    if (!is_faster(lstm_with(kOneDnnAvx2), both, rules)) return LstmOrder();
+    for (const LstmOrder& order : {kOneDnnAvx2, kOneDnnAvx512}) {
+      if (is_bitexact(lstm_with(order), both, rules)) return order;
+    }
+    return LstmOrder();
+  });
 }
 
 bool reads(const OpCall& call, const at::Tensor& tensor) {
@@ -97,14 +100,14 @@ void find_bitexact_lstms(const std::vector<OpCall>& calls, BitexactKernels& kern
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::size_t backward = calls[i].is(LstmCalls::kForward, "") ? backward_of(calls, i) : 0;
     if (backward == 0) continue;
-    for (const LstmOrder& order : {kOneDnnAvx2, kOneDnnAvx512}) {
-      const LstmCalls both{calls[i], calls[backward], order};
-      if (kernels.of_call[i].run || !both.fit() || !is_known_bitexact(both, kernels)) continue;
-      const auto kernel = std::make_shared<LstmKernel>(both);
-      const auto together = static_cast<std::ptrdiff_t>(i);
-      kernels.of_call[i] = {[kernel] { kernel->forward(); }, kName, together};
-      kernels.of_call[backward] = {[kernel] { kernel->backward(); }, kName, together};
-    }
+    LstmCalls both{calls[i], calls[backward]};
+    if (!both.fit()) continue;
+    both.order = order_of({both.forward, both.backward}, kernels);
+    if (both.order.product_terms == 0) continue;
+    const auto kernel = std::make_shared<LstmKernel>(both);
+    const auto together = static_cast<std::ptrdiff_t>(i);
+    kernels.of_call[i] = {[kernel] { kernel->forward(); }, kName, together};
+    kernels.of_call[backward] = {[kernel] { kernel->backward(); }, kName, together};
   }
 }
 

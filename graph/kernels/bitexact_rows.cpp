@@ -248,8 +248,8 @@ void find_bitexact_rows(const std::vector<OpCall>& calls, BitexactKernels& kerne
       {"aten::_softmax", "out", "bit-exact softmax", make_softmax},
       {"aten::_log_softmax", "out", "bit-exact softmax", make_log_softmax},
       {"aten::_log_softmax_backward_data", "out", "bit-exact softmax", make_log_softmax_backward},
-      {"aten::nll_loss_forward", "output", "bit-exact loss", make_nll_loss, /*classes=*/0},
-      {"aten::nll_loss_backward", "grad_input", "bit-exact loss", make_nll_loss_backward, /*classes=*/1},
+      {"aten::nll_loss_forward", "output", "bit-exact loss", make_nll_loss, {.classes = 0}},
+      {"aten::nll_loss_backward", "grad_input", "bit-exact loss", make_nll_loss_backward, {.classes = 1}},
   };
   if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
 }

@@ -11,13 +11,11 @@ MakeCallKernel make_of(const CallKernelMaker& maker) {
   return [&maker](const std::vector<OpCall>& calls) { return maker.make(calls.front()); };
 }
 
-TrialRules rules_of(const CallKernelMaker& maker) { return {maker.classes, maker.dims_of_rows, maker.elementwise}; }
-
 bool is_known_bitexact(const CallKernelMaker& maker, const OpCall& call, BitexactKernels& kernels) {
   static Trials<std::string, bool> trials;
   const auto* const make = reinterpret_cast<const void*>(maker.make);
   return trials.of(kind_of({call}) + c10::str(make), kernels, [&] {
-    return (!maker.must_be_faster || is_faster(make_of(maker), {call}, rules_of(maker))) &&
+    return (!maker.must_be_faster || is_faster(make_of(maker), {call}, maker.rules)) &&
            is_bitexact(maker, maker.tried != nullptr ? maker.tried(call) : call);
   });
 }
@@ -25,7 +23,7 @@ bool is_known_bitexact(const CallKernelMaker& maker, const OpCall& call, Bitexac
 }  // namespace
 
 bool is_bitexact(const CallKernelMaker& maker, const OpCall& like) {
-  return is_bitexact(make_of(maker), {like}, rules_of(maker));
+  return is_bitexact(make_of(maker), {like}, maker.rules);
 }
 
 void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::vector<OpCall>& calls,
@@ -40,7 +38,7 @@ void find_call_kernels(const std::vector<CallKernelMaker>& makers, const std::ve
                               if (!kernel()) call.run_as_aten();
                             },
                             maker.name};
-      kernels.of_call[i].elementwise = maker.elementwise;
+      kernels.of_call[i].elementwise = maker.rules.elementwise;
       if (maker.by_rows != nullptr) kernels.of_call[i].by_rows = maker.by_rows(call);
     }
   }

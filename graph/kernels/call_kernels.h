@@ -12,11 +12,9 @@ struct CallKernelMaker {
   const char* overload;
   const char* name;                        // for CpuProgram::text
   CallKernel (*make)(const OpCall& call);  // empty: the call does not fit
-  int classes = -1;                        // this and the next two: see TrialRules
-  int dims_of_rows = 0;
-  bool elementwise = false;
+  TrialRules rules{};
   RowByRow (*by_rows)(const OpCall& call) = nullptr;
-  OpCall (*tried)(const OpCall& call) = nullptr;  // a smaller call that tells for this one; null: see dims_of_rows
+  OpCall (*tried)(const OpCall& call) = nullptr;  // a smaller call that tells for this one; null: see rules
   bool must_be_faster = false;                    // than ATen's, which is timed first
 };
 

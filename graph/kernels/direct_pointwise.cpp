@@ -185,7 +185,7 @@ std::vector<CallKernelMaker> pointwise_makers() {
   std::vector<CallKernelMaker> makers;
   const auto add = [&](const char* op, const char* overload, CallKernel (*make)(const OpCall&),
                        RowByRow (*by_rows)(const OpCall&) = nullptr) {
-    makers.push_back({op, overload, "direct arithmetic", make, -1, /*dims_of_rows=*/0, /*elementwise=*/true, by_rows});
+    makers.push_back({op, overload, "direct arithmetic", make, {.elementwise = true}, by_rows});
   };
   for (const PointwiseOp& op : kPointwiseOps) {
     const bool is_there = !makers.empty() && std::strcmp(makers.back().op, op.name) == 0 &&

@@ -44,8 +44,8 @@ bool is_plain(const at::Tensor& tensor) {
 
 void find_direct_results(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   static const std::vector<CallKernelMaker> makers = {
-      {"aten::relu", "", "direct result", make_direct_result, -1, /*dims_of_rows=*/0, /*elementwise=*/true},
-      {"aten::div", "Scalar", "direct result", make_direct_result, -1, /*dims_of_rows=*/0, /*elementwise=*/true},
+      {"aten::relu", "", "direct result", make_direct_result, {.elementwise = true}},
+      {"aten::div", "Scalar", "direct result", make_direct_result, {.elementwise = true}},
       {"aten::mean", "", "direct result", make_direct_result},
       {"aten::select_backward", "", "direct result", make_direct_result}};
   find_call_kernels(makers, calls, kernels);

@@ -5,8 +5,8 @@
 // Products, over the vectors of avx2_simd.h or avx512_simd.h.
 //
 // A tile of c that fills the registers stays in them while k runs through a block.
-// Rows of b that lie side by side in memory are read in place if they fill vectors; others are copied into the scratch
-// panel first.
+// Rows of b that lie side by side in memory are read in place if they fill vectors and, with AVX2, few rows of a ask
+// for them; others are copied into the scratch panel first.
 
 namespace duet {
 

@@ -1,8 +1,10 @@
 #pragma once
 
-// What an LSTM does to each element by itself, as oneDNN's kernels for AVX2 do (jit_uni_lstm_cell_postgemm): sigmoid by
-// a polynomial of degree 5 for the exponential, the hyperbolic tangent by 32 polynomials of degree 6. A NaN gives a
-// number. Over the vectors of avx2_simd.h, which is included before.
+#include "graph/kernels/vector_functions.h"
+
+// What an LSTM does to each element by itself, as oneDNN's kernels do for any width of vectors
+// (jit_uni_lstm_cell_postgemm): the sigmoid by its exponential, the hyperbolic tangent by 32 polynomials of degree 6. A
+// NaN gives a number. Over the vectors of avx2_simd.h, which is included before.
 
 namespace duet {
 
@@ -11,17 +13,7 @@ namespace {
 inline Floats bits(int pattern) { return _mm256_castsi256_ps(broadcast_int(pattern)); }
 
 inline Floats lstm_sigmoid(Floats x) {
-  const Floats one = broadcast(1.0F), least = bits(static_cast<int>(0xC2AEAC50));  // whose exponential is normal
-  const Floats negative = _mm256_or_ps(x, broadcast(-0.0F)), within = _mm256_max_ps(negative, least);
-  const Floats whole = round_down(add(multiply(within, bits(0x3FB8AA3B)), broadcast(0.5F)));
-  const Floats rest = subtract_product(whole, bits(0x3F317218), within);
-  const Ints half = add_ints(_mm256_cvtps_epi32(subtract(whole, one)), broadcast_int(127));
-  const Floats scale = select(less(negative, least), broadcast(0.0F), _mm256_castsi256_ps(_mm256_slli_epi32(half, 23)));
-  Floats power = bits(0x3C07CFCE);
-  constexpr int kFactors[] = {0x3D2B9D0D, 0x3E2AAD40, 0x3EFFFEE3, 0x3F7FFFFB, 0x3F800000};
-#pragma GCC unroll 5
-  for (const int next : kFactors) power = fused(power, rest, bits(next));
-  power = multiply(multiply(power, scale), broadcast(2.0F));
+  const Floats one = broadcast(1.0F), power = vector_exp_u20<false>(_mm256_or_ps(x, broadcast(-0.0F)));
   const Floats low = divide(power, add(power, one));
   return _mm256_blendv_ps(subtract(one, low), low, x);
 }
@@ -70,7 +62,7 @@ inline Floats lstm_tanh(Floats x) {
   const Floats rest = subtract(size, _mm256_castsi256_ps(_mm256_and_si256(size_bits, leading)));
   alignas(32) unsigned intervals[kLanes];
   _mm256_store_si256(reinterpret_cast<__m256i*>(intervals), interval);
-  Floats coefficients[kLanes];
+  Floats coefficients[kLanes];  // beyond the table: any, since the result is another there
 #pragma GCC unroll 8
   for (int i = 0; i < kLanes; ++i) {
     coefficients[i] = load(reinterpret_cast<const float*>(kTanhCoefficients[intervals[i] % 32]));

@@ -12,8 +12,7 @@ namespace duet {
 // How oneDNN's products without copies add up an element: by one multiply-add after the other, so many terms at most in
 // a block. With AVX2, where at most 3 rows or 8 columns are left, even terms and odd ones apart.
 struct LstmOrder {
-  int64_t terms = 0;  // of a product
-  int64_t rows = 0;   // of a weights' gradient
+  int64_t product_terms = 0, gradient_terms = 0;  // of products, and of weights' gradients
   bool by_parity = false;
 };
 inline constexpr LstmOrder kOneDnnAvx2 = {256, 96, true}, kOneDnnAvx512 = {384, 384, false};
@@ -26,7 +25,7 @@ struct LstmProduct {
   float* c = nullptr;
   bool adds = false;  // to c
   LstmOrder order{};
-  int64_t rows_of_part = 0;  // oneDNN's threads take as many each
+  int64_t rows_of_thread = 0;  // of oneDNN's
 };
 
 // to[gate][column] = sum over rows: of_gates[row][gate] in[row][column], added to what is there or to 0.
@@ -37,7 +36,7 @@ struct LstmWeightsGradient {
   float* to = nullptr;
   bool adds = false;
   LstmOrder order{};
-  int64_t columns_of_part = 0;
+  int64_t columns_of_thread = 0;  // of oneDNN's
 };
 
 struct LstmStates {
@@ -74,8 +73,8 @@ struct LstmKernels {
   bool (*backward)(const LstmStates& states, const LstmGradients& grads, LstmProduct of_step,
                    const IndexRange& batch) = nullptr;
   bool (*weights_gradient)(const LstmWeightsGradient& work, const IndexRange& gates, float* scratch) = nullptr;
-  int64_t (*weights_gradient_size)(int64_t gates, int64_t rows_of_order) = nullptr;  // of its scratch, in floats
-  void (*bias_gradient)(const LstmStates& states, float* to) = nullptr;              // from those of the gates
+  int64_t (*weights_gradient_size)(int64_t gates, int64_t terms) = nullptr;  // of its scratch, in floats
+  void (*bias_gradient)(const LstmStates& states, float* to) = nullptr;      // from those of the gates
 };
 
 }  // namespace duet

@@ -55,7 +55,7 @@ class LstmWork {
   LstmProduct product(int64_t rows, int64_t columns, int64_t depth, const float* panels) const {
     LstmProduct product{rows, columns, depth, nullptr, panels};
     product.order = calls_.order;
-    product.rows_of_part = onednn_columns_of_thread({columns, rows, depth});
+    product.rows_of_thread = onednn_columns_of_thread({columns, rows, depth});
     return product;
   }
   static bool multiply(const LstmProduct& product) {
@@ -174,10 +174,10 @@ class LstmBackward : LstmWork {
 
   static constexpr int64_t kGatesTogether = 16;
   int64_t parts() const { return number_of_parts(gates_ / kGatesTogether, rows_ * gates_); }
-  int64_t weights_size() const { return kernels().weights_gradient_size(gates_, calls_.order.rows); }
+  int64_t weights_size() const { return kernels().weights_gradient_size(gates_, calls_.order.gradient_terms); }
   bool add_weights_gradient(LstmWeightsGradient work) const {
     work.order = calls_.order;
-    work.columns_of_part = onednn_columns_of_thread({gates_, work.columns, work.rows});
+    work.columns_of_thread = onednn_columns_of_thread({gates_, work.columns, work.rows});
     return on_all_parts(gates_ / kGatesTogether, parts(), [&](int64_t part, const RowRange& range) {
       const IndexRange gates{range.begin * kGatesTogether, range.end * kGatesTogether};
       return kernels().weights_gradient(work, gates, weights_scratch_ + part * weights_size());

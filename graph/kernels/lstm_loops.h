@@ -57,8 +57,8 @@ struct WeightsScratch {
   float *gates, *columns, *last;
   WeightsScratch(const LstmWeightsGradient& work, float* scratch)
       : gates(scratch),
-        columns(gates + work.order.rows * (work.gates + kOneDnnRows)),
-        last(columns + work.order.rows * kColumnsAtOnce) {}
+        columns(gates + work.order.gradient_terms * (work.gates + kOneDnnRows)),
+        last(columns + work.order.gradient_terms * kColumnsAtOnce) {}
 };
 inline int64_t lstm_weights_gradient_size(int64_t gates, int64_t rows) {
   return rows * (gates + kOneDnnRows + kColumnsAtOnce) + kOneDnnRows / 2 * gates;
@@ -129,11 +129,11 @@ inline void add_last_columns(const LstmWeightsGradient& block, const IndexRange&
 // `gates`: a multiple of 16 of them.
 inline bool lstm_weights_gradient(const LstmWeightsGradient& work, const IndexRange& gates, float* memory) {
   const WeightsScratch scratch(work, memory);
-  const RowsTogether columns{work.columns, work.columns_of_part, work.order.by_parity};
+  const RowsTogether columns{work.columns, work.columns_of_thread, work.order.by_parity};
   LstmWeightsGradient block = work;
   bool numbers = true;
   for (int64_t left = work.rows; left > 0; left -= block.rows) {
-    block.rows = terms_of_block(left, work.order.rows);
+    block.rows = terms_of_block(left, work.order.gradient_terms);
     copy_gates(block, gates, scratch.gates);
     for_rows_together(columns, {0, work.columns}, [&](int64_t begin, int64_t end, int64_t together) {
       if (together != 0) return add_last_columns(block, gates, {begin, end}, scratch);

@@ -23,7 +23,7 @@ inline int64_t terms_of_block(int64_t left, int64_t most) {
 
 // As many rows as a product has, and as a thread of oneDNN's takes.
 struct RowsTogether {
-  int64_t rows, part;
+  int64_t rows, of_thread;
   bool by_parity;
 };
 // Calls use(begin, end, together) for those that are taken together with as many others; 0: the order is the usual one.
@@ -36,7 +36,7 @@ void for_rows_together(const RowsTogether& all, const IndexRange& range, const U
   };
   int64_t size = 0;
   for (int64_t begin = 0; begin < all.rows; begin += size) {
-    const int64_t left = smaller_of(all.rows, (begin / all.part + 1) * all.part) - begin;
+    const int64_t left = smaller_of(all.rows, (begin / all.of_thread + 1) * all.of_thread) - begin;
     size = left >= 2 * kBlock ? kBlock : left > kBlock + kBlock / 2 ? (left + 1) / 2 : left;
     const int64_t last = size % kOneDnnRows, together = all.by_parity && last <= kOneDnnRows / 2 ? last : 0;
     use_range(begin, begin + size - together, 0);
@@ -117,7 +117,7 @@ inline bool lstm_multiply(const LstmProduct& p, const IndexRange& rows) {
   NanWatch nan;
   int64_t terms = 0;
   for (int64_t k = 0; k < p.depth; k += terms) {
-    terms = terms_of_block(p.depth - k, p.order.terms);
+    terms = terms_of_block(p.depth - k, p.order.product_terms);
     for (int64_t j = 0; j < p.columns; j += kTileColumns) {
       const int64_t columns = smaller_of(p.columns - j, kTileColumns);
       Tile tile{};
@@ -133,7 +133,7 @@ inline bool lstm_multiply(const LstmProduct& p, const IndexRange& rows) {
         by_parity ? multiply_by_parity(tile, {begin, end}, together, columns)
                   : multiply_rows(tile, begin, end, (columns + kLanes - 1) / kLanes);
       };
-      for_rows_together({p.rows, p.rows_of_part, p.order.by_parity}, rows, multiply);
+      for_rows_together({p.rows, p.rows_of_thread, p.order.by_parity}, rows, multiply);
     }
   }
   return !nan.any();

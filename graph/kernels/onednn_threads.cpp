@@ -24,8 +24,6 @@ int64_t threads_that_gain(const OneDnnProduct& p, int64_t threads) {
   return std::max<int64_t>(count, 1);
 }
 
-int64_t pieces(int64_t size, int64_t of) { return (size + of - 1) / of; }
-
 // The largest number of parts of one side, about the root of all, that leaves a whole number of the other's.
 int64_t parts_near_root(int64_t threads, int64_t most) {
   int64_t parts = std::min(static_cast<int64_t>(std::sqrt(static_cast<double>(threads))), most);
@@ -39,15 +37,15 @@ int64_t parts_near_root(int64_t threads, int64_t most) {
 int64_t onednn_columns_of_thread(const OneDnnProduct& p) {
   const int64_t threads = threads_that_gain(p, at::in_parallel_region() ? 1 : at::get_num_threads());
   if (threads == 1) return p.n;
-  int64_t of_m = pieces(p.m, 64), of_n = pieces(p.n, 48);
+  int64_t of_m = at::divup(p.m, 64), of_n = at::divup(p.n, 48);
   if (of_m == 1) of_n = threads;
   if (of_n == 1) of_m = threads;
   while (of_m * of_n > threads) --(of_m > of_n ? of_m : of_n);
   while (of_m * of_n < threads) ++(of_m < of_n ? of_m : of_n);
   if (of_m * of_n > threads && of_m > 1 && of_n > 1) {
-    of_n = of_m <= of_n ? threads / parts_near_root(threads, pieces(p.m, 16)) : parts_near_root(threads, p.n);
+    of_n = of_m <= of_n ? threads / parts_near_root(threads, at::divup(p.m, 16)) : parts_near_root(threads, p.n);
   }
-  return pieces(p.n, of_n);
+  return at::divup(p.n, of_n);
 }
 
 }  // namespace duet

@@ -9,6 +9,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/isnan.h>
 #include "base/detail/bits.h"
+#include "base/detail/op_rules.h"
 #include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
@@ -96,13 +97,22 @@ bool is_result(const at::Tensor& tensor, const std::vector<OpCall>& calls) {
   });
 }
 
+// Which a call hands on to a later one, in a way of its own.
+bool is_workspace(const at::Tensor& tensor, const std::vector<OpCall>& calls) {
+  return std::ranges::any_of(calls, [&](const OpCall& call) {
+    const auto found = std::ranges::find_if(call.results, [&](const auto& result) { return result.is_same(tensor); });
+    return found != call.results.end() &&
+           duet::is_workspace(call.op, static_cast<std::size_t>(found - call.results.begin()));
+  });
+}
+
 // Not: other types than floats and classes, and results in the memory of others.
 bool can_copy(const std::vector<OpCall>& calls, const TrialRules& rules) {
   const Tensors tensors = tensors_of(calls);
   return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
     const at::ScalarType type = tensor.scalar_type();
-    const bool known = type == at::kFloat || (type == at::kLong && rules.classes >= 0) ||
-                       (type == at::kByte && rules.has_workspace) || is_wrapped_number(tensor);
+    const bool known = type == at::kFloat || (type == at::kLong && rules.classes >= 0) || is_workspace(tensor, calls) ||
+                       is_wrapped_number(tensor);
     return known && std::ranges::none_of(tensors, [&](const at::Tensor& other) {
              return !other.is_same(tensor) && is_result(other, calls) && other.is_alias_of(tensor);
            });
@@ -207,14 +217,16 @@ struct Trial {
 
 }  // namespace
 
-// In memory of its own.
 bool is_faster(const MakeCallKernel& make, const std::vector<OpCall>& calls, const TrialRules& rules) {
   const TrialGuard guard;
-  TrialCalls trial(calls, rules, {.numbers = TrialNumbers::kPlain, .scale = rules.scales.back()});
-  const CallKernel kernel = make(trial.calls());
+  const Filling usual{.numbers = TrialNumbers::kPlain, .scale = rules.scales.back()};
+  const TrialCalls ours(calls, rules, usual);
+  TrialCalls theirs = calls.size() == 1 ? ours : TrialCalls(calls, rules, usual);  // with a workspace of their own
+  const CallKernel kernel = make(ours.calls());
   if (!kernel) return false;
-  trial.let_ops_make_results();
-  return takes_less_time(kernel, [&] { trial.run_as_aten(); });
+  theirs.run_as_aten();
+  theirs.let_ops_make_results();
+  return takes_less_time(kernel, [&] { theirs.run_as_aten(); });
 }
 
 bool is_bitexact(const MakeCallKernel& make, const std::vector<OpCall>& calls, const TrialRules& rules) {

@@ -17,7 +17,6 @@ struct TrialRules {
   int classes = -1;                    // the argument whose columns are what the calls' integers count
   int dims_of_rows = 0;                // the first rows of tensors with so many dimensions tell for all; 0: they do not
   bool elementwise = false;            // BitexactKernel::elementwise
-  bool has_workspace = false;          // bytes that a call hands on to a later one, in a way of its own
   std::vector<float> scales = {1.0F};  // by which plain numbers are multiplied; the last is usual
 };
 

@@ -41,7 +41,7 @@ bool flushes_denormals();
 // What a kernel asks of its thread beside its arguments: some keep more if there is to be a backward (oneDNN's RNN),
 // and those that call further ops (linalg_pinv) get them autocast. A replay sets it for each op.
 using ThreadSettings = std::array<int64_t, 3>;
-inline bool has_gradients(const ThreadSettings& settings) { return settings[0] != 0; }
+inline bool grad_mode(const ThreadSettings& settings) { return settings[0] != 0; }
 ThreadSettings thread_settings();
 void set_thread_settings(const ThreadSettings& settings);
 

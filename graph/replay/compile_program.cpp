@@ -271,7 +271,7 @@ class Builder {
       const Instruction& instruction = parts_.instructions[i];
       while (parts_.segment_ends[segment] <= i) ++segment;
       calls.push_back({instruction.op, instruction.arguments, segment, results_of(instruction.source),
-                       has_gradients(instruction.settings)});
+                       grad_mode(instruction.settings)});
     }
     BitexactKernels found = find_bitexact_kernels(calls, parts_.passes, may_try, external_storages_are_apart());
     parts_.kernel_count = 0;

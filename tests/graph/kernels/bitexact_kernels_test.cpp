@@ -276,7 +276,7 @@ TEST_F(BitexactTrials, OfACallArePassedOnlyIfEveryBitIsRight) {
   const auto passes = [](CallKernel (*make)(const OpCall&), int64_t rows, int dims_of_rows = 2) {
     Calls calls;
     calls.add("aten::mul", "out", {at::empty({rows, 3}), at::empty({rows, 3})}, {at::empty({rows, 3})});
-    return is_bitexact({"aten::mul", "out", "", make, -1, dims_of_rows}, calls.calls[0]);
+    return is_bitexact({"aten::mul", "out", "", make, {.dims_of_rows = dims_of_rows}}, calls.calls[0]);
   };
   EXPECT_TRUE(passes(right_product, 20));
   EXPECT_TRUE(passes(right_product, 100000));

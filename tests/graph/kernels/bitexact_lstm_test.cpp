@@ -19,7 +19,7 @@ using Bools = std::vector<bool>;
 class BitexactLstms : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!testing::computes_as_onednn_with_avx2()) GTEST_SKIP() << "oneDNN has other kernels on this CPU";
+    if (!testing::computes_as_onednn_with_avx2()) GTEST_SKIP() << "not tried with another order of oneDNN's";
   }
   Calls layer(const LstmSizes& sizes) { return testing::lstm_calls(sizes, 0, 1.0F / 8, random_); }
   static Bools taken(const Calls& calls) { return calls.taken(find_bitexact_lstms); }
@@ -54,7 +54,6 @@ TEST_F(BitexactLstms, AreATensWhereTheForwardSeesNan) {
     EXPECT_TRUE(both.run_forward());
     argument(calls, 0, i).view(-1).narrow(0, 3, 9).fill_(std::nanf(""));
     EXPECT_FALSE(both.run_forward()) << "argument " << i;
-    expect_same(calls);
   }
 }
 
@@ -116,7 +115,7 @@ float sum_in_order(const std::vector<float>& a, const std::vector<float>& b, con
   float sum = 0;
   std::size_t terms = 0;
   for (std::size_t k = 0; k < a.size(); k += terms) {
-    const std::size_t left = a.size() - k, most = order.terms;
+    const std::size_t left = a.size() - k, most = order.product_terms;
     terms = left >= 2 * most ? most : left > most ? (left + 1) / 2 : left;
     float parts[2] = {0, 0};
     const std::size_t pairs = by_parity ? terms / 2 * 2 : 0;
@@ -142,7 +141,7 @@ TEST(LstmProducts, AddUpInTheOrderOfEachInstructionSet) {
       std::vector<float> panels(kernels.panels_size(kColumns, depth));
       kernels.pack_transposed(b.const_data_ptr<float>(), kColumns, depth, panels.data());
       LstmProduct product{kRows, kColumns, depth, a.const_data_ptr<float>(), panels.data()};
-      product.c = static_cast<float*>(c.mutable_data_ptr()), product.order = order, product.rows_of_part = kRows;
+      product.c = static_cast<float*>(c.mutable_data_ptr()), product.order = order, product.rows_of_thread = kRows;
       EXPECT_TRUE(kernels.multiply(product, {0, kRows}));
       const auto row_of = [&](const Tensor& matrix, int64_t row) {
         const float* const begin = matrix.const_data_ptr<float>() + row * depth;

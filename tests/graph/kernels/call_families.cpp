@@ -303,9 +303,9 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
   return calls;
 }
 
-// ATen's own are convolutions and LSTMs where oneDNN has AVX-512, attention's backward for some lengths where BLAS cuts
-// small products otherwise, as on Intel's CPUs; dropout where ATen draws from MKL; gelu with more threads than cores,
-// where ATen cuts it otherwise, and its exact form where oneDNN has AVX-512.
+// ATen's own are convolutions where oneDNN has AVX-512, and some LSTMs; attention's backward for some lengths where
+// BLAS cuts small products otherwise, as on Intel's CPUs; dropout where ATen draws from MKL; gelu with more threads
+// than cores, where ATen cuts it otherwise, and its exact form where oneDNN has AVX-512.
 const std::vector<CallFamily>& call_families() {
   static const std::vector<CallFamily> families = {
       {"products", 150, 0.5, products},

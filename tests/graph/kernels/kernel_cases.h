@@ -25,7 +25,7 @@ namespace duet::testing {
 
 inline bool has_kernels() { return cpu_kernels().gemm != nullptr; }
 
-// Whether oneDNN's kernels are those whose order of arithmetic duet's follow.
+// Whether oneDNN computes with AVX2, and not with AVX-512.
 inline bool computes_as_onednn_with_avx2() {
   const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
   const bool has_avx2 = (limit != nullptr && std::string(limit) == "AVX2") || !__builtin_cpu_supports("avx512f");
@@ -112,7 +112,6 @@ class Calls {
   // calls have a kernel.
   std::string difference(int64_t& taken) const {
     const TrialGuard guard;
-    const at::AutoGradMode with_workspaces(true);
     const Calls theirs = copy();
     const BitexactKernels kernels = find_bitexact_kernels(calls, bitexact_passes(), /*may_try=*/true);
     for (const auto& scratch : kernels.scratch) {
