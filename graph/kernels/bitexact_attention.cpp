@@ -71,7 +71,8 @@ CallKernel make_attention(const OpCall& call) {
   return [=] {
     AttentionForward work{like, results_of(out), results_of(log_sum)};
     work.shape.q = inputs_of(q), work.shape.k = inputs_of(k), work.shape.v = inputs_of(v);
-    return on_all_ranges(q.size(0) * q.size(1), q.numel(), [&](const RowRange& heads) { return kernel(work, heads); });
+    return on_all_ranges(q.size(0) * q.size(1), q.numel(),
+                         [&](const IndexRange& heads) { return kernel(work, heads); });
   };
 }
 
@@ -101,7 +102,8 @@ CallKernel make_attention_backward(const OpCall& call) {
                            results_of(grad_k),
                            results_of(grad_v)};
     work.shape.q = inputs_of(q), work.shape.k = inputs_of(k), work.shape.v = inputs_of(v);
-    return on_all_ranges(q.size(0) * q.size(1), q.numel(), [&](const RowRange& heads) { return kernel(work, heads); });
+    return on_all_ranges(q.size(0) * q.size(1), q.numel(),
+                         [&](const IndexRange& heads) { return kernel(work, heads); });
   };
 }
 

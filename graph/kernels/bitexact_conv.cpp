@@ -118,8 +118,8 @@ bool run(const Convolution& work, int64_t elements) {
   float* const ordered = scratch_memory(kernels.weights_size(work) + parts * of_part);
   float* const scratch = ordered + kernels.weights_size(work);
   kernels.order_weights(work, ordered);
-  return on_all_parts(work.images, parts, [&](int64_t part, const RowRange& images) {
-    return kernels.images(work, {images.begin, images.end}, ordered, scratch + part * of_part);
+  return on_all_parts(work.images, parts, [&](int64_t part, const IndexRange& images) {
+    return kernels.images(work, images, ordered, scratch + part * of_part);
   });
 }
 
@@ -128,8 +128,8 @@ bool run(const ConvWeightsGradient& work, int64_t elements) {
   const int64_t parts = number_of_parts(work.channels, elements),
                 of_part = kernels.gradient_size(work, (work.channels + parts - 1) / parts);
   float* const scratch = scratch_memory(parts * of_part);
-  return on_all_parts(work.channels, parts, [&](int64_t part, const RowRange& channels) {
-    return kernels.weights_gradient(work, {channels.begin, channels.end}, scratch + part * of_part);
+  return on_all_parts(work.channels, parts, [&](int64_t part, const IndexRange& channels) {
+    return kernels.weights_gradient(work, channels, scratch + part * of_part);
   });
 }
 

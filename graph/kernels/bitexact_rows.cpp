@@ -39,7 +39,7 @@ CallKernel make_column_sum(const OpCall& call) {
   return [=] {
     const ColumnSum work{shape, floats_of(x), writable_floats_of(y)};
     return on_all_ranges((shape.width + kColumnBlock - 1) / kColumnBlock, x.numel(),
-                         [&](const RowRange& blocks) { return cpu_kernels().rows.column_sum(work, blocks); });
+                         [&](const IndexRange& blocks) { return cpu_kernels().rows.column_sum(work, blocks); });
   };
 }
 
@@ -64,7 +64,7 @@ CallKernel make_layer_norm(const OpCall& call) {
   if (!fits || cpu_kernels().rows.layer_norm_forward == nullptr) return {};
   const auto epsilon = static_cast<float>(call.arguments[4].toDouble());
   return [=] {
-    return on_all_ranges(shape.rows, x.numel(), [&](const RowRange& rows) {
+    return on_all_ranges(shape.rows, x.numel(), [&](const IndexRange& rows) {
       const int64_t first = rows.begin * shape.width;
       return cpu_kernels().rows.layer_norm_forward({{rows.end - rows.begin, shape.width},
                                                     floats_of(x) + first,
@@ -104,7 +104,7 @@ CallKernel make_layer_norm_backward(const OpCall& call) {
                                  writable_floats_of(grad_bias),
                                  parts,
                                  writable_floats_of(sums)};
-    const auto some_parts = [&](const RowRange& range) {
+    const auto some_parts = [&](const IndexRange& range) {
       bool all = true;
       for (int64_t part = range.begin; part < range.end; ++part)
         all = cpu_kernels().rows.layer_norm_backward(work, part) && all;

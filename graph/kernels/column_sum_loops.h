@@ -84,7 +84,7 @@ Floats sum_in_four_chains(const ColumnSum& work, int64_t column, Mask mask) {
   return sums[0];
 }
 
-bool column_sum(const ColumnSum& work, const RowRange& blocks) {
+bool column_sum(const ColumnSum& work, const IndexRange& blocks) {
   static_assert(kColumnBlock == 4 * kLanes);
   const int64_t rows = work.shape.rows, last = blocks.end * kColumnBlock;
   const int64_t width = last < work.shape.width ? last : work.shape.width;

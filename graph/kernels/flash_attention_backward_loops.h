@@ -128,7 +128,7 @@ struct AttentionGradients {
   }
 };
 
-bool attention_backward(const AttentionBackward& work, const RowRange& heads) {
+bool attention_backward(const AttentionBackward& work, const IndexRange& heads) {
   AttentionGradients gradients(work, heads.begin);
   for (; gradients.head < heads.end; ++gradients.head) {
     if (!gradients.compute()) return false;

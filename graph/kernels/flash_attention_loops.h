@@ -249,7 +249,7 @@ bool forward_block(const AttentionForward& work, const QueryBlock& block, int64_
   return !watch.any();
 }
 
-bool attention_forward(const AttentionForward& work, const RowRange& heads) {
+bool attention_forward(const AttentionForward& work, const IndexRange& heads) {
   const Attention& shape = work.shape;
   ForwardMemory memory;
   for (int64_t head = heads.begin; head < heads.end; ++head) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include "graph/kernels/index_range.h"
 
 // Max pooling and batch norm of float images that lie plane by plane (NCHW): ATen's bits, less time. No BLAS takes
 // part, so the order of the arithmetic is that of ATen's sources, the same for every shape.
@@ -29,10 +30,6 @@ struct MaxPoolBackward {
   const float* grad = nullptr;
   const int64_t* indices = nullptr;  // those of the forward
   float* grad_x = nullptr;
-};
-
-struct IndexRange {
-  int64_t begin = 0, end = 0;
 };
 
 // Each call does some of the planes.

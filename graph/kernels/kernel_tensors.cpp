@@ -95,12 +95,13 @@ void for_each_part(int64_t count, int64_t elements, const std::function<void(int
   run_tasks(parts, [&](int64_t i) { part(count * i / parts, count * (i + 1) / parts); });
 }
 
-bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const RowRange& range)>& work) {
+bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const IndexRange& range)>& work) {
   return on_all_parts(count, number_of_parts(count, elements),
-                      [&](int64_t, const RowRange& range) { return work(range); });
+                      [&](int64_t, const IndexRange& range) { return work(range); });
 }
 
-bool on_all_parts(int64_t count, int64_t parts, const std::function<bool(int64_t part, const RowRange& range)>& work) {
+bool on_all_parts(int64_t count, int64_t parts,
+                  const std::function<bool(int64_t part, const IndexRange& range)>& work) {
   std::atomic<bool> all = true;
   run_tasks(parts, [&](int64_t i) {
     if (!work(i, {count * i / parts, count * (i + 1) / parts})) all = false;

@@ -55,10 +55,10 @@ void for_each_part(int64_t count, int64_t elements, const std::function<void(int
 // All that the work does, alone.
 void run_all(const RowByRow& work, int64_t elements);
 // As for_each_part; whether all gave true.
-bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const RowRange& range)>& work);
+bool on_all_ranges(int64_t count, int64_t elements, const std::function<bool(const IndexRange& range)>& work);
 
 // As on_all_ranges, of so many parts; each is told which it is.
-bool on_all_parts(int64_t count, int64_t parts, const std::function<bool(int64_t part, const RowRange& range)>& work);
+bool on_all_parts(int64_t count, int64_t parts, const std::function<bool(int64_t part, const IndexRange& range)>& work);
 
 // Of the calling thread, at a 64-byte boundary, until it asks again.
 float* scratch_memory(int64_t floats);

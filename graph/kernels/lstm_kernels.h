@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include "graph/kernels/image_kernels.h"
+#include "graph/kernels/index_range.h"
 
 // A layer of an LSTM in one direction, and its backward: the bits of oneDNN's kernels, less time. All floats
 // lie without gaps. A row is one sequence at one step, row r that of step r / batch; its gates are input, forget, cell

@@ -1,5 +1,6 @@
 #include "graph/kernels/lstm_layer.h"
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <vector>
 #include "graph/kernels/cpu_kernels.h"
@@ -60,14 +61,12 @@ class LstmWork {
   }
   static bool multiply(const LstmProduct& product) {
     return on_all_ranges(product.rows, product.rows * product.columns,
-                         [&](const RowRange& rows) { return kernels().multiply(product, {rows.begin, rows.end}); });
+                         [&](const IndexRange& rows) { return kernels().multiply(product, rows); });
   }
   const float* x() const { return calls_.is_reverse() ? memory_.x : floats_of(calls_.input(0)); }
   // All steps of some of the batch.
-  template <class Run>
-  bool run_steps(Run run) const {
-    return on_all_ranges(calls_.batch(), rows_ * gates_,
-                         [&](const RowRange& range) { return run(IndexRange{range.begin, range.end}); });
+  bool run_steps(const std::function<bool(const IndexRange& batch)>& run) const {
+    return on_all_ranges(calls_.batch(), rows_ * gates_, run);
   }
 
   const LstmCalls& calls_;
@@ -83,8 +82,8 @@ class LstmForward : LstmWork {
   bool run() {
     const int64_t input_size = kernels().panels_size(gates_, inputs_);
     float* const input_panels = scratch_memory(input_size + kernels().panels_size(gates_, hidden_) + gates_);
-    float *const hidden_panels = input_panels + input_size, *const bias =
-                                                                hidden_panels + kernels().panels_size(gates_, hidden_);
+    float* const hidden_panels = input_panels + input_size;
+    float* const bias = hidden_panels + kernels().panels_size(gates_, hidden_);
     kernels().pack_transposed(floats_of(calls_.input(1)), gates_, inputs_, input_panels);
     kernels().pack_transposed(floats_of(calls_.input(2)), gates_, hidden_, hidden_panels);
     sum_biases(bias);
@@ -178,7 +177,7 @@ class LstmBackward : LstmWork {
   bool add_weights_gradient(LstmWeightsGradient work) const {
     work.order = calls_.order;
     work.columns_of_thread = onednn_columns_of_thread({gates_, work.columns, work.rows});
-    return on_all_parts(gates_ / kGatesTogether, parts(), [&](int64_t part, const RowRange& range) {
+    return on_all_parts(gates_ / kGatesTogether, parts(), [&](int64_t part, const IndexRange& range) {
       const IndexRange gates{range.begin * kGatesTogether, range.end * kGatesTogether};
       return kernels().weights_gradient(work, gates, weights_scratch_ + part * weights_size());
     });

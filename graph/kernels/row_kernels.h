@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include "graph/kernels/index_range.h"
 
 // Sums, norms and losses over the rows of a float matrix without gaps: ATen's order of arithmetic, less time before it
 // begins. Which of two NaN an operation hands on is the compiler's choice: a kernel that has written a NaN gives false,
@@ -10,10 +11,6 @@ namespace duet {
 
 struct RowShape {
   int64_t rows = 0, width = 0;
-};
-
-struct RowRange {
-  int64_t begin = 0, end = 0;
 };
 
 // y = the sum of each column.
@@ -107,7 +104,7 @@ struct AttentionBackward {
 };
 
 struct RowKernels {
-  bool (*column_sum)(const ColumnSum& work, const RowRange& blocks) = nullptr;
+  bool (*column_sum)(const ColumnSum& work, const IndexRange& blocks) = nullptr;
   bool (*layer_norm_forward)(const LayerNormForward& work) = nullptr;
   bool (*layer_norm_backward)(const LayerNormBackward& work, int64_t part) = nullptr;
   bool (*add_norm_parts)(const LayerNormBackward& work) = nullptr;  // grad_weight and grad_bias
@@ -118,8 +115,8 @@ struct SoftmaxKernels {
   bool (*log_forward)(const Softmax& work) = nullptr;
   bool (*log_backward)(const SoftmaxBackward& work) = nullptr;
   // Some of batches * heads. False also for numbers of which a mask could hide what ATen makes of them.
-  bool (*attention)(const AttentionForward& work, const RowRange& heads) = nullptr;
-  bool (*attention_backward)(const AttentionBackward& work, const RowRange& heads) = nullptr;
+  bool (*attention)(const AttentionForward& work, const IndexRange& heads) = nullptr;
+  bool (*attention_backward)(const AttentionBackward& work, const IndexRange& heads) = nullptr;
 };
 
 }  // namespace duet

@@ -66,7 +66,7 @@ void StridedLoops::advance(Pointwise& work, std::size_t dim, int64_t by) const {
 }
 
 // The two innermost dimensions are the kernel's.
-void StridedLoops::run_dims(std::size_t dim, const RowRange& range, PointwiseKernel kernel, Pointwise work) const {
+void StridedLoops::run_dims(std::size_t dim, const IndexRange& range, PointwiseKernel kernel, Pointwise work) const {
   advance(work, dim, range.begin);
   for (int64_t i = range.begin; i < range.end; ++i) {
     dim == 2 ? kernel(work) : run_dims(dim - 1, {0, sizes_[dim - 1]}, kernel, work);

@@ -33,7 +33,7 @@ class StridedLoops {
 
  private:
   void advance(Pointwise& work, std::size_t dim, int64_t by) const;
-  void run_dims(std::size_t dim, const RowRange& range, PointwiseKernel kernel, Pointwise work) const;
+  void run_dims(std::size_t dim, const IndexRange& range, PointwiseKernel kernel, Pointwise work) const;
 
   std::array<at::Tensor, 3> tensors_;            // y, a, b
   std::vector<int64_t> sizes_;                   // the innermost first
