@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 #include "graph/kernels/conv_kernels.h"
+#include "graph/kernels/transpose_loops.h"
 
 // What the loops of convolutions have in common, with the vector operations of *_simd.h, which is included before.
 
@@ -89,27 +90,6 @@ inline void pad_planes(const Work& work, int64_t count, const float* from, float
     for (int64_t x = 0; x < whole; x += kLanes) store(to + begin + x, load(row + x));
     store(to + begin + whole, load(row + whole, rest));
     for (int64_t x = end; x < plane.row; ++x) to[x] = 0;
-  }
-}
-
-// A vector of each pixel's channels from planes, or planes from such vectors.
-inline void transpose_planes(const float* from, int64_t from_row, float* to, int64_t to_row) {
-  Floats rows[kLanes];
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) rows[i] = load(from + i * from_row);
-  transpose(rows);
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) store(to + i * to_row, rows[i]);
-}
-struct PlanesPart {
-  const float* data;
-  int64_t row;            // floats from one row to the next
-  int64_t rows, columns;  // at most kLanes
-};
-inline void transpose_some(const PlanesPart& from, float* to, int64_t to_row) {
-  if (from.rows == kLanes && from.columns == kLanes) return transpose_planes(from.data, from.row, to, to_row);
-  for (int64_t i = 0; i < from.rows; ++i) {
-    for (int64_t j = 0; j < from.columns; ++j) to[j * to_row + i] = from.data[i * from.row + j];
   }
 }
 

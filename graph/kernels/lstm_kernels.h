@@ -21,23 +21,19 @@ inline constexpr LstmOrder kOneDnnAvx2 = {256, 96, true}, kOneDnnAvx512 = {384, 
 struct LstmProduct {
   int64_t rows = 0, columns = 0, depth = 0;
   const float* a = nullptr;
-  const float* panels = nullptr;  // of b, by LstmKernels::pack
+  int64_t a_row = 0, a_column = 0;  // from one to the next
+  const float* panels = nullptr;    // of b, by LstmKernels::pack
+  int64_t panel = 0;                // from one to the next
   float* c = nullptr;
   bool adds = false;  // to c
-  LstmOrder order{};
+  int64_t terms = 0;  // of a block, at most
+  bool by_parity = false;
   int64_t rows_of_thread = 0;  // of oneDNN's
 };
-
-// to[gate][column] = sum over rows: of_gates[row][gate] in[row][column], added to what is there or to 0.
-struct LstmWeightsGradient {
-  int64_t rows = 0, gates = 0, columns = 0;  // counts
-  const float* of_gates = nullptr;
-  const float* in = nullptr;
-  float* to = nullptr;
-  bool adds = false;
-  LstmOrder order{};
-  int64_t columns_of_thread = 0;  // of oneDNN's
-};
+constexpr int64_t panels_size(const LstmProduct& product) {  // in floats
+  constexpr int64_t kPanel = 16;
+  return (product.columns + kPanel - 1) / kPanel * kPanel * product.depth;
+}
 
 struct LstmStates {
   int64_t steps = 0, batch = 0, hidden = 0;
@@ -60,21 +56,18 @@ struct LstmGradients {
   float* of_cells = nullptr;
 };
 
-// Each works on some of the rows, of the batch or of the gates. False: it has a NaN.
+// Each but the first and the last two works on some of the rows or of the batch. False: it has a NaN.
 struct LstmKernels {
-  int64_t (*panels_size)(int64_t columns, int64_t depth) = nullptr;  // in floats
   // Of b[depth][columns], or of its transposed [columns][depth].
-  void (*pack)(const float* b, int64_t columns, int64_t depth, float* panels) = nullptr;
-  void (*pack_transposed)(const float* b, int64_t columns, int64_t depth, float* panels) = nullptr;
+  void (*pack)(LstmProduct& product, const float* b, bool transposed, float* panels) = nullptr;
   bool (*multiply)(const LstmProduct& product, const IndexRange& rows) = nullptr;
   // All steps; the gates hold what the inputs give to them, `of_step` the transposed weights of hidden states.
   bool (*forward)(const LstmStates& states, LstmProduct of_step, const IndexRange& batch) = nullptr;
   // All steps from the last one on; the gates become the gradients of the sums under their functions.
   bool (*backward)(const LstmStates& states, const LstmGradients& grads, LstmProduct of_step,
                    const IndexRange& batch) = nullptr;
-  bool (*weights_gradient)(const LstmWeightsGradient& work, const IndexRange& gates, float* scratch) = nullptr;
-  int64_t (*weights_gradient_size)(int64_t gates, int64_t terms) = nullptr;  // of its scratch, in floats
-  void (*bias_gradient)(const LstmStates& states, float* to) = nullptr;      // from those of the gates
+  void (*bias_gradient)(const LstmStates& states, float* to) = nullptr;  // from those of the gates
+  void (*transpose)(const float* from, int64_t rows, int64_t columns, float* to) = nullptr;
 };
 
 }  // namespace duet

@@ -53,11 +53,16 @@ class LstmWork {
 
  protected:
   static const LstmKernels& kernels() { return cpu_kernels().lstm; }
-  LstmProduct product(int64_t rows, int64_t columns, int64_t depth, const float* panels) const {
-    LstmProduct product{rows, columns, depth, nullptr, panels};
-    product.order = calls_.order;
+  LstmProduct product(int64_t rows, int64_t columns, int64_t depth) const {
+    LstmProduct product{rows, columns, depth, nullptr, depth, 1};
+    product.terms = calls_.order.product_terms, product.by_parity = calls_.order.by_parity;
     product.rows_of_thread = onednn_columns_of_thread({columns, rows, depth});
     return product;
+  }
+  // Returns the end of the panels.
+  static float* pack(LstmProduct& product, const float* b, bool transposed, float* panels) {
+    kernels().pack(product, b, transposed, panels);
+    return panels + panels_size(product);
   }
   static bool multiply(const LstmProduct& product) {
     return on_all_ranges(product.rows, product.rows * product.columns,
@@ -80,12 +85,13 @@ class LstmForward : LstmWork {
   using LstmWork::LstmWork;
 
   bool run() {
-    const int64_t input_size = kernels().panels_size(gates_, inputs_);
-    float* const input_panels = scratch_memory(input_size + kernels().panels_size(gates_, hidden_) + gates_);
-    float* const hidden_panels = input_panels + input_size;
-    float* const bias = hidden_panels + kernels().panels_size(gates_, hidden_);
-    kernels().pack_transposed(floats_of(calls_.input(1)), gates_, inputs_, input_panels);
-    kernels().pack_transposed(floats_of(calls_.input(2)), gates_, hidden_, hidden_panels);
+    // oneDNN takes large batches step by step.
+    constexpr int64_t kLargeBatch = 128;
+    LstmProduct of_inputs = product(calls_.batch() < kLargeBatch ? rows_ : calls_.batch(), gates_, inputs_);
+    LstmProduct of_step = product(calls_.batch(), gates_, hidden_);
+    float* const scratch = scratch_memory(panels_size(of_inputs) + panels_size(of_step) + gates_);
+    float* const hidden_panels = pack(of_inputs, floats_of(calls_.input(1)), true, scratch);
+    float* const bias = pack(of_step, floats_of(calls_.input(2)), true, hidden_panels);
     sum_biases(bias);
     float* const out = writable_floats_of(calls_.forward.result(0));
     states_.bias = bias, states_.out = out;
@@ -94,9 +100,8 @@ class LstmForward : LstmWork {
       std::copy_n(states_.first_hidden, out_of_step_, memory_.before);
       states_.out = memory_.before + out_of_step_;
     }
-    const LstmProduct of_step = product(calls_.batch(), gates_, hidden_, hidden_panels);
     const auto forward = [&](const IndexRange& batch) { return kernels().forward(states_, of_step, batch); };
-    const bool numbers = multiply_inputs(input_panels) && run_steps(forward);
+    const bool numbers = multiply_inputs(of_inputs) && run_steps(forward);
 
     if (calls_.is_reverse()) copy_reversed(states_.out, calls_.steps(), out_of_step_, out);
     const int64_t last = rows_ * hidden_ - out_of_step_;
@@ -112,10 +117,8 @@ class LstmForward : LstmWork {
     for (int64_t g = 0; g < gates_; ++g) sums[g] = of_inputs[g] + of_hidden[g];
   }
 
-  // What the inputs give to the gates of all rows. oneDNN takes large batches step by step.
-  bool multiply_inputs(const float* panels) const {
-    constexpr int64_t kLargeBatch = 128;
-    LstmProduct work = product(calls_.batch() < kLargeBatch ? rows_ : calls_.batch(), gates_, inputs_, panels);
+  // What the inputs give to the gates of all rows.
+  bool multiply_inputs(LstmProduct work) const {
     work.a = x(), work.c = states_.gates;
     bool numbers = true;
     for (int64_t row = 0; row < rows_; row += work.rows) {
@@ -133,23 +136,20 @@ class LstmBackward : LstmWork {
   }
 
   bool run() {
-    const int64_t input_size = kernels().panels_size(inputs_, gates_);
-    const int64_t hidden_size = kernels().panels_size(hidden_, gates_);
-    float* const input_panels = scratch_memory(input_size + hidden_size + parts() * weights_size());
-    float* const hidden_panels = input_panels + input_size;
-    weights_scratch_ = hidden_panels + hidden_size;
-    kernels().pack(floats_of(calls_.input(1)), inputs_, gates_, input_panels);
-    kernels().pack(floats_of(calls_.input(2)), hidden_, gates_, hidden_panels);
+    LstmProduct of_x = product(rows_, inputs_, gates_), of_step = product(calls_.batch(), hidden_, gates_);
+    of_weights_ = product(inputs_, gates_, rows_);
+    float* const scratch = scratch_memory(panels_size(of_x) + panels_size(of_step) + panels_size(of_weights_) +
+                                          gates_ * std::max(inputs_, hidden_));
+    float* const hidden_panels = pack(of_x, floats_of(calls_.input(1)), false, scratch);
+    float* const gate_panels = pack(of_step, floats_of(calls_.input(2)), false, hidden_panels);
     const LstmGradients grads = gradients();
-    const LstmProduct of_step = product(calls_.batch(), hidden_, gates_, hidden_panels);
     const auto backward = [&](const IndexRange& batch) { return kernels().backward(states_, grads, of_step, batch); };
     if (!run_steps(backward)) return false;
     kernels().bias_gradient(states_, result(3));
     std::copy_n(result(3), gates_, result(4));
-    LstmProduct of_x = product(rows_, inputs_, gates_, input_panels);
+    of_weights_.c = pack(of_weights_, states_.gates, false, gate_panels);
     of_x.a = states_.gates, of_x.c = calls_.is_reverse() ? memory_.x : result(0);  // x is no longer needed
-    const bool numbers = add_weights_gradient({rows_, gates_, inputs_, states_.gates, x(), result(1)}) &&
-                         add_hidden_weights_gradient() && multiply(of_x);
+    const bool numbers = make_input_weights_gradient() && make_hidden_weights_gradient() && multiply(of_x);
     if (calls_.is_reverse()) copy_reversed(of_x.c, calls_.steps(), x_of_step_, result(0));
     return numbers;
   }
@@ -171,30 +171,35 @@ class LstmBackward : LstmWork {
     return grads;
   }
 
-  static constexpr int64_t kGatesTogether = 16;
-  int64_t parts() const { return number_of_parts(gates_ / kGatesTogether, rows_ * gates_); }
-  int64_t weights_size() const { return kernels().weights_gradient_size(gates_, calls_.order.gradient_terms); }
-  bool add_weights_gradient(LstmWeightsGradient work) const {
-    work.order = calls_.order;
-    work.columns_of_thread = onednn_columns_of_thread({gates_, work.columns, work.rows});
-    return on_all_parts(gates_ / kGatesTogether, parts(), [&](int64_t part, const IndexRange& range) {
-      const IndexRange gates{range.begin * kGatesTogether, range.end * kGatesTogether};
-      return kernels().weights_gradient(work, gates, weights_scratch_ + part * weights_size());
-    });
+  // c += the inputs or states before some rows, transposed, times the gradients of those rows' gates.
+  bool add_rows(const IndexRange& rows, const float* in, int64_t columns) const {
+    LstmProduct work = product(columns, gates_, rows.end - rows.begin);
+    work.a = in, work.a_row = 1, work.a_column = columns;
+    work.panels = of_weights_.panels + rows.begin * of_weights_.panel / rows_, work.panel = of_weights_.panel;
+    work.c = of_weights_.c, work.adds = true, work.terms = calls_.order.gradient_terms;
+    return multiply(work);
   }
-
+  bool make_input_weights_gradient() const {
+    std::fill_n(of_weights_.c, gates_ * inputs_, 0.0F);
+    const bool numbers = add_rows({0, rows_}, x(), inputs_);
+    kernels().transpose(of_weights_.c, inputs_, gates_, result(1));
+    return numbers;
+  }
   // By the states before each step. Those that oneDNN does not copy are the results and, added apart, the first ones.
-  bool add_hidden_weights_gradient() const {
-    float* const to = result(2);
-    if (calls_.is_reverse()) return add_weights_gradient({rows_, gates_, hidden_, states_.gates, memory_.before, to});
-    const int64_t first = calls_.batch(), later = rows_ - first;
-    const float* const out = floats_of(calls_.forward.result(0));
-    return (later == 0 || add_weights_gradient({later, gates_, hidden_, states_.gates + first * gates_, out, to})) &&
-           add_weights_gradient({first, gates_, hidden_, states_.gates, states_.first_hidden, to, later > 0});
+  bool make_hidden_weights_gradient() const {
+    std::fill_n(of_weights_.c, gates_ * hidden_, 0.0F);
+    const int64_t first = calls_.batch();
+    const bool numbers =
+        calls_.is_reverse()
+            ? add_rows({0, rows_}, memory_.before, hidden_)
+            : (rows_ == first || add_rows({first, rows_}, floats_of(calls_.forward.result(0)), hidden_)) &&
+                  add_rows({0, first}, states_.first_hidden, hidden_);
+    kernels().transpose(of_weights_.c, hidden_, gates_, result(2));
+    return numbers;
   }
 
   at::Tensor of_out_;
-  float* weights_scratch_ = nullptr;
+  LstmProduct of_weights_;  // b: the gradients of gates; c: that of weights, transposed
 };
 
 bool have_floats(int64_t count, std::initializer_list<at::Tensor> tensors) {

@@ -2,8 +2,9 @@
 
 #include "graph/kernels/lstm_cells.h"
 #include "graph/kernels/lstm_products.h"
+#include "graph/kernels/transpose_loops.h"
 
-// An LSTM's steps and the gradients of its weights, over the vectors of avx2_simd.h.
+// An LSTM's steps and their gradients, over the vectors of avx2_simd.h.
 
 namespace duet {
 
@@ -50,101 +51,6 @@ inline bool lstm_backward(const LstmStates& states, const LstmGradients& grads, 
   return numbers && !nan.any();
 }
 
-// Scratch of a weights' gradient: rows of a block, with the gates by 6 and then with some of the columns by 16, and the
-// columns that are added up by parity, [column][gate].
-constexpr int64_t kColumnsAtOnce = 80;
-struct WeightsScratch {
-  float *gates, *columns, *last;
-  WeightsScratch(const LstmWeightsGradient& work, float* scratch)
-      : gates(scratch),
-        columns(gates + work.order.gradient_terms * (work.gates + kOneDnnRows)),
-        last(columns + work.order.gradient_terms * kColumnsAtOnce) {}
-};
-inline int64_t lstm_weights_gradient_size(int64_t gates, int64_t rows) {
-  return rows * (gates + kOneDnnRows + kColumnsAtOnce) + kOneDnnRows / 2 * gates;
-}
-
-inline void copy_gates(const LstmWeightsGradient& block, const IndexRange& gates, float* to) {
-  for (int64_t row = 0; row < block.rows; ++row) {
-    const float* const from = block.of_gates + row * block.gates;
-    int64_t g = gates.begin;
-    for (; g + kOneDnnRows <= gates.end; g += kOneDnnRows) {
-      __builtin_memcpy(to + (g - gates.begin) * block.rows + row * kOneDnnRows, from + g, kOneDnnRows * sizeof(float));
-    }
-    for (int64_t i = g; i < gates.end; ++i) to[(g - gates.begin) * block.rows + row * kOneDnnRows + i - g] = from[i];
-  }
-}
-
-inline bool add_columns(const LstmWeightsGradient& block, const IndexRange& gates, const IndexRange& columns,
-                        const WeightsScratch& scratch) {
-  copy_block({.b = block.in, .b_row = block.columns, .b_column = 1}, {0, block.rows, columns.begin, columns.end},
-             scratch.columns);
-  NanWatch nan;
-  Tile tile{};
-  tile.a_row = 1, tile.a_column = kOneDnnRows;
-  tile.b = scratch.columns, tile.b_row = kTileColumns;
-  tile.c_row = block.columns;
-  tile.k = block.rows;
-  tile.has_sum = true, tile.first = !block.adds;
-  tile.nan = &nan;
-  for (int64_t j = columns.begin; j < columns.end; j += kTileColumns) {
-    const int64_t count = smaller_of(columns.end - j, kTileColumns), vectors = (count + kLanes - 1) / kLanes;
-    tile.last_columns = count - (vectors - 1) * kLanes;
-    for (int64_t g = gates.begin; g < gates.end; g += kOneDnnRows) {
-      tile.a = scratch.gates + (g - gates.begin) * block.rows;
-      tile.c = block.to + g * block.columns + j;
-      const int64_t rows = smaller_of(gates.end - g, kOneDnnRows);
-      vectors == 1 ? compute_rows<1>(tile, rows) : compute_rows<2>(tile, rows);
-    }
-    tile.b += block.rows * kTileColumns;
-  }
-  return !nan.any();
-}
-
-inline void add_last_columns(const LstmWeightsGradient& block, const IndexRange& gates, const IndexRange& columns,
-                             const WeightsScratch& scratch) {
-  Tile tile{};
-  tile.a = block.in + columns.begin, tile.a_row = 1, tile.a_column = block.columns;
-  tile.b_row = tile.c_row = block.gates;
-  tile.k = block.rows;
-  tile.has_sum = true;
-  tile.last_columns = kLanes;
-  const int64_t count = columns.end - columns.begin;
-  const auto for_all = [&](const auto& use) {
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t g = gates.begin; g < gates.end; ++g) {
-        use(scratch.last[i * block.gates + g], block.to[g * block.columns + columns.begin + i]);
-      }
-    }
-  };
-  for_all([&](float& sum, const float& to) { sum = block.adds ? to : 0; });
-  for (int64_t g = gates.begin; g < gates.end; g += kTileColumns) {
-    tile.b = block.of_gates + g;
-    tile.c = scratch.last + g;
-    multiply_by_parity(tile, {0, count}, count, kTileColumns);
-  }
-  for_all([](const float& sum, float& to) { to = sum; });
-}
-
-// `gates`: a multiple of 16 of them.
-inline bool lstm_weights_gradient(const LstmWeightsGradient& work, const IndexRange& gates, float* memory) {
-  const WeightsScratch scratch(work, memory);
-  const RowsTogether columns{work.columns, work.columns_of_thread, work.order.by_parity};
-  LstmWeightsGradient block = work;
-  bool numbers = true;
-  for (int64_t left = work.rows; left > 0; left -= block.rows) {
-    block.rows = terms_of_block(left, work.order.gradient_terms);
-    copy_gates(block, gates, scratch.gates);
-    for_rows_together(columns, {0, work.columns}, [&](int64_t begin, int64_t end, int64_t together) {
-      if (together != 0) return add_last_columns(block, gates, {begin, end}, scratch);
-      numbers = add_columns(block, gates, {begin, end}, scratch) && numbers;
-    });
-    block.of_gates += block.rows * work.gates, block.in += block.rows * work.columns;
-    block.adds = true;
-  }
-  return numbers;
-}
-
 // Sums over the steps from the last one on, each over the batch.
 inline void lstm_bias_gradient(const LstmStates& states, float* to) {
   const int64_t gates = states.row_gates();
@@ -157,10 +63,18 @@ inline void lstm_bias_gradient(const LstmStates& states, float* to) {
   }
 }
 
-constexpr LstmKernels kLstmKernels = {
-    lstm_panels_size,  lstm_pack,     lstm_pack_transposed,  lstm_multiply,
-    lstm_forward,      lstm_backward, lstm_weights_gradient, lstm_weights_gradient_size,
-    lstm_bias_gradient};
+// to[columns][rows] = from[rows][columns].
+inline void lstm_transpose(const float* from, int64_t rows, int64_t columns, float* to) {
+  for (int64_t i = 0; i < rows; i += kLanes) {
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const Matrix part{from + i * columns + j, columns, smaller_of(rows - i, kLanes), smaller_of(columns - j, kLanes)};
+      transpose_some(part, to + j * rows + i, rows);
+    }
+  }
+}
+
+constexpr LstmKernels kLstmKernels = {lstm_pack,     lstm_multiply,      lstm_forward,
+                                      lstm_backward, lstm_bias_gradient, lstm_transpose};
 
 }  // namespace
 

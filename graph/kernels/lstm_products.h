@@ -102,38 +102,33 @@ inline void multiply_by_parity(const Tile& tile, const IndexRange& rows, int64_t
   multiply(tile, rows.begin, rows.end);
 }
 
-inline int64_t lstm_panels_size(int64_t columns, int64_t depth) {
-  return (columns + kTileColumns - 1) / kTileColumns * kTileColumns * depth;
-}
-
-inline void lstm_pack(const float* b, int64_t columns, int64_t depth, float* panels) {
-  copy_block({.b = b, .b_row = columns, .b_column = 1}, {0, depth, 0, columns}, panels);
-}
-inline void lstm_pack_transposed(const float* b, int64_t columns, int64_t depth, float* panels) {
-  copy_block({.b = b, .b_row = 1, .b_column = depth}, {0, depth, 0, columns}, panels);
+inline void lstm_pack(LstmProduct& p, const float* b, bool transposed, float* panels) {
+  const int64_t row = transposed ? 1 : p.columns, column = transposed ? p.depth : 1;
+  copy_block({.b = b, .b_row = row, .b_column = column}, {0, p.depth, 0, p.columns}, panels);
+  p.panels = panels, p.panel = p.depth * kTileColumns;
 }
 
 inline bool lstm_multiply(const LstmProduct& p, const IndexRange& rows) {
   NanWatch nan;
   int64_t terms = 0;
   for (int64_t k = 0; k < p.depth; k += terms) {
-    terms = terms_of_block(p.depth - k, p.order.product_terms);
+    terms = terms_of_block(p.depth - k, p.terms);
     for (int64_t j = 0; j < p.columns; j += kTileColumns) {
       const int64_t columns = smaller_of(p.columns - j, kTileColumns);
       Tile tile{};
-      tile.a = p.a + k, tile.a_row = p.depth, tile.a_column = 1;
-      tile.b = p.panels + j * p.depth + k * kTileColumns, tile.b_row = kTileColumns;
+      tile.a = p.a + k * p.a_column, tile.a_row = p.a_row, tile.a_column = p.a_column;
+      tile.b = p.panels + j / kTileColumns * p.panel + k * kTileColumns, tile.b_row = kTileColumns;
       tile.c = p.c + j, tile.c_row = p.columns;
       tile.k = terms;
       tile.has_sum = p.adds || k > 0;
       tile.last_columns = (columns - 1) % kLanes + 1;
       tile.nan = &nan;
       const auto multiply = [&](int64_t begin, int64_t end, int64_t together) {
-        const bool by_parity = p.order.by_parity && (together > 0 || columns <= kLanes);
+        const bool by_parity = p.by_parity && (together > 0 || columns <= kLanes);
         by_parity ? multiply_by_parity(tile, {begin, end}, together, columns)
                   : multiply_rows(tile, begin, end, (columns + kLanes - 1) / kLanes);
       };
-      for_rows_together({p.rows, p.rows_of_thread, p.order.by_parity}, rows, multiply);
+      for_rows_together({p.rows, p.rows_of_thread, p.by_parity}, rows, multiply);
     }
   }
   return !nan.any();

@@ -138,10 +138,11 @@ TEST(LstmProducts, AddUpInTheOrderOfEachInstructionSet) {
       constexpr int64_t kRows = 9, kColumns = 21;
       const Tensor a = testing::floats_of_kind({kRows, depth}, 0, random), c = testing::target({kRows, kColumns});
       const Tensor b = testing::floats_of_kind({kColumns, depth}, 0, random);
-      std::vector<float> panels(kernels.panels_size(kColumns, depth));
-      kernels.pack_transposed(b.const_data_ptr<float>(), kColumns, depth, panels.data());
-      LstmProduct product{kRows, kColumns, depth, a.const_data_ptr<float>(), panels.data()};
-      product.c = static_cast<float*>(c.mutable_data_ptr()), product.order = order, product.rows_of_thread = kRows;
+      LstmProduct product{kRows, kColumns, depth, a.const_data_ptr<float>(), depth, 1};
+      std::vector<float> panels(panels_size(product));
+      kernels.pack(product, b.const_data_ptr<float>(), true, panels.data());
+      product.c = static_cast<float*>(c.mutable_data_ptr()), product.rows_of_thread = kRows;
+      product.terms = order.product_terms, product.by_parity = order.by_parity;
       EXPECT_TRUE(kernels.multiply(product, {0, kRows}));
       const auto row_of = [&](const Tensor& matrix, int64_t row) {
         const float* const begin = matrix.const_data_ptr<float>() + row * depth;
