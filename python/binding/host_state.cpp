@@ -1,15 +1,17 @@
 #include "python/binding/host_state.h"
-#include <cstring>
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <string_view>
 #include <vector>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/Device.h>
 
 namespace duet::python {
 
 namespace {
 
-bool is_plain(PyObject* object) {
-  return PyLong_Check(object) || PyFloat_Check(object) || PyUnicode_CheckExact(object);
-}
+bool is_plain(PyObject* object) { return PyLong_Check(object) || PyFloat_Check(object) || PyUnicode_Check(object); }
 
 uint64_t mixed(uint64_t sum, uint64_t part) { return (sum ^ part) * 0x9E3779B97F4A7C15ULL + (sum >> 29); }
 
@@ -17,14 +19,54 @@ uint64_t mixed(uint64_t sum, uint64_t part) { return (sum ^ part) * 0x9E3779B97F
 uint64_t of_plain(PyObject* object) {
   uint64_t bits = 0;
   if (PyFloat_Check(object)) {
-    const double value = PyFloat_AS_DOUBLE(object);
-    std::memcpy(&bits, &value, sizeof(value));
+    bits = std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object));
   } else if (PyLong_Check(object)) {
     bits = static_cast<uint64_t>(PyLong_AsUnsignedLongLongMask(object));
   } else {
-    bits = static_cast<uint64_t>(PyObject_Hash(object));
+    bits = static_cast<uint64_t>(PyUnicode_Type.tp_hash(object));  // a subclass may have another
   }
   return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
+}
+
+// Of duet.host_numbers.CONSTANTS.
+bool is_constant(PyObject* object) {
+  static const auto* types = new py::tuple(py::module_::import("duet.host_numbers").attr("CONSTANTS"));
+  return std::ranges::any_of(*types, [object](const py::handle& type) {
+    return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0;
+  });
+}
+
+// Those of NumPy by their bytes, devices by what they are; of an enum's members and of dtypes there is one each.
+uint64_t of_constant(PyObject* object) {
+  uint64_t bits = reinterpret_cast<uint64_t>(object);
+  if (Py_buffer bytes; PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_SIMPLE) == 0) {
+    bits = std::hash<std::string_view>()({static_cast<const char*>(bytes.buf), static_cast<std::size_t>(bytes.len)});
+    PyBuffer_Release(&bytes);
+  } else if (THPDevice_Check(object)) {
+    bits = static_cast<uint64_t>(PyObject_Hash(object));
+  } else if (PyComplex_Check(object)) {
+    const Py_complex number = PyComplex_AsCComplex(object);
+    bits = mixed(std::bit_cast<uint64_t>(number.real), std::bit_cast<uint64_t>(number.imag));
+  }
+  PyErr_Clear();
+  return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
+}
+
+// Of a number, text or constant, or of those in a list; what else there is counts as the same.
+uint64_t of_value(PyObject* value) {
+  constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0xcc9e2d51;
+  if (value == nullptr) return kMissing;
+  if (value == Py_None) return kNone;
+  if (is_plain(value)) return of_plain(value);
+  constexpr Py_ssize_t kLongest = 16;  // as in duet.host_numbers
+  if (!PyList_CheckExact(value) && !PyTuple_Check(value)) return is_constant(value) ? of_constant(value) : kOther;
+  if (PySequence_Fast_GET_SIZE(value) > kLongest) return kOther;
+  uint64_t sum = 0;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(value, i);
+    sum = mixed(sum, PyList_CheckExact(item) || PyTuple_Check(item) ? kOther : of_value(item));
+  }
+  return sum;
 }
 
 uint64_t of_key(PyObject* key) {
@@ -45,8 +87,8 @@ bool is_tensor(PyObject* object) {
   return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
-// Submodules, hooks (each of which has a number of its own), or parameters with theirs; of the user's own dicts the
-// first entries.
+// Submodules, hooks (each of which has a number of its own), or parameters and buffers with theirs; of the user's own
+// dicts the first entries, and of tensors in them the hooks.
 uint64_t of_dict(PyObject* dict, bool is_own = false) {
   const Py_ssize_t most = is_own ? 512 : PY_SSIZE_T_MAX;
   uint64_t sum = 0;
@@ -55,6 +97,7 @@ uint64_t of_dict(PyObject* dict, bool is_own = false) {
     if (PyCallable_Check(value) != 0) {
       sum = mixed(sum, mixed(of_key(key), of_callable(value)));
     } else if (is_tensor(value)) {
+      if (!is_own) sum = mixed(sum, reinterpret_cast<uint64_t>(value));
       const auto* tensor = reinterpret_cast<const THPVariable*>(value);
       for (PyObject* hooks : {tensor->backward_hooks, tensor->post_accumulate_grad_hooks})
         sum = mixed(sum, hooks != nullptr && PyDict_Check(hooks) ? of_dict(hooks) : 0);
@@ -72,10 +115,14 @@ uint64_t of_module(const py::handle& module) {
   while (PyDict_Next(attributes.ptr(), &position, &name, &value) != 0) {
     if (is_plain(value)) {
       sum = mixed(sum, of_plain(value));
+    } else if (PyTuple_Check(value)) {
+      sum = mixed(sum, of_value(value));
     } else if (PyDict_Check(value)) {
       sum = mixed(sum, of_dict(value, !PyUnicode_Check(name) || PyUnicode_READ_CHAR(name, 0) != '_'));
     } else if (PyCallable_Check(value) != 0) {
       sum = mixed(sum, of_callable(value));
+    } else if (is_constant(value)) {
+      sum = mixed(sum, of_constant(value));
     }
   }
   return sum;
@@ -139,23 +186,6 @@ uint64_t HostState::random_numbers() {
 }
 
 namespace {
-
-// Of a number or text, or of those in a list; what else there is counts as the same.
-uint64_t of_value(PyObject* value) {
-  constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0xcc9e2d51;
-  if (value == nullptr) return kMissing;
-  if (value == Py_None) return kNone;
-  if (is_plain(value)) return of_plain(value);
-  constexpr Py_ssize_t kLongest = 16;  // as in duet.host_numbers
-  const bool is_list = PyList_CheckExact(value) || PyTuple_CheckExact(value);
-  if (!is_list || PySequence_Fast_GET_SIZE(value) > kLongest) return kOther;
-  uint64_t sum = 0;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(value, i);
-    sum = mixed(sum, is_plain(item) ? of_plain(item) : kOther);
-  }
-  return sum;
-}
 
 PyObject* value_at(PyObject* owner, PyObject* key) {
   return key == Py_None ? PyCell_GET(owner) : PyDict_GetItem(owner, key);

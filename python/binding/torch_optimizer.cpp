@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "optim/detail/device_hyper_parameters.h"
 #include "python/binding/torch_number.h"
+#include "python/binding/torch_state.h"
 
 namespace duet::python {
 
@@ -354,34 +355,33 @@ void TorchOptimizer::show(Parameter& parameter, std::size_t index, const py::obj
   }
   parameter.state = share(state);
   parameter.shown = true;
+  ++shown_;
 }
 
 // Of an optimizer that has stepped before, or into which a state was loaded.
 void TorchOptimizer::take_state() {
   const at::NoGradGuard no_grad;
   const py::object states = optimizer_->attr("state");
+  std::vector<GivenState> given;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    GivenState& one = given.emplace_back(GivenState{parameters_[p].name, {}, tensors_[p]});
+    for (std::size_t s = 0; s < slots_.size(); ++s) one.names.push_back(torch_name(parameters_[p], s));
+    if (states.contains(*parameters_[p].key)) read_state(states[*parameters_[p].key], one);
+  }
+  make_independent(given);
   shown_ = 0;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     Parameter& parameter = parameters_[p];
-    const bool known = states.contains(*parameter.key);
-    const py::object state = known ? py::object(states[*parameter.key]) : py::object(py::dict());
     bool complete = !slots_.empty();
     for (std::size_t s = 0; s < slots_.size(); ++s) {
-      const std::string name = torch_name(parameter, s);
-      if (name.empty()) continue;
-      const bool there = state.contains(name.c_str()) && THPVariable_Check(py::object(state[name.c_str()]).ptr());
-      complete = complete && there;
-      if (there) {
-        tensors_[p][s].copy_(py::cast<at::Tensor>(state[name.c_str()]));
-      } else {
-        tensors_[p][s].fill_(slots_[s].initial);
-      }
+      if (given[p].names[s].empty()) continue;
+      const at::Tensor& tensor = given[p].tensors[s];
+      complete = complete && tensor.defined();
+      tensor.defined() ? tensors_[p][s].copy_(tensor) : tensors_[p][s].fill_(slots_[s].initial);
     }
     if (!slots_.empty() && slots_[0].name == "started") tensors_[p][0].fill_(complete ? 1 : 0);
     parameter.shown = false;
-    if (!complete) continue;
-    show(parameter, p, state);
-    ++shown_;
+    if (complete) show(parameter, p, states[*parameter.key]);
   }
   state_ = share(states);
 }
@@ -393,7 +393,6 @@ void TorchOptimizer::show_state() {
     Parameter& parameter = parameters_[p];
     if (parameter.shown || tensors_[p][0].item<float>() == 0) continue;
     show(parameter, p, states[*parameter.key]);
-    ++shown_;
   }
 }
 

@@ -1,12 +1,15 @@
 """Where the code of a step finds numbers that are no tensors."""
 
 import dis
+import enum
 import functools
 import types
 
+import numpy
 import torch
 
-_PLAIN = (int, float, str, type(None))
+CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _LIMIT = 512  # looked at before every step
 
@@ -47,7 +50,8 @@ def _attributes(value):
 
 def _is_list_of_numbers(value):
     """Of a fixed length: one that is empty now, to be filled by the step, decides about nothing."""
-    return type(value) in (list, tuple) and 0 < len(value) <= 16 and all(_is(v, _PLAIN) for v in value)
+    kind = list if type(value) is list else tuple
+    return _is(value, kind) and 0 < kind.__len__(value) <= 16 and all(_is(v, _PLAIN) for v in kind.__iter__(value))
 
 
 def _is_of_torch(thing):

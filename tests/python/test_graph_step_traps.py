@@ -50,8 +50,38 @@ def test_state_that_is_cleared_replaced_or_loaded_often_counts(make):
         step(data[2])
         del optimizer.state[first]
         step(data[3])
+        hidden, output = module.hidden.bias, module.scale  # of one shape
+        states = optimizer.state
+        states[hidden], states[output] = states[output], states[hidden]
+        step(data[3])
+        state = optimizer.state_dict()
+        a, b = (index for index, parameter in enumerate(optimizer.param_groups[0]["params"]) if parameter is hidden or parameter is output)
+        state["state"][a], state["state"][b] = state["state"][b], state["state"][a]
+        optimizer.load_state_dict(state)
+        step(data[3])
 
     toy.same_as_loop(run, optimizer=make)
+
+
+STATES = {
+    "another dtype": (lambda state, other: {"exp_avg": state["exp_avg"].double()}, r"'exp_avg' of 'scale' as Double.*, expected Float"),
+    "another shape": (lambda state, other: {"exp_avg": state["exp_avg"][:1]}, r"as Float\[1\], expected Float\[16\]"),
+    "no tensor": (lambda state, other: {"step": 3}, "'step' of 'scale' as int"),
+    "of two parameters": (lambda state, other: {"exp_avg": other["exp_avg"]}, "has one tensor for both, 'exp_avg'"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state_that_cannot_be_the_parameters_is_an_error(name):
+    change, message = STATES[name]
+    module = toy.model()
+    optimizer = toy.adam(module)
+    step = duet.graph_step(module, toy.loss, optimizer)
+    step(toy.batches(1)[0])
+    state = optimizer.state[module.scale]
+    state.update(change(state, optimizer.state[module.hidden.bias]))
+    with pytest.raises(duet.ConfigError, match=message):
+        step(toy.batches(1)[0])
 
 
 def test_two_steps_share_an_optimizer():

@@ -1,8 +1,11 @@
 """What the host code of a step may do: numbers that change, parameters reached by other ways than edges, ops by way of
 the host."""
 
+import collections
+import enum
 import types
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -152,6 +155,85 @@ def test_what_a_loop_sets_seldom_is_noticed_at_its_step():
 
     report = both(Linear, loss_of_globals, 3000, before)
     assert toy.replays(report) >= 2900, report
+
+
+class Word(enum.StrEnum):
+    A, B = "a", "b"
+
+
+class Choice(enum.Enum):
+    A, B = 1, 2
+
+
+Pair = collections.namedtuple("Pair", "choice more")
+CONSTANTS = {
+    "str_enum": (Word.A, Word.B),
+    "enum": (Choice.A, Choice.B),
+    "named_tuple": (Pair(1, 0), Pair(2, 0)),
+    "tuple_of_enums": ((Choice.A,), (Choice.B,)),
+    "numpy_float": (numpy.float32(1), numpy.float32(2)),
+    "numpy_bool": (numpy.bool_(False), numpy.bool_(True)),
+    "numpy_text": (numpy.str_("a"), numpy.str_("b")),
+    "dtype": (torch.float32, torch.float64),
+    "device": (torch.device("cpu"), torch.device("meta")),
+    "bytes": (b"a", b"b"),
+    "complex": (1j, 2j),
+}
+
+
+class Chosen(Linear):
+    def __init__(self, choices):
+        super().__init__()
+        self.choices, self.choice = choices, choices[0]
+
+    def forward(self, x):
+        return self.layer(x) * (1 + (self.choice == self.choices[1]))
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_that_a_loop_sets_are_noticed_at_their_step(name):
+    def before(n, module, now, batch):
+        if n == 1040:
+            module.choice = module.choices[1]
+
+    both(lambda: Chosen(CONSTANTS[name]), cross_entropy, 1060, before)
+
+
+def new_weight(module):
+    module.layer.weight = nn.Parameter(torch.full((3, 8), 0.5))
+
+
+def no_bias(module):
+    module.layer.bias = None
+
+
+def weights_of_classes(module):
+    module.criterion.weight = torch.tensor([1.0, 2.0, 3.0])
+
+
+def dilation(module):
+    module.conv.dilation = module.conv.padding = (2,)
+
+
+class Replaceable(Linear):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.criterion = nn.Conv1d(1, 1, 3, padding=1), nn.CrossEntropyLoss()
+
+    def forward(self, x):
+        return self.layer(self.conv(x[:, None])[:, 0])
+
+
+@pytest.mark.parametrize("change", [new_weight, no_bias, weights_of_classes, dilation])
+def test_what_a_loop_replaces_in_torchs_layers_is_noticed_at_its_step(change):
+    def before(n, module, now, batch):
+        if n == 1040:
+            change(module)
+
+    def loss(module, batch, now):
+        return module.criterion(module(batch["x"]), batch["y"])
+
+    both(Replaceable, loss, 1060, before)
 
 
 class Labels(torch.Tensor):
