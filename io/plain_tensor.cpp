@@ -39,13 +39,13 @@ void check_plain(const char* format, const std::string& name, const at::Tensor& 
   if (file_type(tensor.scalar_type()) == nullptr) {
     refuse(c10::str("is ", tensor.scalar_type(),
                     ", expected a type the format has (F64 F32 F16 BF16 I64 I32 I16 I8 U8 "
-                    "BOOL); convert it, e.g. complex numbers with view_as_real"));
+                    "BOOL C64); convert it, e.g. complex128 with view_as_real"));
   }
 }
 
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor) {
   check_plain(format, name, tensor);
-  return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
+  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
 namespace {

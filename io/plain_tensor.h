@@ -16,12 +16,17 @@ struct FileType {
   at::ScalarType type;
   const char *safetensors, *storage_class, *dtype;
 };
-inline constexpr FileType kFileTypes[] = {
-    {at::kDouble, "F64", "DoubleStorage", "float64"}, {at::kFloat, "F32", "FloatStorage", "float32"},
-    {at::kHalf, "F16", "HalfStorage", "float16"},     {at::kBFloat16, "BF16", "BFloat16Storage", "bfloat16"},
-    {at::kLong, "I64", "LongStorage", "int64"},       {at::kInt, "I32", "IntStorage", "int32"},
-    {at::kShort, "I16", "ShortStorage", "int16"},     {at::kChar, "I8", "CharStorage", "int8"},
-    {at::kByte, "U8", "ByteStorage", "uint8"},        {at::kBool, "BOOL", "BoolStorage", "bool"}};
+inline constexpr FileType kFileTypes[] = {{at::kDouble, "F64", "DoubleStorage", "float64"},
+                                          {at::kFloat, "F32", "FloatStorage", "float32"},
+                                          {at::kHalf, "F16", "HalfStorage", "float16"},
+                                          {at::kBFloat16, "BF16", "BFloat16Storage", "bfloat16"},
+                                          {at::kLong, "I64", "LongStorage", "int64"},
+                                          {at::kInt, "I32", "IntStorage", "int32"},
+                                          {at::kShort, "I16", "ShortStorage", "int16"},
+                                          {at::kChar, "I8", "CharStorage", "int8"},
+                                          {at::kByte, "U8", "ByteStorage", "uint8"},
+                                          {at::kBool, "BOOL", "BoolStorage", "bool"},
+                                          {at::kComplexFloat, "C64", "ComplexFloatStorage", "complex64"}};
 
 // What names and texts in files have to be.
 bool is_utf8(const std::string& text);
@@ -31,8 +36,8 @@ const FileType* file_type(at::ScalarType type);
 
 // Throws DataError "[format] tensor 'name' ..." for one that a file of weights cannot hold.
 void check_plain(const char* format, const std::string& name, const at::Tensor& tensor);
-// The same values as a contiguous CPU tensor that only holds bytes: no gradient, no lazy negation. Throws as
-// check_plain() does.
+// The same values as a contiguous CPU tensor that only holds bytes: no gradient, no lazy negation or conjugation.
+// Throws as check_plain() does.
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor);
 
 // Copies the tensors of `state` into those of the same names. Throws DataError "[format] ..." where shape or type

@@ -38,7 +38,7 @@ at::ScalarType storage_dtype(const std::string& storage_class) {
     if (storage_class == std::string("torch.") + known.storage_class) return known.type;
   }
   throw MalformedFile{"it holds tensors of " + storage_class + ", a type that duet does not know",
-                      "convert them in Python, e.g. complex numbers with torch.view_as_real"};
+                      "convert them in Python, e.g. complex128 with torch.view_as_real"};
 }
 
 std::vector<int64_t> counts(const Tree& tree, Id tuple, const std::string& name) {

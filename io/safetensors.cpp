@@ -119,7 +119,7 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_
                                          [&](const FileType& known) { return type == known.safetensors; });
   expect_file(dtype != std::end(kFileTypes), "tensor '", name, "' has dtype ",
               type.is_string() ? one_line(type.get_ref<const std::string&>(), 40) : type.type_name(),
-              ", expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+              ", expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL C64");
   const std::vector<uint64_t> shape = numbers(value, "shape", name), range = numbers(value, "data_offsets", name);
   expect_file(shape.size() <= kMaxTensorDims, "tensor '", name, "' has more than 64 dimensions");
   expect_file(range.size() == 2 && range[0] <= range[1] && range[1] <= data_bytes, "tensor '", name,

@@ -87,8 +87,6 @@ LayersByPath make_layers(const Program& program, const TensorsByName& tensors) {
     const auto found = tensors.find(item.name);
     expect_file(found != tensors.end(), "the tensor '", item.name, "' is missing");
     const at::Tensor tensor = tied.unique(found->second);
-    // Checkpoints hold no complex numbers, which are constants as a rule: the frequencies of rotary embeddings.
-    if (item.kind == ModelTensor::Kind::kBuffer && tensor.is_complex()) continue;
     check_name(item.name);
     const auto [path, name] = split_last(item.name);
     const auto layer = layer_at(layers, path, program);

@@ -107,7 +107,7 @@ torch.utils._pytree._register_namedtuple(Results, serialized_type_name="Results"
 
 
 class Oddities(nn.Module):
-    """In-place ops on a copy of a buffer, complex and expanded buffers, a cast, a named tuple."""
+    """In-place ops on a copy of a buffer, complex buffers, one of which the model updates, expanded ones, a cast, a named tuple."""
 
     def __init__(self):
         super().__init__()
@@ -115,12 +115,15 @@ class Oddities(nn.Module):
         self.register_buffer("mask", torch.arange(8) % 2)
         self.register_buffer("ones", torch.ones(1, 8).expand(3, 8))
         self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)), persistent=False)
+        self.register_buffer("turned", torch.ones(4, dtype=torch.complex64))
 
     def forward(self, x, target):
         weights = self.mask.float()
         weights.mul_(2).add_(1)
         x = self.a(x.mean((1, 2)) * weights).float() + self.ones.sum(0)
-        logits = self.head(torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * self.turns).flatten(1))
+        logits = self.head(torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * self.turned.clone()).flatten(1))
+        if self.training:
+            self.turned.mul_(self.turns)
         return Results(logits, functional.cross_entropy(logits, target))
 
 
@@ -188,7 +191,7 @@ def write(folder, name):
     signature = program.graph_signature
     names = [*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()]
     weights = {key: have[key].detach().clone() for key in names}
-    torch.save({key: tensor for key, tensor in weights.items() if not tensor.is_complex()}, folder / "weights.pt")
+    torch.save(weights, folder / "weights.pt")
     module = load(folder / "eval.pt2").module()  # the model itself would take a fused path of its own
     module.load_state_dict({key: tensor for key, tensor in weights.items() if key != "ones"}, strict=False)
     with torch.no_grad():

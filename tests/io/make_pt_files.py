@@ -43,7 +43,7 @@ def state_dict():
         for parameter in module.parameters():
             parameter.copy_(counting(*parameter.shape) / 4)
     state = module.state_dict()
-    for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+    for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.complex64):
         state[str(dtype).removeprefix("torch.")] = counting(5, dtype=dtype)
     state["bool"] = torch.tensor([True, False, True])
     base = counting(2, 3, 4)
@@ -111,7 +111,7 @@ def main():
     # To be refused
     torch.save(weights, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save({**weights, "evil": Evil()}, folder / "forbidden.pt")
-    torch.save({"weight": torch.ones(2, dtype=torch.complex64)}, folder / "complex.pt")
+    torch.save({"weight": torch.ones(2, dtype=torch.complex128)}, folder / "complex.pt")
     torch.save({"weight": torch.eye(2).to_sparse()}, folder / "sparse.pt")
     torch.save({"weight": torch.ones(2, dtype=torch.uint16)}, folder / "uint16.pt")
     torch.save({"weight": torch.ones(2), "score": numpy.float64(0.5)}, folder / "numpy_beside.pt")

@@ -53,8 +53,9 @@ TEST(PtFile, ReadsPythonsStateDict) {
   expected.set("1.running_var", at::ones({2}));
   expected.set("1.num_batches_tracked", at::zeros({}, at::kLong));
   const std::pair<const char*, at::ScalarType> types[] = {
-      {"float64", at::kDouble}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}, {"int64", at::kLong},
-      {"int32", at::kInt},      {"int16", at::kShort},  {"int8", at::kChar},         {"uint8", at::kByte}};
+      {"float64", at::kDouble}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16},
+      {"int64", at::kLong},     {"int32", at::kInt},    {"int16", at::kShort},
+      {"int8", at::kChar},      {"uint8", at::kByte},   {"complex64", at::kComplexFloat}};
   for (const auto& [name, type] : types) expected.set(name, counting({5}, type));
   expected.set("bool", at::tensor({1, 0, 1}, at::kInt).to(at::kBool));
   const at::Tensor base = counting({2, 3, 4});
@@ -102,7 +103,7 @@ TEST(PtFile, RefusesWhatIsNoDictionaryOfTensorsAndSaysWhatToDo) {
   const std::pair<const char*, std::vector<std::string>> cases[] = {
       {"legacy.pt", {"before PyTorch 1.6", "save it again with torch.save"}},
       {"forbidden.pt", {"'posix.system'", "nothing of it was run", "torch.save(model.state_dict(), 'weights.pt')"}},
-      {"complex.pt", {"ComplexFloatStorage", "view_as_real"}},
+      {"complex.pt", {"ComplexDoubleStorage", "view_as_real"}},
       {"sparse.pt", {"_rebuild_sparse_tensor", "convert that tensor"}},
       {"uint16.pt", {"_rebuild_tensor_v3", "convert that tensor"}},
       {"list.pt", {"no dictionary of tensors"}},
@@ -128,7 +129,7 @@ TEST(PtFile, RefusesWhatPythonCouldNotHold) {
   };
   refuses([](StateDict& state) { state.set("text", std::string("\xff\xfe")); }, {"not UTF-8"});
   refuses([](StateDict& state) { state.set("\xff", at::ones({1})); }, {"not UTF-8"});
-  refuses([](StateDict& state) { state.set("z", at::ones({1}, at::kComplexFloat)); }, {"'z'", "view_as_real"});
+  refuses([](StateDict& state) { state.set("z", at::ones({1}, at::kComplexDouble)); }, {"'z'", "view_as_real"});
   refuses(
       [](StateDict& state) {
         state.set("a", at::ones({1}));

@@ -55,7 +55,7 @@ TEST(Safetensors, RefusesWhatTheFormatCannotHold) {
   expect_error<DataError>([&] { encode_safetensors({{"a", one}, {"a", one}}); }, {"'a'", "taken"});
   expect_error<DataError>([&] { encode_safetensors({{"__metadata__", one}}); }, {"__metadata__"});
   expect_error<DataError>([&] { encode_safetensors({{"a", at::Tensor()}}); }, {"'a'", "undefined"});
-  expect_error<DataError>([&] { encode_safetensors({{"c", one.to(at::kComplexFloat)}}); }, {"'c'", "view_as_real"});
+  expect_error<DataError>([&] { encode_safetensors({{"c", one.to(at::kComplexDouble)}}); }, {"'c'", "view_as_real"});
   expect_error<DataError>([&] { encode_safetensors({{"s", one.to_sparse()}}); }, {"'s'", "to_dense"});
   expect_error<DataError>([&] { encode_safetensors({{"m", at::ones({1}, at::kMeta)}}); }, {"'m'", "meta"});
   expect_error<DataError>([&] { encode_safetensors({{"\xff", one}}); }, {"UTF-8"});

@@ -22,13 +22,6 @@ inline void expect_same_tensor(const std::string& name, const at::Tensor& a, con
   EXPECT_EQ(tensor_bytes(a), tensor_bytes(b)) << name;
 }
 
-inline StateDict copy_of(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
-}
-
 // Names, types and bits.
 inline void expect_same_state(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.tensors().size(), b.tensors().size());
@@ -64,7 +57,7 @@ inline StateDict sample_state(int64_t seed) {
 inline StateDict odd_state() {
   StateDict state;
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort,
-                                    at::kChar, at::kByte, at::kBool}) {
+                                    at::kChar, at::kByte, at::kBool, at::kComplexFloat}) {
     const std::string name = c10::toString(type);
     state.set("model." + name, at::arange(7).remainder(2).to(type));
     state.set("state." + name + ".scalar", at::ones({}, at::TensorOptions().dtype(type)));
