@@ -151,8 +151,10 @@ class CheckpointStore {
   // Paths of all checkpoints, newest first, unverified.
   std::vector<std::string> list() const;
 
-  // The checkpoint folder that `path` means: itself, or the newest good one under a root, or under the root of a
-  // work_dir. Throws CheckpointError naming what is there instead.
+  // The checkpoint that a file "latest" or "best" names; any other path itself.
+  static std::string follow(const std::string& path);
+  // The checkpoint folder that `path` means: itself, the one that such a file names, or the newest good one under a
+  // root, or under the root of a work_dir. Throws CheckpointError naming what is there instead.
   static std::string find(const std::string& path);
   // Reads the checkpoint that find() gives, and verifies what it reads while it does. Tensors come back contiguous, on
   // the CPU. Throws CheckpointError naming file and key.

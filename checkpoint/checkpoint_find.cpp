@@ -89,8 +89,9 @@ std::string verified(const std::string& path) {
 // What `look` makes of the checkpoint folder that `path` means: itself, or the newest good one in it if it is a root or
 // a work_dir.
 template <class Look>
-auto look_at(const std::string& path, const Look& look) -> decltype(look(path)) {
+auto look_at(const std::string& given, const Look& look) -> decltype(look(given)) {
   BackgroundSave::wait_for_all();
+  const std::string path = CheckpointStore::follow(given);
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw CheckpointError(c10::str("[CheckpointStore] '", path, error ? "': " + error.message() : "' does not exist",
@@ -143,6 +144,13 @@ std::optional<std::string> CheckpointStore::find_best(const std::string& pointer
   const auto abandoned = abandoned_in(root_);
   if (abandoned && folder->step > abandoned->after) return std::nullopt;
   return root_ + "/" + name;
+}
+
+std::string CheckpointStore::follow(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return path;
+  const fs::path pointer = fs::absolute(path);
+  return CheckpointStore(pointer.parent_path().string()).find_best(pointer.filename().string()).value_or(path);
 }
 
 std::string CheckpointStore::find(const std::string& path) {

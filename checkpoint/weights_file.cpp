@@ -192,7 +192,9 @@ StateDict without_wrappers(const WeightsSource& source, StateDict weights) {
 
 }  // namespace
 
-StateDict read_weights(const WeightsSource& source) {
+StateDict read_weights(const WeightsSource& given) {
+  WeightsSource source = given;
+  source.path = CheckpointStore::follow(given.path);
   StateDict weights = read_any(source);
   weights = source.revise_keys ? revised(source, std::move(weights), *source.revise_keys)
                                : without_wrappers(source, std::move(weights));

@@ -100,7 +100,9 @@ void check_targets(const LossOptions& options, const at::Tensor& target, const L
 // Undefined: all 1.
 at::Tensor weights_of_classes(const LossOptions& options, const at::Tensor& logits) {
   if (options.class_weights.empty()) return {};
-  at::Tensor weights = at::tensor(options.class_weights, logits.options().requires_grad(false));
+  // LibTorch makes no tensors of half precision from a list.
+  const at::Tensor weights = at::tensor(options.class_weights, logits.options().dtype(at::kDouble).requires_grad(false))
+                                 .to(logits.scalar_type());
   if (weights.numel() != logits.size(1)) {
     throw ConfigError(c10::str("[Loss] class_weights has ", weights.numel(), " numbers, expected ", logits.size(1),
                                ", one for each class"));

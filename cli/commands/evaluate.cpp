@@ -79,7 +79,8 @@ void load_weights_file(const std::string& path, Task& task) {
 std::string find_checkpoint(const RunConfig& config, const std::string& wanted) {
   const bool is_best = wanted == "best" || wanted.starts_with("best_");
   if (!wanted.empty() && !is_best && wanted != "latest") {
-    return is_weights_file(wanted) ? wanted : CheckpointStore::find(wanted);
+    const std::string path = CheckpointStore::follow(wanted);
+    return is_weights_file(path) ? path : CheckpointStore::find(path);
   }
   const std::string root = CheckpointStore::root_of(config.work_dir);
   const CheckpointStore store(root);

@@ -79,17 +79,26 @@ std::string archive_checkpoints(const std::string& root) {
   return aside;
 }
 
+// What an earlier run in the work_dir has left: where its checkpoints are now (empty: it has none), and its
+// config.yaml.
+struct EarlierRun {
+  std::string checkpoints, config;
+};
+
 // After a run that failed before it has saved anything: a slip in a config must not cost an earlier run its place. Not
 // under a launcher, which starts the run anew and resumes from what it finds there, nor in an out_dir of its own.
-void put_back(const RunConfig& config, const std::string& aside) {
+void put_back(const RunConfig& config, const EarlierRun& earlier) {
   const std::string root = checkpoint_root(config);
-  if (config.launch.agent_store || !aside.starts_with(root + ".")) return;
+  if (config.launch.agent_store || !earlier.checkpoints.starts_with(root + ".")) return;
   const CheckpointStore store(root);
   if (!store.list().empty() || store.find_best()) return;
   std::error_code failed;
   std::filesystem::remove_all(root, failed);
-  if (!failed) std::filesystem::rename(aside, root, failed);
-  if (!failed) log_info("this run has saved no checkpoint: those of the earlier run are back in '" + root + "'");
+  if (!failed) std::filesystem::rename(earlier.checkpoints, root, failed);
+  if (failed) return;
+  if (!earlier.config.empty())
+    static_cast<void>(caught([&] { file_io::replace_file(config.work_dir + "/config.yaml", earlier.config); }));
+  log_info("this run has saved no checkpoint: those of the earlier run are back in '" + root + "'");
 }
 
 // What --resume means here: a run that its launcher has started anew goes on from what it has saved.
@@ -210,16 +219,18 @@ void fill_run_identity(const RunConfig& config, Run& run) {
   if (config.is_main()) identity.data = data_fingerprint(config, run);
 }
 
-// Returns where the checkpoints of an earlier run are, if there were some.
-std::string start_anew(const RunConfig& config, BaseTrainer& trainer) {
+EarlierRun start_anew(const RunConfig& config, BaseTrainer& trainer) {
   load_start_weights(config, trainer);
   // Not before the weights are there, which may be those of the earlier run.
-  std::string aside;
+  EarlierRun earlier;
   run_on_main(config.communicator(), [&] {
     const std::string root = checkpoint_root(config);
-    if (!CheckpointStore(root).list().empty()) aside = archive_checkpoints(root);
+    if (CheckpointStore(root).list().empty()) return;
+    constexpr uint64_t kMost = uint64_t{16} << 20;
+    static_cast<void>(caught([&] { earlier.config = file_io::read_text(config.work_dir + "/config.yaml", kMost); }));
+    earlier.checkpoints = archive_checkpoints(root);
   });
-  return aside;
+  return earlier;
 }
 
 // Saves an interrupted run, unless the checkpoint hook has done so. False: a hook refuses its state.
@@ -281,12 +292,12 @@ void add_train_hooks(const Arguments& arguments, const RunConfig& config, Run& r
   run.trainer->on(HookPoint::kAfterVal, add, "validation_record", kLowest);
 }
 
-// Returns the exit code; `aside` is then what start_anew() gave.
-int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& config, Run& run, std::string& aside) {
+// Returns the exit code; `earlier` is then what start_anew() gave.
+int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& config, Run& run, EarlierRun& earlier) {
   Communicator& ranks = config.communicator();
   fill_run_identity(config, run);
   const bool resumed = resume(config, arguments, plan, run);
-  if (!resumed) aside = start_anew(config, *run.trainer);
+  if (!resumed) earlier = start_anew(config, *run.trainer);
   run.trainer->identity().config = flat_config(config.root);  // with what the checkpoint has decided
   run_on_main(ranks, [&] {
     save_resolved_config(config, resumed);
@@ -340,16 +351,16 @@ int train(const Arguments& arguments, RunConfig& config) {
   Run run = build_training(config, plan.classes);
   TrainRecord record{.mode = config.mode};
   int exit_code = 0;
-  std::string aside;
+  EarlierRun earlier;
   const std::exception_ptr error = caught([&] {
     run_on_all_ranks(ranks, [&] { add_train_hooks(arguments, config, run, record); });
     run_on_main(ranks, [&] {
       make_folder(config.work_dir);
       if (!lock) lock.emplace(config.work_dir);
     });
-    exit_code = train_run(arguments, plan, config, run, aside);
+    exit_code = train_run(arguments, plan, config, run, earlier);
   });
-  if (error || run.trainer->outcome() == RunOutcome::kDiverged) put_back(config, aside);
+  if (error || run.trainer->outcome() == RunOutcome::kDiverged) put_back(config, earlier);
   if (error) exit_code = failure_of(error).exit_code;
   const std::exception_ptr unwritten = caught([&] {
     if (!config.is_main() || arguments.json.empty()) return;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include "base/error.h"
 #include "checkpoint/detail/checkpoint_format.h"
+#include "checkpoint/weights_file.h"
 #include "io/safetensors.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
@@ -195,6 +196,18 @@ TEST(CheckpointStore, PassesOverDamagedOnes) {
   expect_error<CheckpointError>([&] { store.find_latest(); }, {"none of the 3", folder / "c"});
 }
 
+TEST(CheckpointStore, FollowsFilesThatNameACheckpoint) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  for (const int64_t step : {1, 2}) store.save(step, sample_state(step));
+  store.set_best("step-1");
+  expect_same_state(sample_state(1), CheckpointStore::load(folder / "c/best"));
+  expect_same_state(sample_state(2), CheckpointStore::load(folder / "c/latest"));
+  EXPECT_FALSE(read_weights({.path = folder / "c/latest"}).empty());
+  fs::remove_all(folder / "c/step-1");
+  expect_error<CheckpointError>([&] { CheckpointStore::load(folder / "c/best"); }, {folder / "c/best", "is a file"});
+}
+
 TEST(CheckpointStore, SaysWhatAPathIsIfItIsNoCheckpoint) {
   const TempDir folder;
   const std::string file = folder.write("file", "x");
@@ -242,7 +255,7 @@ TEST(CheckpointStore, NamesPathAndReasonIfItCannotSave) {
   }
   CheckpointStore good(folder / "c");
   StateDict odd;
-  odd.set("model.c", at::ones({1}, at::kComplexFloat));
+  odd.set("model.c", at::ones({1}, at::kComplexDouble));
   expect_error<CheckpointError>([&] { good.save(1, odd); }, {"'c'", "view_as_real"});
   StateDict bad_name;
   bad_name.set("\xff", true);

@@ -173,13 +173,14 @@ def check_output(program):
 def check_failed_run(program):
     """A run that fails before it has saved leaves the checkpoints of the one before it in place."""
     program.run("train", "base.yaml", "work_dir=failed", *RUN)
-    before = program.names("failed/checkpoints")
+    before, config = program.names("failed/checkpoints"), (program.folder / "failed/config.yaml").read_text()
     for action in ("raise", "stop"):
         guard = "default_hooks.nan_guard={interval: 1, action: %s}" % action
         text = program.run("train", "base.yaml", "work_dir=failed", "trainer={max_steps: 8}", guard, "optim_wrapper.optimizer.lr=1e30",
                            code=5)
         assert "are back in" in text, text
         assert program.names("failed/checkpoints") == before
+        assert (program.folder / "failed/config.yaml").read_text() == config
         assert not (program.folder / "failed/checkpoints.1").exists()
 
 

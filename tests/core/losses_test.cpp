@@ -124,6 +124,8 @@ TEST(Loss, TakesClassWeightsAndLabelSmoothing) {
         const double wanted =
             at::cross_entropy_loss(logits, target, as_tensor, at::Reduction::Mean, kNoLabel, smoothing).item<double>();
         EXPECT_NEAR(loss_of(options, logits, target, kNoLabel).item<double>(), wanted, 1e-12) << shape << smoothing;
+        const at::Tensor half = logits.to(at::kBFloat16);
+        EXPECT_NEAR(loss_of(options, half, target, kNoLabel).item<double>(), wanted, 0.05 * wanted) << "as in AMP";
       }
     }
     const at::Tensor nothing = at::full({2, 4, 5}, kNoLabel, at::kLong);

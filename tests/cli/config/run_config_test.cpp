@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
 
 namespace duet {
@@ -160,20 +161,8 @@ TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
 }
 
 TEST(RunConfig, SharesOfBatchesBecomeCounts) {
-  class Batches : public DataSource {
-   public:
-    explicit Batches(int64_t count) : count_(count) {}
-    void start_epoch(int64_t) override {}
-    std::optional<Batch> next() override { return std::nullopt; }
-    int64_t batches_per_epoch() const override { return count_; }
-    StateDict state_dict() const override { return {}; }
-    void load_state_dict(const StateDict&) override {}
-
-   private:
-    int64_t count_;
-  };
   const auto limit = [](const std::string& value, int64_t batches) {
-    return full_config({"trainer.limit_val_batches=" + value}).limits.val.batches_of(Batches(batches));
+    return full_config({"trainer.limit_val_batches=" + value}).limits.val.batches_of(FakeData(batches));
   };
   const std::vector<std::tuple<std::string, int64_t, int64_t>> cases = {{"null", 9, 0}, {"1", 9, 1},   {"20", 9, 20},
                                                                         {"1.0", 9, 9},  {"0.5", 9, 4}, {"0.25", 4, 1}};
@@ -196,6 +185,7 @@ TEST(RunConfig, OffAndNullWords) {
 TEST(RunConfig, MistakesNameTheKey) {
   for (const auto& [word, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
            {"work_dir=''", {"work_dir is empty"}},
+           {"optim_wrapper.optimizer.lr=", {"'optim_wrapper.optimizer.lr=' without a value", "lr=null"}},
            {"device=gpu", {"device", "gpu"}},
            {"model=SmallCnn", {"model is 'SmallCnn'", "expected a map"}},
            {"model={}", {"model.type is missing"}},
