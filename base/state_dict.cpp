@@ -81,6 +81,12 @@ StateDict StateDict::without(const std::string& prefix) const {
   return result;
 }
 
+StateDict copy_of(const StateDict& state) {
+  StateDict copy = state;
+  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.detach().clone());
+  return copy;
+}
+
 void check_state(const std::string& name, const at::Tensor& source, const at::Tensor& target) {
   if (source.sizes() != target.sizes() || source.scalar_type() != target.scalar_type()) {
     throw CheckpointError(c10::str("[Checkpoint] '", name, "' is ", source.scalar_type(), source.sizes(),

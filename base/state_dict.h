@@ -45,6 +45,9 @@ class StateDict {
   std::map<std::string, StateValue> values_;
 };
 
+// With tensors of their own.
+StateDict copy_of(const StateDict& state);
+
 // A part of a run that a checkpoint holds. state_dict() may lend live tensors: whoever keeps them clones them.
 // load_state_dict checks before it changes anything, and takes whatever state_dict() gave.
 class Stateful {

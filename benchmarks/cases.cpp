@@ -4,6 +4,9 @@
 #include "benchmarks/models.h"
 #include "cli/zoo/classifiers.h"
 #include "cli/zoo/gpt.h"
+#include "examples/08_models/lstm.h"
+#include "examples/08_models/resnet.h"
+#include "examples/08_models/unet.h"
 
 namespace duet::benchmarks {
 
@@ -55,11 +58,14 @@ std::vector<Case> cases() {
       {"GPT d64 L2, 8x32", [] { return gpt(32, 64, 2); }, [] { return tokens(8, 32); }, 1000},
       {"GPT d128 L4, 16x64", [] { return gpt(64, 128, 4); }, [] { return tokens(16, 64); }, 60},
       {"CNN 28x28, batch 64", [] { return make_small_cnn(); }, [] { return images({64, 1, 28, 28}); }, 200},
-      {"LSTM h64, 8x32", [] { return make_lstm(64, kVocabulary); }, [] { return tokens(8, 32); }, 1000},
+      {"LSTM h64, 8x32", [] { return make_lstm({.vocab_size = kVocabulary, .width = 64}); },
+       [] { return tokens(8, 32); }, 1000},
       {"ViT d64 L2, 16x32x32", [] { return make_vit(64, 2); }, [] { return images({16, 3, 32, 32}); }, 60},
       {"BERT d128 L2, 8x64", [] { return make_bert(128, 2); }, [] { return tokens(8, 64, 1000); }, 60},
-      {"ResNet-18, 16x32x32", [] { return make_resnet18(); }, [] { return images({16, 3, 32, 32}); }, 15},
-      {"U-Net, 8x64x64", [] { return make_unet(); }, [] { return pixels(8, 64); }, 60},
+      {"ResNet-18, 16x32x32", [] { return make_resnet({.stem = "imagenet"}); }, [] { return images({16, 3, 32, 32}); },
+       15},
+      {"U-Net, 8x64x64", [] { return make_unet({.num_classes = 10, .in_channels = 1}); }, [] { return pixels(8, 64); },
+       60},
       {"GPT d64 L2, 8x32, forward", [] { return gpt(32, 64, 2); }, [] { return tokens(8, 32); }, 2000, true},
       {"MLP 64-64-10, batch 1, forward", [] { return mlp(64, {64}); }, [] { return images({1, 64}); }, 20000, true},
   };

@@ -18,7 +18,7 @@
 #include "benchmarks/cases.h"
 #include "benchmarks/figures.h"
 #include "benchmarks/flags.h"
-#include "data/data_source.h"
+#include "benchmarks/repeated_batch.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "metrics/class_metric.h"
@@ -26,19 +26,6 @@
 namespace duet::benchmarks {
 
 namespace {
-
-// One batch, so many times: its loading is not what is measured.
-class SameBatches : public DataSource {
- public:
-  SameBatches(Batch batch, int64_t count) : batch_(std::move(batch)), count_(count) {}
-  void start_epoch(int64_t /*epoch*/) override { given_ = 0; }
-  std::optional<Batch> next() override { return given_++ < count_ ? std::optional(batch_) : std::nullopt; }
-  int64_t batches_per_epoch() const override { return count_; }
-
- private:
-  Batch batch_;
-  int64_t count_, given_ = 0;
-};
 
 // Runs `calls` forward passes.
 using Contestant = std::function<void(int64_t calls)>;
@@ -56,7 +43,7 @@ Contestant by_trainer(const Case& item, Mode mode) {
   if (const Batch batch = item.batch(); batch.has("image") && batch["target"].dim() == 1)
     trainer->add_metric<Accuracy>();
   return [trainer, batch = item.batch()](int64_t calls) {
-    SameBatches data(batch, calls);
+    RepeatedBatch data(batch, calls);
     trainer->validate(data);
   };
 }

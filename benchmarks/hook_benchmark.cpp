@@ -17,9 +17,9 @@
 #include "base/log.h"
 #include "benchmarks/figures.h"
 #include "benchmarks/flags.h"
+#include "benchmarks/repeated_batch.h"
 #include "cli/zoo/classifiers.h"
 #include "cli/zoo/gpt.h"
-#include "data/data_source.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "hooks/default_hooks.h"
@@ -59,18 +59,6 @@ std::vector<Model> models() {
   };
   return {{"MLP 64-64-10, batch 8", mlp, image, 10000}, {"GPT d64 L2, 1x32", gpt, text, 1000}};
 }
-
-// One batch for ever: its loading is not what is measured.
-class OneBatch : public DataSource {
- public:
-  explicit OneBatch(Batch batch) : batch_(std::move(batch)) {}
-  void start_epoch(int64_t /*epoch*/) override {}
-  std::optional<Batch> next() override { return batch_; }
-  int64_t batches_per_epoch() const override { return 0; }
-
- private:
-  Batch batch_;
-};
 
 // Times the steps after the first `warm_up`: past the capture, and the comparisons that follow it closely.
 class StopWatch : public Hook {
@@ -114,7 +102,7 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
     defaults.checkpoint.save_last = false;
     register_default_hooks(*trainer, defaults);
   }
-  OneBatch data(model.batch());
+  RepeatedBatch data(model.batch());
   trainer->train(data);
   return seconds * 1e6 / static_cast<double>(steps);
 }

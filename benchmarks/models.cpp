@@ -8,18 +8,6 @@ namespace {
 namespace nn = torch::nn;
 using at::Tensor;
 
-struct Lstm : nn::Module {
-  Lstm(int64_t width, int64_t vocabulary)
-      : tokens(register_module("tokens", nn::Embedding(vocabulary, width))),
-        lstm(register_module("lstm", nn::LSTM(nn::LSTMOptions(width, width).batch_first(true)))),
-        head(register_module("head", nn::Linear(width, vocabulary))) {}
-  Tensor forward(const Tensor& x) { return head(std::get<0>(lstm(tokens(x)))).flatten(0, 1); }
-
-  nn::Embedding tokens;
-  nn::LSTM lstm;
-  nn::Linear head;
-};
-
 nn::LayerNorm layer_norm(int64_t width) { return nn::LayerNorm(nn::LayerNormOptions({width})); }
 
 // One product with its bias, as in PyTorch's Python; LibTorch's Linear adds it to rows of three dimensions apart.
@@ -106,100 +94,19 @@ struct Bert : nn::Module {
   nn::Linear head;
 };
 
-// A convolution without bias and the batch norm after it.
-struct ConvNormImpl : nn::Module {
-  ConvNormImpl(int64_t from, int64_t to, int64_t kernel, int64_t stride = 1)
-      : conv(register_module(
-            "conv", nn::Conv2d(nn::Conv2dOptions(from, to, kernel).stride(stride).padding(kernel / 2).bias(false)))),
-        norm(register_module("norm", nn::BatchNorm2d(to))) {}
-  Tensor forward(const Tensor& x) { return norm(conv(x)); }
-
-  nn::Conv2d conv;
-  nn::BatchNorm2d norm;
-};
-TORCH_MODULE(ConvNorm);
-
-struct Residual : nn::Module {
-  Residual(int64_t from, int64_t to, int64_t stride)
-      : one(register_module("one", ConvNorm(from, to, 3, stride))), two(register_module("two", ConvNorm(to, to, 3))) {
-    if (stride > 1) shortcut = register_module("shortcut", ConvNorm(from, to, 1, stride));
-  }
-  Tensor forward(const Tensor& x) {
-    const Tensor y = two(at::relu(one(x)));
-    return at::relu(y + (shortcut.is_empty() ? x : shortcut(x)));
-  }
-
-  ConvNorm one, two, shortcut{nullptr};
-};
-
-struct ResNet18 : nn::Module {
-  ResNet18() : stem(register_module("stem", ConvNorm(3, 64, 7, 2))) {
-    for (const auto& [from, to] :
-         {std::pair(64, 64), {64, 64}, {64, 128}, {128, 128}, {128, 256}, {256, 256}, {256, 512}, {512, 512}}) {
-      blocks->push_back(Residual(from, to, to / from));
-    }
-    register_module("blocks", blocks);
-    head = register_module("head", nn::Linear(512, 10));
-  }
-  Tensor forward(const Tensor& x) {
-    return head(blocks->forward(at::max_pool2d(at::relu(stem(x)), 3, 2, 1)).mean({2, 3}));
-  }
-
-  ConvNorm stem;
-  nn::Sequential blocks;
-  nn::Linear head{nullptr};
-};
-
-struct TwiceImpl : nn::Module {
-  TwiceImpl(int64_t from, int64_t to)
-      : one(register_module("one", ConvNorm(from, to, 3))), two(register_module("two", ConvNorm(to, to, 3))) {}
-  Tensor forward(const Tensor& x) { return at::relu(two(at::relu(one(x)))); }
-
-  ConvNorm one, two;
-};
-TORCH_MODULE(Twice);
-
-struct UNet : nn::Module {
-  static nn::ConvTranspose2d up(int64_t from) {
-    return nn::ConvTranspose2d(nn::ConvTranspose2dOptions(from, from / 2, 2).stride(2));
-  }
-  Tensor forward(const Tensor& x) {
-    const Tensor first = down1(x);
-    const Tensor second = down2(at::max_pool2d(first, 2));
-    const Tensor lowest = middle(at::max_pool2d(second, 2));
-    const Tensor joined = join2(at::cat({second, up2(lowest)}, 1));
-    return head(join1(at::cat({first, up1(joined)}, 1)));
-  }
-
-  Twice down1 = register_module("down1", Twice(1, 16)), down2 = register_module("down2", Twice(16, 32)),
-        middle = register_module("middle", Twice(32, 64));
-  nn::ConvTranspose2d up2 = register_module("up2", up(64));
-  Twice join2 = register_module("join2", Twice(64, 32));
-  nn::ConvTranspose2d up1 = register_module("up1", up(32));
-  Twice join1 = register_module("join1", Twice(32, 16));
-  nn::Conv2d head = register_module("head", nn::Conv2d(nn::Conv2dOptions(16, 10, 1)));
-};
-
-// Classes of rows, or of pixels.
 template <class Module, class... Sizes>
 std::unique_ptr<Task> classifier(const char* input, Sizes... sizes) {
   return make_task(
       std::make_shared<Module>(sizes...),
       [input](Module& module, const Batch& batch) { return module.forward(batch[input]); },
       [](const Tensor& logits, const Batch& batch) {
-        const Tensor target = batch["target"];
-        return at::cross_entropy_loss(logits, logits.dim() == 2 ? target.flatten() : target);
+        return at::cross_entropy_loss(logits, batch["target"].flatten());
       });
 }
 
 }  // namespace
 
-std::unique_ptr<Task> make_lstm(int64_t width, int64_t vocabulary) {
-  return classifier<Lstm>("input", width, vocabulary);
-}
 std::unique_ptr<Task> make_vit(int64_t width, int64_t layers) { return classifier<Vit>("image", width, layers); }
 std::unique_ptr<Task> make_bert(int64_t width, int64_t layers) { return classifier<Bert>("input", width, layers); }
-std::unique_ptr<Task> make_resnet18() { return classifier<ResNet18>("image"); }
-std::unique_ptr<Task> make_unet() { return classifier<UNet>("image"); }
 
 }  // namespace duet::benchmarks

@@ -280,6 +280,10 @@ struct WeightsReport {
   std::string text(size_t max_names = 8) const;
 };
 
+// Parameters, then buffers: by name in a list, and detached, as the model's part of a checkpoint.
+NamedTensors named_tensors(const Task& task);
+StateDict weights_of(const Task& task);
+
 // Compares alone.
 WeightsReport match_weights(const Task& task, const StateDict& weights);
 

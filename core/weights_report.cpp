@@ -19,12 +19,6 @@ bool converts(const at::Tensor& from, const at::Tensor& to) {
   return from.scalar_type() == to.scalar_type() || (from.is_floating_point() && to.is_floating_point());
 }
 
-NamedTensors own_tensors(const Task& task) {
-  NamedTensors tensors = task.named_parameters();
-  for (auto& buffer : task.named_buffers()) tensors.push_back(std::move(buffer));
-  return tensors;
-}
-
 struct Copy {
   at::Tensor from, to;
 };
@@ -59,7 +53,7 @@ WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy
   WeightsReport report;
   std::set<std::string> known;
   auto further = further_names_of(task);
-  for (const auto& [name, tensor] : own_tensors(task)) {
+  for (const auto& [name, tensor] : named_tensors(task)) {
     known.insert(name);
     known.insert(further[name].begin(), further[name].end());
     ++report.expected;
@@ -95,6 +89,18 @@ void add_line(std::string& text, const char* title, const std::vector<Item>& ite
 }
 
 }  // namespace
+
+NamedTensors named_tensors(const Task& task) {
+  NamedTensors tensors = task.named_parameters();
+  for (auto& buffer : task.named_buffers()) tensors.push_back(std::move(buffer));
+  return tensors;
+}
+
+StateDict weights_of(const Task& task) {
+  StateDict weights;
+  for (const auto& [name, tensor] : named_tensors(task)) weights.set(name, tensor.detach());
+  return weights;
+}
 
 std::string WeightsReport::text(size_t max_names) const {
   std::string text = c10::str(loaded, " of ", expected, " tensors");

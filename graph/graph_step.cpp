@@ -144,10 +144,7 @@ int64_t GraphStep::replays() const { return parts_->graph().replays(); }
 
 StateDict GraphStep::state_dict() const {
   StateDict state;
-  const Task& task = parts_->step.task();
-  for (const NamedTensors& tensors : {task.named_parameters(), task.named_buffers()}) {
-    for (const auto& [name, tensor] : tensors) state.set("model." + name, tensor.detach());
-  }
+  state.put("model", weights_of(parts_->step.task()));
   state.put("optimizer", parts_->step.state_dict());
   return state;
 }

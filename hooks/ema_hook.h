@@ -38,7 +38,6 @@ class EMAHook : public Hook {
   ~EMAHook() override;
 
   std::string name() const override { return options_.name; }
-  int priority() const override { return kNormal; }
 
   // Throws ConfigError for begin_epoch without a known length of an epoch, and if another hook evaluates its average
   // too.

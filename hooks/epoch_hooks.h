@@ -38,7 +38,6 @@ class EmptyCacheHook : public CallbackHook {
 class SyncBuffersHook : public Hook {
  public:
   std::string name() const override { return "sync_buffers"; }
-  int priority() const override { return kNormal; }
 
   void before_train(TrainContext& context) override;
   void after_train_epoch(TrainContext& context) override;

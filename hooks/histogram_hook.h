@@ -35,7 +35,6 @@ class HistogramHook : public Hook {
   explicit HistogramHook(HistogramHookOptions options = {});
 
   std::string name() const override { return "histogram"; }
-  int priority() const override { return kNormal; }
 
   // Throws ConfigError for a pattern that fits no parameter.
   void before_train(TrainContext& context) override;

@@ -44,7 +44,6 @@ class PredictionWriterHook : public Hook {
   explicit PredictionWriterHook(PredictionWriterHookOptions options = {});
 
   std::string name() const override { return "prediction_writer"; }
-  int priority() const override { return kNormal; }
 
   // Throws ConfigError if there is no folder to write to.
   void before_predict_epoch(TrainContext& context) override;
@@ -125,7 +124,6 @@ class VisualizationHook : public Hook {
   explicit VisualizationHook(VisualizationHookOptions options = {});
 
   std::string name() const override { return "visualization"; }
-  int priority() const override { return kNormal; }
 
   void after_val_iter(TrainContext& context) override { after_iter(context, "val"); }
   void after_test_iter(TrainContext& context) override { after_iter(context, "test"); }

@@ -18,27 +18,35 @@ class Mlp(nn.Module):
         return logits if target is None else F.cross_entropy(logits, target)
 
 
-class Block(nn.Module):
-    def __init__(self, width, heads):
+class Layer(nn.Module):
+    """Norms come first (GPT, ViT), or last and with dropout (BERT)."""
+
+    def __init__(self, width, norm_first, causal=False, gelu="none", heads=4):
         super().__init__()
-        self.heads = heads
-        self.norm1 = nn.LayerNorm(width)
+        self.heads, self.norm_first, self.causal, self.gelu = heads, norm_first, causal, gelu
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width)
+        self.norm1 = nn.LayerNorm(width)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
+        self.norm2 = nn.LayerNorm(width)
 
     def attention(self, x):
         samples, length, width = x.shape
         q, k, v = (part.view(samples, length, self.heads, width // self.heads).transpose(1, 2)
                    for part in self.qkv(x).split(width, 2))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return self.out(mixed.transpose(1, 2).reshape(samples, length, width))
 
+    def mlp(self, x):
+        return self.down(F.gelu(self.up(x), approximate=self.gelu))
+
     def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        if self.norm_first:
+            x = x + self.attention(self.norm1(x))
+            return x + self.mlp(self.norm2(x))
+        x = self.norm1(x + F.dropout(self.attention(x), 0.1, self.training))
+        return self.norm2(x + F.dropout(self.mlp(x), 0.1, self.training))
 
 
 class Gpt(nn.Module):
@@ -46,7 +54,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.blocks = nn.Sequential(*[Layer(width, True, causal=True, gelu="tanh", heads=heads) for _ in range(layers)])
         self.norm = nn.LayerNorm(width)
         for embedding in (self.tokens, self.positions):
             nn.init.normal_(embedding.weight, std=0.02)
@@ -83,36 +91,6 @@ class Lstm(nn.Module):
 
     def forward(self, inputs, target):
         return F.cross_entropy(self.head(self.lstm(self.tokens(inputs))[0]).flatten(0, 1), target.flatten())
-
-
-class Layer(nn.Module):
-    """Of an encoder: norms come first (ViT), or last and with dropout (BERT)."""
-
-    def __init__(self, width, norm_first, heads=4):
-        super().__init__()
-        self.heads, self.norm_first = heads, norm_first
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.norm1 = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-        self.norm2 = nn.LayerNorm(width)
-
-    def attention(self, x):
-        samples, length, width = x.shape
-        q, k, v = (part.view(samples, length, self.heads, width // self.heads).transpose(1, 2)
-                   for part in self.qkv(x).split(width, 2))
-        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(samples, length, width))
-
-    def mlp(self, x):
-        return self.down(F.gelu(self.up(x)))
-
-    def forward(self, x):
-        if self.norm_first:
-            x = x + self.attention(self.norm1(x))
-            return x + self.mlp(self.norm2(x))
-        x = self.norm1(x + F.dropout(self.attention(x), 0.1, self.training))
-        return self.norm2(x + F.dropout(self.mlp(x), 0.1, self.training))
 
 
 class Vit(nn.Module):

@@ -36,13 +36,7 @@ StateDict RunState::state_dict() const {
   return state;
 }
 
-StateDict RunState::weights() const {
-  StateDict state;
-  Task& task = step_.task();
-  for (const auto& [name, tensor] : task.named_parameters()) state.set(name, tensor.detach());
-  for (const auto& [name, tensor] : task.named_buffers()) state.set(name, tensor.detach());
-  return state;
-}
+StateDict RunState::weights() const { return weights_of(step_.task()); }
 
 void RunState::check_weights(const StateDict& saved) const {
   const WeightsReport report = match_weights(step_.task(), saved);

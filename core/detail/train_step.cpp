@@ -79,9 +79,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   kept_verdict_ = {at::ones_like(failed_), at::zeros_like(failed_), {}};
   if (!communicator().is_single()) {
-    NamedTensors all = task_->named_parameters();
-    for (auto& buffer : task_->named_buffers()) all.push_back(std::move(buffer));
-    make_same_model(all, communicator());
+    make_same_model(named_tensors(*task_), communicator());
     distributed_ = std::make_unique<DistributedStep>(*task_, parameters_, groups, device_, options_, *optimizer_);
   }
 }

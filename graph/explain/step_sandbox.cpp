@@ -15,27 +15,17 @@ namespace {
 // Everything that belongs to the trainer, as it is named now: a step may put another tensor in the place of a buffer.
 StateDict live_state(TrainStep& step) {
   StateDict live;
-  const Task& task = step.task();
-  for (const NamedTensors& tensors : {task.named_parameters(), task.named_buffers()}) {
-    for (const auto& [name, tensor] : tensors) live.set("model." + name, tensor.detach());
-  }
+  live.put("model", weights_of(step.task()));
   for (const auto& [name, tensor] : step.mutable_state()) live.set("state." + name, tensor.detach());
   live.put("optimizer", step.state_dict());
   return live;
-}
-
-StateDict cloned(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.detach().clone());
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
 }
 
 }  // namespace
 
 StepSandbox::StepSandbox(TrainStep& step) : step_(step), gradients_(step.parameters()) {
   const StateDict live = live_state(step);
-  saved_ = cloned(live);
+  saved_ = copy_of(live);
   for (const auto& item : live.tensors()) {
     if (item.second.has_storage()) known_.insert(item.second.storage().unsafeGetStorageImpl());
   }

@@ -53,7 +53,6 @@ class IterTimerHook : public Hook {
   explicit IterTimerHook(std::function<double()> now = nullptr);
 
   std::string name() const override { return "timer"; }
-  int priority() const override { return kNormal; }
 
   void before_train(TrainContext& context) override;
   void before_train_epoch(TrainContext& context) override;
@@ -80,7 +79,6 @@ class IterTimerHook : public Hook {
 class DistSamplerSeedHook : public Hook {
  public:
   std::string name() const override { return "sampler_seed"; }
-  int priority() const override { return kNormal; }
 
   void before_train(TrainContext& context) override;
 

@@ -43,13 +43,6 @@ void steps(BaseTrainer& trainer, int64_t from, int64_t to, const ToyTask& task =
   for (int64_t n = from; n < to; ++n) trainer.step(task.batch(8, static_cast<uint64_t>(n)));
 }
 
-StateDict copy_of(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.detach().clone());
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
-}
-
 StateDict average_of(const BaseTrainer& trainer, const std::string& name = "ema") {
   return copy_of(trainer.state_dict().part("hooks." + name + ".weights"));
 }

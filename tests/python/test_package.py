@@ -32,8 +32,9 @@ def test_another_torch_is_an_error_that_says_what_to_do(tmp_path):
         assert "built for torch " + duet.built_for_torch in done.stderr and "torch 2.99.0+cpu is installed" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples" / "python").glob("*.ipynb")))
-def test_notebooks_are_well_formed(name):
+def test_notebooks_are_well_formed_and_run(name):
     notebook = json.loads((ROOT / "examples" / "python" / name).read_text())
     assert notebook["nbformat"] == 4
     for cell in notebook["cells"]:

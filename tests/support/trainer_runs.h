@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <gtest/gtest.h>
+#include "base/detail/bits.h"
 #include "base/device.h"
 #include "core/trainer.h"
 #include "eager/eager_trainer.h"
@@ -19,12 +19,7 @@ inline std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, std::u
   return std::make_unique<GraphTrainer>(std::move(task), options, graph);
 }
 
-inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const at::Tensor x = a.detach().contiguous();
-  const at::Tensor y = b.detach().contiguous();
-  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
+using duet::same_bits;
 
 inline NamedTensors weights_of(const BaseTrainer& trainer) {
   const StateDict weights = trainer.weights();
