@@ -148,19 +148,27 @@ std::optional<std::string> CheckpointStore::find_best(const std::string& pointer
 
 std::string CheckpointStore::follow(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return path;
-  const fs::path pointer = fs::absolute(path);
-  return CheckpointStore(pointer.parent_path().string()).find_best(pointer.filename().string()).value_or(path);
+  const fs::path pointer = fs::canonical(path, error);
+  const std::string file = pointer.filename().string();
+  const bool is_pointer = file == checkpoint_format::kLatest || checkpoint_format::is_best_file(file);
+  if (error || !is_pointer || !fs::is_regular_file(pointer, error)) return path;
+  if (auto found = CheckpointStore(pointer.parent_path().string()).find_best(file)) return *found;
+  const std::string name = checkpoint_format::pointed_name(pointer.string());
+  if (!parse_folder_name(name)) return path;
+  throw CheckpointError(
+      c10::str("[CheckpointStore] '", path, "' names '", name, "', which is not there; name another"));
 }
 
-std::string CheckpointStore::find(const std::string& path) {
+std::string CheckpointStore::find(const std::string& given) {
+  const std::string path = follow(given);
   std::string found =
       look_at(path, [&](const std::string& folder) { return folder == path ? folder : verified(folder); });
   if (found != path) log_info("the newest good checkpoint in '" + path + "' is '" + found + "'");
   return found;
 }
 
-LoadedCheckpoint CheckpointStore::read(const std::string& path) {
+LoadedCheckpoint CheckpointStore::read(const std::string& given) {
+  const std::string path = follow(given);
   LoadedCheckpoint loaded = look_at(path, load_folder);
   if (loaded.path != path) log_info("the newest good checkpoint in '" + path + "' is '" + loaded.path + "'");
   if (const std::string reason = suspicion(loaded.path); !reason.empty()) {

@@ -13,6 +13,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/task.h"
@@ -97,12 +98,11 @@ void check_targets(const LossOptions& options, const at::Tensor& target, const L
   if (is_of_classes(options)) check_range(options.loss, target, info);
 }
 
-// Undefined: all 1.
+// Undefined: all 1. Not of half precision, in which sums of theirs would overflow.
 at::Tensor weights_of_classes(const LossOptions& options, const at::Tensor& logits) {
   if (options.class_weights.empty()) return {};
-  // LibTorch makes no tensors of half precision from a list.
-  const at::Tensor weights = at::tensor(options.class_weights, logits.options().dtype(at::kDouble).requires_grad(false))
-                                 .to(logits.scalar_type());
+  const at::ScalarType type = c10::promoteTypes(logits.scalar_type(), at::kFloat);
+  const at::Tensor weights = at::tensor(options.class_weights, logits.options().dtype(type).requires_grad(false));
   if (weights.numel() != logits.size(1)) {
     throw ConfigError(c10::str("[Loss] class_weights has ", weights.numel(), " numbers, expected ", logits.size(1),
                                ", one for each class"));
@@ -149,7 +149,8 @@ at::Tensor class_loss(const LossOptions& options, const at::Tensor& logits, cons
   if (is_shares && !is_plain) return focal_of_shares(logits, target, options.focal_gamma);
   const at::Tensor weights = weights_of_classes(options, logits);
   const auto cross_entropy = [&](int64_t reduction) {
-    return at::cross_entropy_loss(logits, target, weights, reduction, ignored, options.label_smoothing);
+    const at::Tensor exact = weights.defined() ? logits.to(weights.scalar_type()) : logits;
+    return at::cross_entropy_loss(exact, target, weights, reduction, ignored, options.label_smoothing);
   };
   const bool is_smoothed = options.label_smoothing > 0;
   if (is_shares || (is_plain && logits.dim() == 2 && !is_smoothed)) return cross_entropy(at::Reduction::Mean);

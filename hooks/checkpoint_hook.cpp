@@ -337,7 +337,7 @@ void CheckpointHook::settle_save(TrainContext& context) {
   if (!pending_) return;
   const Pending pending = *std::exchange(pending_, std::nullopt);
   try {
-    finish_save(*store_, context);
+    run_on_main(*context.communicator, [&] { store_->finish_save(); });  // all ranks throw its error
   } catch (const CheckpointError&) {  // which is in the log already
     bests_ = pending.bests_before;
     failed_ = true;

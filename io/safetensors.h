@@ -12,7 +12,7 @@ namespace duet {
 
 // The safetensors format: 8 bytes little-endian header length, JSON header of at most 100 MB, data without
 // holes. https://github.com/huggingface/safetensors
-// Types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+// Types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL C64.
 
 // A safetensors file in memory: header first, then the bytes of each tensor of `payload` one after the other.
 // The header names the tensors in the order they were given. Their bytes lie by falling size of the element:

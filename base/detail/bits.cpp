@@ -36,16 +36,23 @@ std::string xxh3_hex(const void* data, size_t bytes) {
   return hash.hex();
 }
 
+namespace {
+
+at::Tensor host_values(const at::Tensor& tensor) {
+  return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+}
+
+}  // namespace
+
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const at::Tensor x = a.detach().cpu().contiguous();
-  const at::Tensor y = b.detach().cpu().contiguous();
+  const at::Tensor x = host_values(a), y = host_values(b);
   // An empty tensor's pointer may be null, which memcmp must not get.
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
 std::string bits_hash(const at::Tensor& values) {
-  const at::Tensor host = values.detach().cpu().contiguous();
+  const at::Tensor host = host_values(values);
   return xxh3_hex(host.const_data_ptr(), host.nbytes());
 }
 

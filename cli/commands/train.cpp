@@ -113,7 +113,7 @@ std::string resolve_resume_flag(const RunConfig& config, const std::string& resu
 // The checkpoint to go on from, or a folder of them; empty: none.
 std::string checkpoint_to_resume(const RunConfig& config, const std::string& from) {
   if (from == "none") return "";
-  if (from != "auto") return from;
+  if (from != "auto") return CheckpointStore::follow(from);
   const std::string root = checkpoint_root(config);
   if (!CheckpointStore(root).list().empty()) return root;
   log_info("no checkpoint in '" + root + "' yet: starting from the beginning");

@@ -195,7 +195,8 @@ void ConfigNode::override_with(const std::string& assignment, const std::string&
   const std::size_t equals = assignment.find('=');
   const std::vector<std::string> words = split_path(assignment.substr(0, equals));
   if (equals == std::string::npos || words.empty()) refuse_assignment(origin, assignment);
-  if (equals + 1 == assignment.size()) {  // often a variable of the shell that is not set
+  const std::size_t begin = assignment.find_first_not_of(" \t", equals + 1);
+  if (begin == std::string::npos || assignment[begin] == '#') {  // often a variable of the shell that is not set
     throw ConfigError(c10::str("[Config] ", origin, ": found '", assignment, "' without a value; write ", assignment,
                                "null for the default, or ", assignment, "\"''\" for an empty text"));
   }

@@ -309,8 +309,4 @@ void mark_suspects(const CheckpointBranch& branch, const DoubtError& error) {
   }
 }
 
-void finish_save(CheckpointStore& store, const TrainContext& context) {
-  run_on_main(*context.communicator, [&] { store.finish_save(); });
-}
-
 }  // namespace duet

@@ -102,8 +102,6 @@ auto marking_suspects(const CheckpointBranch& branch, const Run& run) try {
   throw;
 }
 
-// Waits for a save in the background on rank 0, whose error is thrown on all. All ranks call it.
-void finish_save(CheckpointStore& store, const TrainContext& context);
 // Once a checkpoint is complete: hooks hear of it at after_save_checkpoint.
 void tell_saved(const std::string& path, TrainContext& context);
 

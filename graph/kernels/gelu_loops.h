@@ -1,8 +1,7 @@
 #pragma once
 
 #include <math.h>
-#include "graph/kernels/pointwise_kernels.h"
-#include "graph/kernels/vector_functions.h"
+#include "graph/kernels/pointwise_loops.h"
 #include "graph/kernels/vector_tanh.h"
 
 // GELU, over the vectors of avx2_simd.h or avx512_simd.h. With tanh: ATen's formulas, with a fused multiply-add exactly
@@ -68,17 +67,13 @@ void gelu_backward(const GeluBackward& work) {
   }
 }
 
-inline Floats load_some(const float* from, int64_t count) {
-  return count >= kLanes ? load(from) : load(from, first_lanes(count));
-}
-
 // x / 2 (1 + erf(x / sqrt(2))) as oneDNN computes it on AVX2, by formula 7.1.26 of Abramowitz and Stegun, and its
 // derivative, whose exponential is the same.
 void gelu_erf_forward(const float* x, float* slope, float* y, int64_t count) {
   const Floats minus = broadcast(-0.0F), half = broadcast(0.5F), one = broadcast(1.0F);
   constexpr float kFactors[] = {-1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F};
   for (int64_t i = 0; i < count; i += kLanes) {
-    const Floats v = load_some(x + i, count - i), scaled = multiply(v, broadcast(0x1.6a09e6p-1F));  // 1 / sqrt(2)
+    const Floats v = load_first(x + i, count - i), scaled = multiply(v, broadcast(0x1.6a09e6p-1F));  // 1 / sqrt(2)
     const Floats sign = signs_of(v), magnitude = turned(scaled, sign);
     const Floats t = divide(one, multiply_add(broadcast(0x1.4f740ap-2F), magnitude, one));
     const Floats power = vector_exp_u20<false>(turned(multiply(scaled, scaled), minus));
@@ -96,7 +91,7 @@ void gelu_erf_forward(const float* x, float* slope, float* y, int64_t count) {
 void gelu_erf_backward(const GeluBackward& work) {
   for (int64_t i = 0; i < work.count; i += kLanes) {
     const int64_t rest = work.count - i;
-    store_first(work.grad_x + i, multiply(load_some(work.kept + i, rest), load_some(work.grad + i, rest)), rest);
+    store_first(work.grad_x + i, multiply(load_first(work.kept + i, rest), load_first(work.grad + i, rest)), rest);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <functional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/Device.h>
@@ -39,7 +40,10 @@ bool is_constant(PyObject* object) {
 // Those of NumPy by their bytes, devices by what they are; of an enum's members and of dtypes there is one each.
 uint64_t of_constant(PyObject* object) {
   uint64_t bits = reinterpret_cast<uint64_t>(object);
-  if (Py_buffer bytes; PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_SIMPLE) == 0) {
+  if (PyBytes_Check(object)) {
+    bits = static_cast<uint64_t>(PyBytes_Type.tp_hash(object));
+  } else if (Py_buffer bytes;
+             PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_SIMPLE) == 0) {
     bits = std::hash<std::string_view>()({static_cast<const char*>(bytes.buf), static_cast<std::size_t>(bytes.len)});
     PyBuffer_Release(&bytes);
   } else if (THPDevice_Check(object)) {
@@ -52,20 +56,18 @@ uint64_t of_constant(PyObject* object) {
   return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
 }
 
-// Of a number, text or constant, or of those in a list; what else there is counts as the same.
-uint64_t of_value(PyObject* value) {
+// Of a number, text or constant, or of those in a list or tuple; what else there is counts as the same.
+uint64_t of_value(PyObject* value, int deepest = 4) {
   constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0xcc9e2d51;
   if (value == nullptr) return kMissing;
   if (value == Py_None) return kNone;
   if (is_plain(value)) return of_plain(value);
-  constexpr Py_ssize_t kLongest = 16;  // as in duet.host_numbers
+  constexpr Py_ssize_t kLongest = 16;  // as in duet.host_numbers, and as deep
   if (!PyList_CheckExact(value) && !PyTuple_Check(value)) return is_constant(value) ? of_constant(value) : kOther;
-  if (PySequence_Fast_GET_SIZE(value) > kLongest) return kOther;
+  if (deepest == 0 || PySequence_Fast_GET_SIZE(value) > kLongest) return kOther;
   uint64_t sum = 0;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(value, i);
-    sum = mixed(sum, PyList_CheckExact(item) || PyTuple_Check(item) ? kOther : of_value(item));
-  }
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+    sum = mixed(sum, of_value(PySequence_Fast_GET_ITEM(value, i), deepest - 1));
   return sum;
 }
 
@@ -75,11 +77,26 @@ uint64_t of_key(PyObject* key) {
   return static_cast<uint64_t>(hash);
 }
 
-// A function's place can be that of one that is gone, its code hardly.
+PyTypeObject* type_of(const char* module, const char* name) {
+  return reinterpret_cast<PyTypeObject*>(py::object(py::module_::import(module).attr(name)).release().ptr());
+}
+
+// Another one for each object that there has been: a function's place can be that of one that is gone.
+uint64_t serial_of(PyObject* object) {
+  static auto* const known = new std::unordered_map<PyObject*, std::pair<py::object, uint64_t>>();
+  static uint64_t count = 0;
+  auto& [reference, serial] = (*known)[object];
+  if (reference && reference().ptr() == object) return serial;
+  reference = py::reinterpret_steal<py::object>(PyWeakref_NewRef(object, nullptr));
+  if (!reference) PyErr_Clear();
+  return serial = reference ? ++count : 0;
+}
+
 uint64_t of_callable(PyObject* object) {
-  const void* code =
-      PyFunction_Check(object) ? PyFunction_GET_CODE(object) : reinterpret_cast<PyObject*>(Py_TYPE(object));
-  return mixed(reinterpret_cast<uint64_t>(object), reinterpret_cast<uint64_t>(code));
+  static PyTypeObject* const module = type_of("torch.nn", "Module");  // which HostState holds
+  const bool is_module = PyType_IsSubtype(Py_TYPE(object), module) != 0;
+  return mixed(reinterpret_cast<uint64_t>(object),
+               mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), is_module ? 0 : serial_of(object)));
 }
 
 // By its type alone: an object may say of itself what it likes.
@@ -87,17 +104,25 @@ bool is_tensor(PyObject* object) {
   return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
-// Submodules, hooks (each of which has a number of its own), or parameters and buffers with theirs; of the user's own
-// dicts the first entries, and of tensors in them the hooks.
-uint64_t of_dict(PyObject* dict, bool is_own = false) {
-  const Py_ssize_t most = is_own ? 512 : PY_SSIZE_T_MAX;
+// Submodules, hooks, parameters and buffers, and hooks of these; of the user's own dicts the first entries.
+enum class Dict { kOfTensors, kOfTorch, kOwn };
+
+Dict kind_of(PyObject* name) {
+  for (const char* registered : {"_parameters", "_buffers"}) {
+    if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, registered) == 0) return Dict::kOfTensors;
+  }
+  return PyUnicode_Check(name) && PyUnicode_READ_CHAR(name, 0) == '_' ? Dict::kOfTorch : Dict::kOwn;
+}
+
+uint64_t of_dict(PyObject* dict, Dict kind = Dict::kOfTorch) {
+  const Py_ssize_t most = kind == Dict::kOwn ? 512 : PY_SSIZE_T_MAX;
   uint64_t sum = 0;
   PyObject *key, *value;
   for (Py_ssize_t position = 0, i = 0; i < most && PyDict_Next(dict, &position, &key, &value) != 0; ++i) {
     if (PyCallable_Check(value) != 0) {
       sum = mixed(sum, mixed(of_key(key), of_callable(value)));
     } else if (is_tensor(value)) {
-      if (!is_own) sum = mixed(sum, reinterpret_cast<uint64_t>(value));
+      if (kind == Dict::kOfTensors) sum = mixed(sum, mixed(of_key(key), reinterpret_cast<uint64_t>(value)));
       const auto* tensor = reinterpret_cast<const THPVariable*>(value);
       for (PyObject* hooks : {tensor->backward_hooks, tensor->post_accumulate_grad_hooks})
         sum = mixed(sum, hooks != nullptr && PyDict_Check(hooks) ? of_dict(hooks) : 0);
@@ -106,24 +131,33 @@ uint64_t of_dict(PyObject* dict, bool is_own = false) {
   return sum;
 }
 
+// Lists are settings there: a user's may fill up.
+bool is_torchs(PyTypeObject* type) {
+  static auto* const known = new std::unordered_map<PyTypeObject*, bool>();
+  const auto [found, is_new] = known->try_emplace(type, false);
+  if (!is_new) return found->second;
+  Py_INCREF(type);
+  const py::object module = py::getattr(reinterpret_cast<PyObject*>(type), "__module__", py::none());
+  return found->second = py::isinstance<py::str>(module) && py::cast<std::string>(module).starts_with("torch.");
+}
+
+uint64_t of_attribute(PyObject* name, PyObject* value, bool has_settings) {
+  if (is_plain(value) || PyTuple_Check(value) || (has_settings && PyList_CheckExact(value))) return of_value(value);
+  if (PyDict_Check(value)) return of_dict(value, kind_of(name));
+  if (PyCallable_Check(value) != 0) return of_callable(value);
+  return is_constant(value) ? of_constant(value) : 0;
+}
+
 uint64_t of_module(const py::handle& module) {
-  uint64_t sum = reinterpret_cast<uint64_t>(Py_TYPE(module.ptr()));
+  PyTypeObject* const type = Py_TYPE(module.ptr());
+  uint64_t sum = reinterpret_cast<uint64_t>(type);
   const auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(module.ptr(), nullptr));
   if (!attributes) throw py::error_already_set();
+  const bool has_settings = is_torchs(type);
   PyObject *name, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(attributes.ptr(), &position, &name, &value) != 0) {
-    if (is_plain(value)) {
-      sum = mixed(sum, of_plain(value));
-    } else if (PyTuple_Check(value)) {
-      sum = mixed(sum, of_value(value));
-    } else if (PyDict_Check(value)) {
-      sum = mixed(sum, of_dict(value, !PyUnicode_Check(name) || PyUnicode_READ_CHAR(name, 0) != '_'));
-    } else if (PyCallable_Check(value) != 0) {
-      sum = mixed(sum, of_callable(value));
-    } else if (is_constant(value)) {
-      sum = mixed(sum, of_constant(value));
-    }
+    if (const uint64_t number = of_attribute(name, value, has_settings)) sum = mixed(sum, mixed(of_key(name), number));
   }
   return sum;
 }

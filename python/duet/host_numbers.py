@@ -48,10 +48,12 @@ def _attributes(value):
     return inside if type(inside) is dict else None
 
 
-def _is_list_of_numbers(value):
+def _is_list_of_numbers(value, deepest=4):
     """Of a fixed length: one that is empty now, to be filled by the step, decides about nothing."""
     kind = list if type(value) is list else tuple
-    return _is(value, kind) and 0 < kind.__len__(value) <= 16 and all(_is(v, _PLAIN) for v in kind.__iter__(value))
+    if deepest == 0 or not _is(value, kind) or not 0 < kind.__len__(value) <= 16:
+        return False
+    return all(_is(v, _PLAIN) or _is_list_of_numbers(v, deepest - 1) for v in kind.__iter__(value))
 
 
 def _is_of_torch(thing):

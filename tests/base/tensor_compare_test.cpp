@@ -16,6 +16,10 @@ TEST(TensorCompare, ComparesBitsAndNotValues) {
   const at::Tensor grid = at::arange(6).view({2, 3});
   EXPECT_TRUE(same_bits(grid.t(), grid.t().contiguous()));  // strides are no bits
   EXPECT_FALSE(same_bits(grid.t().contiguous(), grid.t().flip(0)));
+  const at::Tensor turned = at::complex(at::ones({2}), at::ones({2}));  // lazy views have the values that they show
+  EXPECT_FALSE(same_bits(turned, turned.conj()));
+  EXPECT_TRUE(same_bits(turned.conj(), turned.conj().resolve_conj()));
+  EXPECT_EQ(bits_hash(turned.conj()), bits_hash(turned.conj().resolve_conj()));
 }
 
 TEST(TensorCompare, NamesTheFirstDifference) {

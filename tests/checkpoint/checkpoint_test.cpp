@@ -205,7 +205,10 @@ TEST(CheckpointStore, FollowsFilesThatNameACheckpoint) {
   expect_same_state(sample_state(2), CheckpointStore::load(folder / "c/latest"));
   EXPECT_FALSE(read_weights({.path = folder / "c/latest"}).empty());
   fs::remove_all(folder / "c/step-1");
-  expect_error<CheckpointError>([&] { CheckpointStore::load(folder / "c/best"); }, {folder / "c/best", "is a file"});
+  expect_error<CheckpointError>([&] { CheckpointStore::load(folder / "c/best"); },
+                                {folder / "c/best", "'step-1'", "not there"});
+  const std::string notes = folder.write("c/notes.txt", "step-2 is good");
+  expect_error<CheckpointError>([&] { CheckpointStore::load(notes); }, {notes, "is a file"});
 }
 
 TEST(CheckpointStore, SaysWhatAPathIsIfItIsNoCheckpoint) {

@@ -64,10 +64,13 @@ def test_state_that_is_cleared_replaced_or_loaded_often_counts(make):
 
 
 STATES = {
-    "another dtype": (lambda state, other: {"exp_avg": state["exp_avg"].double()}, r"'exp_avg' of 'scale' as Double.*, expected Float"),
-    "another shape": (lambda state, other: {"exp_avg": state["exp_avg"][:1]}, r"as Float\[1\], expected Float\[16\]"),
-    "no tensor": (lambda state, other: {"step": 3}, "'step' of 'scale' as int"),
-    "of two parameters": (lambda state, other: {"exp_avg": other["exp_avg"]}, "has one tensor for both, 'exp_avg'"),
+    "another dtype": (lambda state, other: {"exp_avg": state["exp_avg"].double()}, r"has 'exp_avg' as cpu Double.*, expected cpu Float"),
+    "another shape": (lambda state, other: {"exp_avg": state["exp_avg"][:1]}, r"as cpu Float\[1\], expected cpu Float\[16\]"),
+    "another device": (lambda state, other: {"exp_avg": state["exp_avg"].to("meta")}, "as meta"),
+    "no tensor": (lambda state, other: {"step": 3}, "has 'step' as int"),
+    "nothing": (lambda state, other: {"exp_avg": None}, "but no 'exp_avg'"),
+    "of two parameters": (lambda state, other: {"exp_avg": other["exp_avg"]}, "memory of 'exp_avg' of 'scale' as 'exp_avg' of 'hidden.bias'"),
+    "view of another": (lambda state, other: {"exp_avg": other["exp_avg"].view(-1)}, "memory of 'exp_avg'"),
 }
 
 
@@ -78,10 +81,28 @@ def test_state_that_cannot_be_the_parameters_is_an_error(name):
     optimizer = toy.adam(module)
     step = duet.graph_step(module, toy.loss, optimizer)
     step(toy.batches(1)[0])
-    state = optimizer.state[module.scale]
-    state.update(change(state, optimizer.state[module.hidden.bias]))
+    state, other = optimizer.state[module.hidden.bias], optimizer.state[module.scale]
+    kept, before = dict(state), {key: value.clone() for key, value in other.items()}
+    state.update(change(state, other))
+    other["step"] = other["step"].clone()  # a change that would be taken
     with pytest.raises(duet.ConfigError, match=message):
         step(toy.batches(1)[0])
+    toy.assert_same_bits(other, before)
+    state.update(kept)
+    step(toy.batches(1)[0])
+
+
+def test_a_count_of_another_shape_is_taken():
+    def run(step, module, optimizer):
+        data = toy.batches(3)
+        step(data[0])
+        state = optimizer.state[module.scale]
+        state["step"] = state["step"].view(1)
+        step(data[1])
+        step(data[2])
+        state["step"] = state["step"].view(())
+
+    toy.same_as_loop(run, optimizer=toy.adam)
 
 
 def test_two_steps_share_an_optimizer():

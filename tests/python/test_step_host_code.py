@@ -3,6 +3,7 @@ the host."""
 
 import collections
 import enum
+import functools
 import types
 
 import numpy
@@ -177,6 +178,7 @@ CONSTANTS = {
     "dtype": (torch.float32, torch.float64),
     "device": (torch.device("cpu"), torch.device("meta")),
     "bytes": (b"a", b"b"),
+    "nested_tuple": (((1, 2), 3), ((1, 4), 3)),
     "complex": (1j, 2j),
 }
 
@@ -207,6 +209,15 @@ def no_bias(module):
     module.layer.bias = None
 
 
+def list_of_torchs_layer(module):
+    module.pool.kernel_size = [2]
+
+
+def another_name(module):
+    del module.conv.old_name
+    module.conv.new_name = 1
+
+
 def weights_of_classes(module):
     module.criterion.weight = torch.tensor([1.0, 2.0, 3.0])
 
@@ -219,12 +230,16 @@ class Replaceable(Linear):
     def __init__(self):
         super().__init__()
         self.conv, self.criterion = nn.Conv1d(1, 1, 3, padding=1), nn.CrossEntropyLoss()
+        self.conv.old_name = 1
+        self.pool = nn.AvgPool1d(3, 1, 1)
+        self.pool.kernel_size, self.pool.padding = [3], [1]
 
     def forward(self, x):
-        return self.layer(self.conv(x[:, None])[:, 0])
+        x = self.pool(self.conv(x[:, None])) * (1 + hasattr(self.conv, "new_name"))
+        return self.layer(F.pad(x[:, 0], (0, 8))[:, :8])
 
 
-@pytest.mark.parametrize("change", [new_weight, no_bias, weights_of_classes, dilation])
+@pytest.mark.parametrize("change", [new_weight, no_bias, weights_of_classes, dilation, list_of_torchs_layer, another_name])
 def test_what_a_loop_replaces_in_torchs_layers_is_noticed_at_its_step(change):
     def before(n, module, now, batch):
         if n == 1040:
@@ -234,6 +249,24 @@ def test_what_a_loop_replaces_in_torchs_layers_is_noticed_at_its_step(change):
         return module.criterion(module(batch["x"]), batch["y"])
 
     both(Replaceable, loss, 1060, before)
+
+
+def times(number):
+    return lambda x: x * number
+
+
+@pytest.mark.parametrize("make", [times, lambda number: functools.partial(torch.mul, number)], ids=["closure", "partial"])
+def test_functions_in_the_place_of_ones_that_are_gone(make):
+    class Called(Linear):
+        def forward(self, x):
+            return self.function(self.layer(x))
+
+    def before(n, module, now, batch):
+        if n % 10 == 0:
+            module.function = None  # so that the next one may lie where it lay
+            module.function = make(1 + 0.1 * (n // 10))
+
+    both(Called, cross_entropy, 1200, before)
 
 
 class Labels(torch.Tensor):

@@ -186,6 +186,7 @@ TEST(RunConfig, MistakesNameTheKey) {
   for (const auto& [word, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
            {"work_dir=''", {"work_dir is empty"}},
            {"optim_wrapper.optimizer.lr=", {"'optim_wrapper.optimizer.lr=' without a value", "lr=null"}},
+           {"trainer.max_epochs= # many", {"without a value"}},
            {"device=gpu", {"device", "gpu"}},
            {"model=SmallCnn", {"model is 'SmallCnn'", "expected a map"}},
            {"model={}", {"model.type is missing"}},
