@@ -338,7 +338,7 @@ void CheckpointHook::settle_save(TrainContext& context) {
   const Pending pending = *std::exchange(pending_, std::nullopt);
   try {
     run_on_main(*context.communicator, [&] { store_->finish_save(); });  // all ranks throw its error
-  } catch (const CheckpointError&) {  // which is in the log already
+  } catch (const CheckpointError&) {                                     // which is in the log already
     bests_ = pending.bests_before;
     failed_ = true;
     return;
