@@ -40,12 +40,9 @@ target_sources(duet PRIVATE ${sources})
 
 if(has_nccl)
   set_source_files_properties(distributed/detail/nccl_backend.cpp PROPERTIES
-    COMPILE_DEFINITIONS USE_C10D_NCCL INCLUDE_DIRECTORIES "${DUET_NCCL_INCLUDE};${DUET_CUDA_INCLUDES}"
-    SKIP_PRECOMPILE_HEADERS ON)
+    INCLUDE_DIRECTORIES "${DUET_NCCL_INCLUDE};${DUET_CUDA_INCLUDES}")
 endif()
 set_source_files_properties(graph/cuda/cuda_graph.cpp PROPERTIES INCLUDE_DIRECTORIES "${DUET_CUDA_INCLUDES}")
-set_source_files_properties(distributed/init_distributed.cpp PROPERTIES
-  COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
 # Compiled for one kind of CPU, called only on it. No contraction: the sources say where a multiply-add is fused.
 set(bitexact_options -mfma -ffp-contract=off)
 set_source_files_properties(graph/kernels/avx512_kernels.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON  # without warnings: GCC bug 105593

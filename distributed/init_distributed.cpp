@@ -1,3 +1,4 @@
+#define USE_C10D_GLOO  // without it ProcessGroupGloo.hpp is empty
 #include <csignal>
 #include <cstdlib>
 #include <future>

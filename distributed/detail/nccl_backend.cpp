@@ -1,3 +1,4 @@
+#define USE_C10D_NCCL  // without it ProcessGroupNCCL.hpp is empty
 #include "distributed/detail/nccl_backend.h"
 #include <atomic>
 #include <exception>

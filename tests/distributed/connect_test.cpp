@@ -1,3 +1,4 @@
+#define USE_C10D_GLOO  // without it ProcessGroupGloo.hpp is empty
 #include "distributed/detail/connect.h"
 #include <chrono>
 #include <limits>

@@ -1,3 +1,4 @@
+#define USE_C10D_GLOO  // without it ProcessGroupGloo.hpp is empty
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>

@@ -131,7 +131,7 @@ NamedTensors train(const Training& training, const std::string& mode, int64_t ac
   seed_all(1);
   TrainerOptions options;
   options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
-  options.loop = {.max_steps = 40, .accumulate = accumulate};
+  options.loop = {.max_steps = 20, .accumulate = accumulate};
   options.distributed = {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1};  // one per parameter
   training.set(options);
   const auto trainer = make_trainer(mode, training.make(), options);

@@ -22,6 +22,7 @@ def write_mnist(folder):
             (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(bytes(header) + numbers, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, data", [("mnist", None), ("word_lm", EXAMPLES.parents[1] / "LICENSE")])
 def test_a_script_of_pytorch_needs_five_lines_and_ends_with_the_same_weights(name, data, tmp_path):
     old, new = ((EXAMPLES / f"{name}_{kind}.py").read_text().splitlines() for kind in ("pytorch", "duet"))

@@ -51,6 +51,7 @@ for name, make in OPTIMIZERS.items():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STAND_IN.exists(), reason=f"{STAND_IN} is not built")
 def test_a_step_is_captured_unless_the_optimizer_counts_on_the_host():
     environment = {**os.environ, "LD_PRELOAD": str(STAND_IN), "CUDA_VISIBLE_DEVICES": "0"}
