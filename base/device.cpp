@@ -132,6 +132,28 @@ void set_random_state(const StateDict& state) {
   }
 }
 
+namespace {
+
+HostGenerators& host_generators() {
+  static HostGenerators generators;
+  return generators;
+}
+
+}  // namespace
+
+void set_host_generators(HostGenerators generators) { host_generators() = std::move(generators); }
+
+StateDict all_random_state() {
+  StateDict state = random_state();
+  if (host_generators().state) state.set("host", host_generators().state());
+  return state;
+}
+
+void set_all_random_state(const StateDict& state) {
+  set_random_state(state);
+  if (host_generators().set_state && state.has("host")) host_generators().set_state(state.tensor("host"));
+}
+
 CpuSeedGuard::CpuSeedGuard(uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   before_ = state_of(generator);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -33,6 +34,18 @@ void use_deterministic_kernels();
 StateDict random_state();
 // Throws CheckpointError if a generator is missing in `state`.
 void set_random_state(const StateDict& state);
+
+// The generators of a language that duet is called from, one tensor for all. A trainer's state has them beside
+// random_state(), as "host".
+struct HostGenerators {
+  std::function<at::Tensor()> state;
+  std::function<void(const at::Tensor&)> set_state;
+};
+// For the whole process, before the first trainer.
+void set_host_generators(HostGenerators generators);
+// random_state() and set_random_state() with them. A state without them leaves them as they are.
+StateDict all_random_state();
+void set_all_random_state(const StateDict& state);
 
 // While it lives, the CPU's default generator starts from `seed`; after that it goes on as if nothing was drawn. For
 // foreign code that can draw from that generator only. Not for two threads at once.

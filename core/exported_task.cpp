@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -50,6 +51,7 @@ class ExportedModel : public FileModel {
   void load();
   void bind(const exported::TensorsByName& tensors);
   Source source_of(std::size_t slot, const exported::TensorsByName& tensors, const exported::TensorsByName& shared);
+  NamedTensors evaluation_outputs(const std::vector<at::Tensor>& inputs) const;
   void check_inputs(const std::vector<at::Tensor>& inputs) const;
   at::Device device(const std::vector<at::Tensor>& inputs) const;
 
@@ -63,7 +65,8 @@ class ExportedModel : public FileModel {
   std::vector<at::Tensor> buffers_;
   std::vector<Source> sources_;  // of the graph's inputs
   std::unique_ptr<ExportedModel> evaluation_;
-  mutable bool warns_ = false;  // before the next training step
+  std::vector<std::size_t> evaluation_inputs_;  // their places among forward()'s tensors here
+  mutable bool warns_ = false;                  // before the next training step
 };
 
 namespace {
@@ -82,6 +85,17 @@ void check_meta(const ModelTensor& item, const at::Tensor& tensor) {
   for (const int64_t size : tensor.sizes()) sizes.push_back(std::to_string(size));
   expect_file(sizes == item.sizes && tensor.scalar_type() == item.dtype, "the tensor '", item.name, "' is ",
               tensor.scalar_type(), tensor.sizes(), ", but its graph expects ", item.dtype, "[", join(item.sizes), "]");
+}
+
+// One of another name would keep the value of the export.
+void check_weights_are_shared(const NamedTensors& weights, const torch::nn::Module& module) {
+  TensorsByName shared;
+  add_all(module.named_parameters(), shared);
+  add_all(module.named_buffers(), shared);
+  for (const auto& [name, tensor] : weights) {
+    expect_file(shared.contains(name), "its tensor '", name,
+                "' is none of the model that is trained; export both files from the same model");
+  }
 }
 
 }  // namespace
@@ -120,6 +134,7 @@ void ExportedModel::load() {
     layers_ = exported::make_layers(program_, tensors);
   }
   module_ = layers_.at("");
+  if (is_evaluation) check_weights_are_shared(file.weights, *module_);
   bind(tensors);
   shapes_ = std::make_unique<exported::InputShapes>(program_);
   if (!shapes_->unchecked().empty()) {
@@ -168,6 +183,26 @@ void ExportedModel::set_evaluation(const std::string& path) {
     throw ConfigError(c10::str("[", who_, "] '", path, "' takes ", evaluation_->names_.size(), " tensors, but '", path_,
                                "' ", names_.size(), "; export both from the same model"));
   }
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    const auto named = std::ranges::find(names_, evaluation_->names_[i]);
+    evaluation_inputs_.push_back(named == names_.end() ? i : static_cast<std::size_t>(named - names_.begin()));
+  }
+  if (std::set(evaluation_inputs_.begin(), evaluation_inputs_.end()).size() == names_.size()) return;
+  throw ConfigError(c10::str("[", who_, "] forward() of '", path, "' takes ", join(evaluation_->names_), ", that of '",
+                             path_, "' ", join(names_), "; give its arguments the same names"));
+}
+
+// The first is what the program itself gives first, wherever the other one has it.
+NamedTensors ExportedModel::evaluation_outputs(const std::vector<at::Tensor>& inputs) const {
+  std::vector<at::Tensor> ordered;
+  if (inputs.size() == names_.size()) {
+    for (const std::size_t place : evaluation_inputs_) ordered.push_back(inputs[place]);
+  }
+  NamedTensors outputs = evaluation_->outputs(ordered.empty() ? inputs : ordered);
+  const auto first = std::ranges::find(outputs, program_.outputs.empty() ? "" : program_.outputs.front(),
+                                       &NamedTensors::value_type::first);
+  if (first != outputs.end()) std::rotate(outputs.begin(), first, first + 1);
+  return outputs;
 }
 
 void ExportedModel::check_trainable() const {
@@ -205,7 +240,7 @@ at::Device ExportedModel::device(const std::vector<at::Tensor>& inputs) const {
 }
 
 NamedTensors ExportedModel::outputs(const std::vector<at::Tensor>& inputs) const {
-  if (evaluation_ != nullptr && !module_->is_training()) return evaluation_->outputs(inputs);
+  if (evaluation_ != nullptr && !module_->is_training()) return evaluation_outputs(inputs);
   check_inputs(inputs);
   std::vector<c10::IValue> values;
   for (const Source& source : sources_) {

@@ -62,6 +62,7 @@ StepExecutor& BaseTrainer::executor(Mode mode) const { return executors_->in(mod
 std::vector<StepExecutor*> BaseTrainer::evaluation_executors() const { return forward_->graph_executors(); }
 
 void BaseTrainer::set_mode(Mode mode) {
+  check_between_steps("set_mode()");
   StepExecutor& wanted = executor(mode);
   if (executor_ != nullptr && executor_ != &wanted) settle_steps();
   executor_ = &wanted;
@@ -204,6 +205,8 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
 }
 
 void BaseTrainer::execute(const MicroBatches& micro_batches, StepObserver& observer) {
+  in_step_ = true;
+  const auto over = c10::make_scope_exit([this] { in_step_ = false; });
   executor_->on_stream([&] {
     step_->begin(micro_batches);
     StepPlan plan = executor_->choose(micro_batches, observer);
@@ -277,6 +280,10 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
 }
 
 void BaseTrainer::finish() {
+  check_between_steps("finish()");
+  require<ConfigError>(!state_->is_attached(),
+                       "[BaseTrainer] found finish() called within train(), expected it after; to end the run ask for "
+                       "it with context.control.request_stop()");
   if (run_ == Run::kClosed) return forward_->settle();
   const std::exception_ptr found = caught([this] {
     ranks_->agree_on_stop();
@@ -291,6 +298,7 @@ const StepResult& BaseTrainer::step(const Batch& batch) {
 }
 
 const StepResult& BaseTrainer::step(std::vector<Batch> batches) {
+  check_between_steps("step()");
   require<DataError>(!batches.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
   const std::exception_ptr error = caught([&] { manual_step(std::move(batches)); });
   if (error) std::rethrow_exception(close_run(error));
@@ -313,6 +321,12 @@ int64_t BaseTrainer::step_many(DataSource& data, int64_t count) {
     if (is_asked_to_stop() && !goes_on) return done + 1;
   }
   return std::max<int64_t>(count, 0);
+}
+
+void BaseTrainer::check_between_steps(const char* member) const {
+  require<ConfigError>(!in_step_, c10::str("[BaseTrainer] found ", member,
+                                           " called within a step, by its loss or a hook that acts inside of it, "
+                                           "expected it between steps; call it at after_train_iter, or after step()"));
 }
 
 void BaseTrainer::manual_step(std::vector<Batch> batches) {

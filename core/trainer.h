@@ -250,6 +250,9 @@ class BaseTrainer : public Stateful, private TrainerServices {
   Turn next_step(DataSource& data, MicroBatches& micro_batches);
   void run_step(const MicroBatches& micro_batches);
   void execute(const MicroBatches& micro_batches, StepObserver& observer);
+  // Throws ConfigError if code of the running step calls this member: that step would go on with what is no longer
+  // there.
+  void check_between_steps(const char* member) const;
   void sweep_lr(DataSource& data, const LrFinderOptions& options, LrCurve& curve);
   void manual_step(std::vector<Batch> batches);
   bool validation_is_due(bool epoch_ends) const;
@@ -284,6 +287,7 @@ class BaseTrainer : public Stateful, private TrainerServices {
   StepResult result_;
   UncheckedSteps unchecked_before_;  // of the checkpoint that this run goes on from, less own_unchecked() at that time
   Run run_ = Run::kClosed;
+  bool in_step_ = false;
 };
 
 }  // namespace duet

@@ -47,6 +47,7 @@ void BaseTrainer::count_unchecked() {
 StateDict BaseTrainer::weights() const { return state_->weights(); }
 
 void BaseTrainer::load_weights(const StateDict& weights, std::optional<int64_t> step) {
+  check_between_steps("load_weights()");
   state_->load_weights(weights);
   if (step) context_.progress.step = *step;
 }
@@ -54,6 +55,7 @@ void BaseTrainer::load_weights(const StateDict& weights, std::optional<int64_t> 
 StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
 
 void BaseTrainer::load_state_dict(const StateDict& state) {
+  check_between_steps("load_state_dict()");
   all_or_nothing([&] { adopt(state); });
 }
 
@@ -144,6 +146,7 @@ std::string BaseTrainer::save(const std::string& folder) {
 }
 
 std::string BaseTrainer::load(const std::string& path, HyperParametersFrom numbers) {
+  check_between_steps("load()");
   Communicator& ranks = step_->communicator();
   LoadedCheckpoint checkpoint = read_on_main(ranks, path);
   if (numbers == HyperParametersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());

@@ -51,20 +51,19 @@ EMAHook::~EMAHook() {
 
 void EMAHook::attach(TrainContext& context) {
   if (average_) return;
-  const NamedTensors parameters = context.task.named_parameters();
+  task_ = &context.task;
+  const NamedTensors parameters = task_->named_parameters();
   require<ConfigError>(!parameters.empty(), "[EMAHook] the task has no parameters to average; remove this hook");
   average_.emplace(options_.average, parameters.front().second.device());
-  const auto take = [this](const std::string& name, const at::Tensor& tensor, bool averaged, bool is_weight) {
-    if (averaged && WeightAverage::averages(tensor)) {
-      average_->add(name, tensor, is_weight);
-    } else {
-      unaveraged_.emplace_back(name, tensor);
-    }
-  };
-  for (const auto& [name, tensor] : parameters) take(name, tensor, tensor.requires_grad(), /*is_weight=*/true);
-  for (const auto& [name, tensor] : context.task.named_buffers())
-    take(name, tensor, options_.update_buffers, /*is_weight=*/false);
+  for (const auto& [name, tensor] : parameters) average_->add(name, tensor, /*is_weight=*/true);
+  if (options_.update_buffers) {
+    for (const auto& [name, tensor] : task_->named_buffers()) average_->add(name, tensor, /*is_weight=*/false);
+  }
   if (loaded_) install(*loaded_);
+}
+
+void EMAHook::follow_buffers() {
+  if (options_.update_buffers) average_->follow(task_->named_buffers());
 }
 
 void EMAHook::before_train(TrainContext& context) {
@@ -99,6 +98,7 @@ void EMAHook::plan_start(const TrainContext& context) {
 void EMAHook::in_step(StepView& context) {
   require<ConfigError>(average_.has_value(),
                        "[EMAHook] found no weights to average; add this hook before the first step of a run");
+  follow_buffers();
   average_->update(context.applied, context.skipped);
 }
 
@@ -133,6 +133,7 @@ void EMAHook::end_pass() {
 // have one under two names.
 void EMAHook::put_average_in() {
   if (!in_pass_ || !own_weights_.empty()) return;
+  follow_buffers();
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> own;
   for (const auto& item : average_->items()) own.push_back(item.value.detach().clone());
@@ -157,7 +158,9 @@ StateDict EMAHook::state_dict() const {
   StateDict state;
   state.set("start", average_->start());
   for (const auto& item : average_->items()) state.set("weights." + item.name, item.average);
-  for (const auto& [name, tensor] : unaveraged_) state.set("weights." + name, tensor.detach());
+  for (const auto& [name, tensor] : named_tensors(*task_)) {
+    if (!state.has("weights." + name)) state.set("weights." + name, tensor.detach());
+  }
   return state;
 }
 

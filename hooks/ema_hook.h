@@ -21,8 +21,8 @@ struct EMAHookOptions {
   static const OptionFields& fields();
 };
 
-// Keeps an average of the trainable weights, updated inside the step, and so captured with it. A step that is skipped
-// does not count. Frozen parameters are taken as they are.
+// Keeps an average of the weights, updated inside the step, and so captured with it. A step that is skipped does not
+// count.
 //
 // During validation, test and prediction the model holds the average, and its own weights again afterwards, however
 // that ends: a pass that throws outside of training leaves them to the next step, pass, save or load, or to the hook's
@@ -66,6 +66,8 @@ class EMAHook : public Hook {
 
  private:
   void attach(TrainContext& context);
+  // A model may have put other tensors in the places of its buffers.
+  void follow_buffers();
   void install(const StateDict& state);
   // The first step that is averaged, if this one has not begun yet.
   void plan_start(const TrainContext& context);
@@ -78,7 +80,7 @@ class EMAHook : public Hook {
 
   EMAHookOptions options_;
   std::optional<WeightAverage> average_;  // once the model is known
-  NamedTensors unaveraged_;               // of the model
+  const Task* task_ = nullptr;            // likewise
   std::optional<StateDict> loaded_;       // until after_load_checkpoint, or until the model is known
   bool in_pass_ = false;
   // The model's own weights while it holds the average: else empty. Not part of the hook's value: see state_dict().

@@ -216,7 +216,8 @@ void PredictionWriterHook::add_classes(const TrainContext& context) {
   const std::vector<int64_t>& ids = context.evaluation.batch->sample_ids();
   const std::vector<std::string> names = class_names(context);
   for (int64_t i = 0; i < host.size(0); ++i) {
-    nlohmann::ordered_json line = {{"index", samples_++}};
+    nlohmann::ordered_json line = {{"index", i < std::ssize(ids) ? ids[i] : samples_}};
+    ++samples_;
     if (data != nullptr && i < std::ssize(ids)) put_text(line, "name", data->sample_name(ids[i]));
     if (classifies) {
       put_class(line, classes.const_data_ptr<int64_t>()[i], names);

@@ -1,4 +1,5 @@
 #include "optim/weight_average.h"
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -67,13 +68,19 @@ WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device dev
   start_at(std::numeric_limits<int64_t>::max());
 }
 
-bool WeightAverage::averages(const at::Tensor& tensor) { return tensor.is_floating_point() || tensor.is_complex(); }
-
 void WeightAverage::add(const std::string& name, const at::Tensor& value, bool is_weight) {
+  if (!value.is_floating_point() && !value.is_complex()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor shared = value.detach();
   const at::Tensor copy = has_16_bits(shared) ? shared.to(at::kFloat) : shared.clone();
   items_.push_back({name, value, copy, is_weight});
+}
+
+void WeightAverage::follow(const NamedTensors& values) {
+  for (Item& item : items_) {
+    const auto found = std::ranges::find(values, item.name, &NamedTensors::value_type::first);
+    if (found != values.end()) item.value = found->second;
+  }
 }
 
 void WeightAverage::start_at(int64_t first) {

@@ -38,9 +38,10 @@ class WeightAverage {
 
   // Starts with copies of the values. Throws ConfigError for options out of range.
   explicit WeightAverage(const WeightAverageOptions& options, at::Device device);
-  // Floating-point (or complex) tensors only: see averages().
+  // Integers have no average and are left out.
   void add(const std::string& name, const at::Tensor& value, bool is_weight);
-  static bool averages(const at::Tensor& tensor);
+  // From here on averages these tensors instead of others of the same names.
+  void follow(const NamedTensors& values);
 
   // Averages from the step that is the `first` to be applied (1: that of a fresh run), which copies; up to then the
   // averages follow the values. A new one never begins by itself.

@@ -146,16 +146,6 @@ nlohmann::ordered_json json_of(const Evaluation& evaluation) {
           {"step", evaluation.step ? nlohmann::ordered_json(*evaluation.step) : nlohmann::ordered_json()}};
 }
 
-// Of all processes together; nothing for a stream.
-std::optional<int64_t> samples_in(const Run& run) {
-  int64_t samples = 0;
-  for (const auto& data : run.test_data) {
-    if (data == nullptr) return std::nullopt;
-    samples += data->size();
-  }
-  return samples;
-}
-
 // "data.val.clean, data.val.noisy"
 std::string paths_of(const std::vector<DataConfig>& data) {
   std::vector<std::string> paths;
@@ -173,13 +163,14 @@ int evaluate(const Arguments& arguments, RunConfig& config) {
   const auto count = [&samples](TrainContext& at) { samples += at.evaluation.batch->size(); };
   evaluation.run.trainer->on(HookPoint::kAfterTestIter, count, "count", kLowest);
   const MetricValues metrics = test_on(data, evaluation.run);
-  samples = samples_in(evaluation.run).value_or(samples);
+  int64_t of_all_ranks = 0;
+  for (const int64_t of_rank : config.communicator().gather(samples)) of_all_ranks += of_rank;
   if (!config.is_main()) return 0;
 
   nlohmann::ordered_json json = json_of(evaluation);
   json["metrics"] = metrics;
   write_json(arguments.json, json);
-  std::cout << evaluation.checkpoint << " on " << samples << " samples of " << paths_of(data) << '\n';
+  std::cout << evaluation.checkpoint << " on " << of_all_ranks << " samples of " << paths_of(data) << '\n';
   for (const auto& [name, value] : metrics) std::cout << "  " << one_line(name) << " " << value << '\n';
   std::cout.flush();
   return 0;
@@ -240,7 +231,8 @@ int eval_command(const Arguments& arguments) {
 
 int predict_command(const Arguments& arguments) {
   const RunConfig config = load_run_config(arguments);
-  const DataConfig& data = data_to_predict(config);
+  DataConfig data = data_to_predict(config);
+  data.shuffle = data.loader.drop_last = false;  // a file of predictions has all samples in their order
   const std::string wanted = arguments.output.empty() ? configured_folder(config) : arguments.output;
   const std::string folder = wanted.empty() ? config.work_dir + "/predictions" : wanted;
   const std::string checkpoint = find_checkpoint(config, arguments.checkpoint);

@@ -26,13 +26,10 @@ class FileTask : public ModuleTask<torch::nn::Module> {
 
   StepOutput training_step(const Batch& batch) override {
     if (module().is_training()) model_->check_trainable();
-    const NamedTensors outputs = model_->outputs(inputs_of(batch));
-    if (returns_loss()) {
-      const auto named = std::ranges::find(outputs, "loss", [](const auto& output) { return output.first; });
-      return {named == outputs.end() ? outputs.front().second : named->second, {}};
-    }
-    const at::Tensor& prediction = outputs.front().second;
-    return {loss(prediction, batch), {}, {{"prediction", prediction}}};
+    const Outputs outputs = outputs_of(batch);
+    NamedTensors further;
+    if (outputs.prediction.defined()) further.emplace_back("prediction", outputs.prediction);
+    return {returns_loss() ? outputs.loss : loss(outputs.prediction, batch), {}, std::move(further)};
   }
 
   std::vector<std::string> training_ops() const override { return model_->training_ops(); }
@@ -44,11 +41,28 @@ class FileTask : public ModuleTask<torch::nn::Module> {
   }
 
   NamedTensors predict(const Batch& batch) override {
-    return {{"prediction", model_->outputs(inputs_of(batch)).front().second}};
+    const at::Tensor prediction = outputs_of(batch).prediction;
+    if (prediction.defined()) return {{"prediction", prediction}};
+    throw ConfigError("[Task] forward() of '" + options_.path +
+                      "' gives its loss alone, expected a prediction too; return both: {'loss': ..., 'logits': ...}");
   }
 
  private:
   bool returns_loss() const { return options_.loss.loss == "none"; }
+
+  struct Outputs {
+    at::Tensor loss, prediction;  // undefined: forward() gives none
+  };
+
+  // The loss is what is called so, or the first; the prediction is the first of the others.
+  Outputs outputs_of(const Batch& batch) const {
+    const NamedTensors outputs = model_->outputs(inputs_of(batch));
+    if (!returns_loss()) return {{}, outputs.front().second};
+    const auto named = std::ranges::find(outputs, "loss", &NamedTensors::value_type::first);
+    const std::size_t loss = named == outputs.end() ? 0 : static_cast<std::size_t>(named - outputs.begin());
+    const std::size_t other = loss == 0 ? 1 : 0;
+    return {outputs[loss].second, other < outputs.size() ? outputs[other].second : at::Tensor()};
+  }
 
   // By name if the batch has all that forward() names, otherwise by order.
   std::vector<std::string> names_in(const Batch& batch) const {

@@ -25,7 +25,7 @@ StateDict RunState::state_dict() const {
   state.put("model", weights());
   for (const auto& [further, own] : step_.task().tied_names()) state.set("tied." + further, own);
   state.put("optimizer", step_.state_dict());
-  state.put("random", random_state());
+  state.put("random", all_random_state());
   state.put("hooks", hooks_.state_dict());
   state.put("data", data_ != nullptr ? data_->state_dict() : position_);
   state.set("trainer.step", progress.step);
@@ -67,7 +67,7 @@ void RunState::restore(const StateDict& before) {
 
 // Everything that may fail comes before the weights.
 void RunState::restore_but_hooks(const StateDict& state) {
-  set_random_state(state.part("random"));
+  set_all_random_state(state.part("random"));
   if (data_ != nullptr) data_->load_state_dict(state.part("data"));
   try {
     step_.load_state_dict(state.part("optimizer"));
@@ -160,11 +160,11 @@ bool is_of_as_many(const StateDict& saved, const Communicator& ranks) {
 
 StateDict new_random_state(const StateDict& saved, int64_t rank) {
   const auto step = static_cast<uint64_t>(saved.integer("trainer.step"));
-  const StateDict present = random_state();
-  set_random_state(saved.part("random"));
+  const StateDict present = all_random_state();
+  set_all_random_state(saved.part("random"));
   seed_all(rank_seed(default_seed() + step, rank));
-  StateDict own = random_state();
-  set_random_state(present);
+  StateDict own = all_random_state();
+  set_all_random_state(present);
   return own;
 }
 
@@ -173,7 +173,7 @@ StateDict new_random_state(const StateDict& saved, int64_t rank) {
 void add_rank_state(StateDict& state, Task& task, Communicator& ranks) {
   if (ranks.is_single()) return;
   StateDict own;
-  own.put("random", random_state());
+  own.put("random", all_random_state());
   own.put("buffers", unlike_main(buffers_in(state, task), ranks));
   const std::vector<StateDict> all = gather_state(ranks, own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {

@@ -60,11 +60,13 @@ std::vector<c10::IValue> Interpreter::call(const Node& node, torch::jit::Stack a
   return std::get<HigherOrderOp>(node.op)(*this, node, std::move(arguments));
 }
 
+// By storages: is_alias_of() asks for addresses of memory, which graph mode takes for a host code's look into it.
 const c10::IValue* Interpreter::kept_buffer(const Node& node, const torch::jit::Stack& arguments) const {
   if (!node.given_in_evaluation) return nullptr;
   const c10::IValue& written = arguments.at(*node.given_in_evaluation);
+  const auto memory_of = [](const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); };
   const bool is_buffer = written.isTensor() && std::ranges::any_of(buffers_, [&](const at::Tensor& buffer) {
-                           return buffer.is_alias_of(written.toTensor());
+                           return memory_of(buffer) == memory_of(written.toTensor());
                          });
   return is_buffer ? &written : nullptr;
 }

@@ -99,6 +99,13 @@ IValue comparison(const Stack& a) {
   return Compare()(float_at(a, 0), float_at(a, 1));
 }
 
+// Of two bools a bool, as in Python.
+template <class Operation>
+IValue bitwise(const Stack& a) {
+  const int64_t result = Operation()(int_at(a, 0), int_at(a, 1));
+  return at(a, 0).isBool() && at(a, 1).isBool() ? IValue(result != 0) : IValue(result);
+}
+
 template <double (*Round)(double)>
 IValue rounded(const Stack& a) {
   return static_cast<int64_t>(Round(float_at(a, 0)));
@@ -181,15 +188,22 @@ const std::vector<NamedOp>& known_ops() {
          return at(a, 0).isDouble() ? IValue(-float_at(a, 0)) : IValue(checked<sub_overflows>(0, int_at(a, 0)));
        }},
       {{"_operator.pos", "Identity", "Integer"}, [](const Stack& a) { return at(a, 0); }},
-      {{"abs"}, [](const Stack& a) -> IValue { return std::abs(float_at(a, 0)); }},
+      {{"abs"},
+       [](const Stack& a) {
+         return at(a, 0).isDouble() ? IValue(std::abs(float_at(a, 0))) : IValue(std::abs(int_at(a, 0)));
+       }},
       {{"_operator.eq", "=="}, comparison<std::equal_to<D>>},
       {{"_operator.ne", "!="}, comparison<std::not_equal_to<D>>},
       {{"_operator.lt", "<"}, comparison<std::less<D>>},
       {{"_operator.le", "<="}, comparison<std::less_equal<D>>},
       {{"_operator.gt", ">"}, comparison<std::greater<D>>},
       {{"_operator.ge", ">="}, comparison<std::greater_equal<D>>},
-      {{"_operator.and_", "and"}, [](const Stack& a) -> IValue { return bool_at(a, 0) && bool_at(a, 1); }},
-      {{"_operator.or_", "or"}, [](const Stack& a) -> IValue { return bool_at(a, 0) || bool_at(a, 1); }},
+      {{"_operator.and_"}, bitwise<std::bit_and<>>},
+      {{"_operator.or_"}, bitwise<std::bit_or<>>},
+      {{"_operator.xor"}, bitwise<std::bit_xor<>>},
+      {{"_operator.invert"}, [](const Stack& a) -> IValue { return ~int_at(a, 0); }},
+      {{"and"}, [](const Stack& a) -> IValue { return bool_at(a, 0) && bool_at(a, 1); }},
+      {{"or"}, [](const Stack& a) -> IValue { return bool_at(a, 0) || bool_at(a, 1); }},
       {{"_operator.lshift"}, [](const Stack& a) -> IValue { return checked<mul_overflows>(shift(a), int_at(a, 0)); }},
       {{"_operator.rshift"}, [](const Stack& a) -> IValue { return floor_div(int_at(a, 0), shift(a)); }},
       {{"math.trunc", "torch.sym_int", "TruncToInt", "int"}, rounded<std::trunc>},

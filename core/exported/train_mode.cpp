@@ -60,9 +60,7 @@ void turn_off_arguments(Node& node, const c10::OperatorHandle& op) {
 // The first argument that the op writes to.
 std::optional<std::size_t> written_argument(const c10::OperatorHandle& op) {
   const auto& arguments = op.schema().arguments();
-  const auto written = std::ranges::find_if(arguments, [](const c10::Argument& argument) {
-    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-  });
+  const auto written = std::ranges::find_if(arguments, writes);
   if (written == arguments.end()) return std::nullopt;
   return static_cast<std::size_t>(written - arguments.begin());
 }

@@ -5,6 +5,7 @@
 #include "python/binding/bind.h"
 #include "python/binding/code_place.h"
 #include "python/binding/context.h"
+#include "python/binding/generators.h"
 
 namespace duet::python {
 
@@ -25,6 +26,7 @@ PYBIND11_MODULE(_duet, module) {
   module.attr("__version__") = DUET_VERSION;
   module.attr("built_for_torch") = DUET_TORCH_VERSION;
   bind_errors(module);
+  set_host_generators({host_random_state, set_host_random_state});
   tell_in_python();
   bind_trainer_options(module);
   bind_distributed(module);

@@ -1,14 +1,14 @@
 #include "python/binding/source.h"
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/StringUtil.h>
 #include "base/device.h"
 #include "base/error.h"
 #include "python/binding/batch_tree.h"
+#include "python/binding/generators.h"
 
 namespace duet::python {
 
 namespace {
-
-at::Tensor cpu_random_state() { return random_state().tensor("cpu").clone(); }
 
 void set_cpu_random_state(const at::Tensor& state) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -18,38 +18,65 @@ void set_cpu_random_state(const at::Tensor& state) {
 
 }  // namespace
 
+StateDict PythonSource::random_state() const {
+  StateDict state;
+  state.set("random", duet::random_state().tensor("cpu").clone());
+  state.set("host_random", host_random_state());
+  state.set("own_random", loader_random_state(*iterable_));
+  return state;
+}
+
+void PythonSource::set_random_state(const StateDict& state) const {
+  if (state.has("random")) set_cpu_random_state(state.tensor("random"));
+  if (state.has("host_random")) set_host_random_state(state.tensor("host_random"));
+  if (state.has("own_random")) set_loader_random_state(*iterable_, state.tensor("own_random"));
+}
+
 void PythonSource::start_epoch(int64_t epoch) {
   const py::gil_scoped_acquire gil;
+  const std::optional<StateDict> loaded = std::exchange(loaded_, std::nullopt);
+  const bool goes_on = loaded && epoch_ == epoch;
+  const int64_t samples = samples_, batches = given_;
   epoch_ = epoch;
   given_ = samples_ = 0;
+  read_ahead_.reset();
   set_sampler_epoch(epoch);
-  const bool goes_on = loaded_ && loaded_->integer("epoch") == epoch;
   if (!goes_on) {
-    loaded_.reset();
-    at_start_ = cpu_random_state();
+    at_start_ = random_state();
     return iterate();
   }
-  const StateDict state = *std::exchange(loaded_, std::nullopt);
-  at_start_ = state.has("random") ? state.tensor("random").clone() : cpu_random_state();
+  const StateDict& state = *loaded;
+  check_size(state);
   if (state.has("loader")) {
     const py::object bytes = py::module_::import("base64").attr("b64decode")(state.text("loader"));
     iterable_->attr("load_state_dict")(py::module_::import("json").attr("loads")(bytes));
     iterate();
-    given_ = state.integer("batches");
-    samples_ = state.integer("position");
+    given_ = batches;
+    samples_ = samples;
     return;
   }
-  const at::Tensor now = cpu_random_state();
-  set_cpu_random_state(at_start_);
+  StateDict now;
+  now.set("random", duet::random_state().tensor("cpu").clone());
+  now.set("host_random", host_random_state());
+  set_random_state(at_start_);
   iterate();
-  // Of a run in C++ the samples are known, not the batches.
-  const int64_t samples = state.integer("position");
-  while (samples_ < samples) {
-    const py::object passed_by = next_object();
-    if (!passed_by) break;
-    samples_ += to_batch(passed_by).size();
+  pass_by(samples, batches);
+  set_random_state(now);
+}
+
+// Batches may have another size than when the position was saved, so that samples decide; those without count as well.
+void PythonSource::pass_by(int64_t samples, int64_t batches) {
+  while (samples_ < samples || given_ < batches) {
+    py::object object = next_object();
+    if (!object) return;
+    const int64_t size = to_batch(object).size();
+    if (samples_ == samples && size > 0) {
+      read_ahead_ = share(std::move(object));
+      --given_;
+      return;
+    }
+    samples_ += size;
   }
-  set_cpu_random_state(now);
 }
 
 // torch's DistributedSampler and its like order each epoch by its number.
@@ -81,6 +108,7 @@ void PythonSource::end_pass() {
 // Null at the end.
 py::object PythonSource::next_object() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
+  if (read_ahead_) return ++given_, *std::exchange(read_ahead_, nullptr);
   if (!iterator_) return {};
   auto object = py::reinterpret_steal<py::object>(PyIter_Next(iterator_->ptr()));
   if (!object) {
@@ -123,7 +151,8 @@ StateDict PythonSource::state_dict() const {
   state.set("batches", given_);
   state.set("position", samples_);
   add_sampler(state);
-  state.set("random", at_start_.defined() ? at_start_.clone() : cpu_random_state());
+  const StateDict at_start = at_start_.empty() ? random_state() : at_start_;
+  for (const auto& [name, tensor] : at_start.tensors()) state.set(name, tensor.clone());
   if (is_stateful()) {
     const py::object text = py::module_::import("json").attr("dumps")(iterable_->attr("state_dict")());
     const py::object bytes = py::module_::import("base64").attr("b64encode")(text.attr("encode")());
@@ -132,23 +161,50 @@ StateDict PythonSource::state_dict() const {
   return state;
 }
 
+std::optional<int64_t> PythonSource::dataset_size() const {
+  const py::object data = optional_attribute(*iterable_, "dataset");
+  if (!data || !py::hasattr(data, "__len__")) return std::nullopt;
+  return static_cast<int64_t>(py::len(data));
+}
+
 // What a run that goes on in C++ reads: its sampler then goes on at this position, in an order of its own.
 void PythonSource::add_sampler(StateDict& state) const {
-  const py::object data = optional_attribute(*iterable_, "dataset");
   const py::object sampler = optional_attribute(*iterable_, "sampler");
-  if (!data || !py::hasattr(data, "__len__")) return;
+  const std::optional<int64_t> size = dataset_size();
+  if (!size) return;
   const py::object random = py::module_::import("torch.utils.data").attr("RandomSampler");
-  state.set("size", static_cast<int64_t>(py::len(data)));
+  state.set("size", *size);
   state.set("shuffle", sampler && py::isinstance(sampler, random));
   state.set("seed", int64_t{0});
 }
 
+// In the middle of an epoch.
+void PythonSource::check_size(const StateDict& state) const {
+  const std::optional<int64_t> size = dataset_size();
+  if (!size || !state.has("size") || state.integer("size") == *size) return;
+  throw CheckpointError(c10::str("[Trainer] found a dataset of ", *size, " samples in the middle of epoch ", epoch_,
+                                 ", expected the ", state.integer("size"), " that it began with; give those, or take ",
+                                 "the weights alone with load_weights()"));
+}
+
 void PythonSource::load_state_dict(const StateDict& state) {
+  const py::gil_scoped_acquire gil;
   for (const char* name : {"epoch", "position"}) {
     require<CheckpointError>(state.integer(name) >= 0,
                              std::string("[data] ") + name + " of the checkpoint is negative");
   }
   loaded_ = state;
+  epoch_ = state.integer("epoch");
+  samples_ = state.integer("position");
+  given_ = state.has("batches") ? state.integer("batches") : 0;  // of a run in C++ only the samples are known
+  if (const py::object size = optional_attribute(*iterable_, "batch_size"); given_ == 0 && size && !size.is_none()) {
+    const auto batch = py::cast<int64_t>(size);
+    given_ = (samples_ + batch - 1) / batch;
+  }
+  at_start_ = {};
+  for (const char* name : {"random", "host_random", "own_random"}) {
+    if (state.has(name)) at_start_.set(name, state.tensor(name).clone());
+  }
 }
 
 PythonSources::PythonSources(const py::object& loaders) {

@@ -26,10 +26,16 @@ class PythonSource : public DataSource {
   void load_state_dict(const StateDict& state) override;
 
  private:
+  // The random numbers that an epoch begins with.
+  StateDict random_state() const;
+  void set_random_state(const StateDict& state) const;
+  void pass_by(int64_t samples, int64_t batches);
   void set_sampler_epoch(int64_t epoch) const;
   bool is_stateful() const;
   py::object next_object();
   void end_pass();
+  std::optional<int64_t> dataset_size() const;
+  void check_size(const StateDict& state) const;
   void add_sampler(StateDict& state) const;
 
   SharedObject iterable_;
@@ -37,8 +43,9 @@ class PythonSource : public DataSource {
   bool is_used_up_ = false;  // the iterable is an iterator, whose end was reached
   int64_t epoch_ = 0;
   int64_t given_ = 0;    // batches of this epoch
-  int64_t samples_ = 0;  // in them
-  at::Tensor at_start_;  // random state of the CPU when the epoch began
+  int64_t samples_ = 0;  // in them, those of their first tensors
+  StateDict at_start_;   // random_state() when the epoch began
+  SharedObject read_ahead_;
   std::optional<StateDict> loaded_;
 };
 

@@ -215,8 +215,10 @@ void PythonTask::hold_in_evaluation(const std::vector<std::string>& modules) {
   held_.insert(held_.end(), modules.begin(), modules.end());
 }
 
+// A model may have got other modules since it was made a task.
 std::vector<bool> PythonTask::training_flags() const {
   const py::gil_scoped_acquire gil;
+  flagged_ = modules_ = list_of_modules(*model_);
   std::vector<bool> flags;
   for (const py::handle module : *modules_) flags.push_back(py::cast<bool>(module.attr("training")));
   return flags;
@@ -225,12 +227,14 @@ std::vector<bool> PythonTask::training_flags() const {
 void PythonTask::set_training_flags(const std::vector<bool>& flags) {
   const py::gil_scoped_acquire gil;
   std::size_t next = 0;
-  for (const py::handle module : *modules_) module.attr("training") = py::bool_(flags[next++]);
+  for (const py::handle module : *flagged_) module.attr("training") = py::bool_(flags[next++]);
 }
 
 void PythonTask::append_key(std::vector<int64_t>& key) const {
   const py::gil_scoped_acquire gil;
   static const auto* name = new py::str("training");
+  const std::optional<uint64_t> numbers = moves_numbers_ ? std::nullopt : std::optional(host_state_.numbers());
+  if (numbers && *numbers != numbers_) modules_ = list_of_modules(*model_);
   int64_t flags = 1;
   const auto* list = modules_->ptr();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
@@ -243,16 +247,15 @@ void PythonTask::append_key(std::vector<int64_t>& key) const {
   key.push_back(static_cast<int64_t>(HostState::function_modes()));
   // What the loop sets between its steps. What is another at each step, or moved by the step, would be another key each
   // time.
-  if (moves_numbers_) return;
+  if (!numbers) return;
   constexpr int64_t kSeldom = 8, kQuick = 4;
-  const uint64_t numbers = host_state_.numbers();
-  if (std::exchange(numbers_, numbers) != numbers) {
+  if (std::exchange(numbers_, *numbers) != *numbers) {
     quick_changes_ = std::exchange(same_numbers_, 0) < kSeldom ? quick_changes_ + 1 : 0;
     moves_numbers_ = quick_changes_ > kQuick;
   } else {
     ++same_numbers_;
   }
-  if (!moves_numbers_) key.push_back(static_cast<int64_t>(numbers));
+  if (!moves_numbers_) key.push_back(static_cast<int64_t>(*numbers));
 }
 
 void PythonTask::to(at::Device device) {
@@ -328,6 +331,7 @@ NamedTensors PythonTask::predict(const Batch& batch) {
 void PythonTask::visit_kept(const VisitKept& visit) const {
   visit(model_);
   visit(modules_);
+  if (flagged_ != modules_) visit(flagged_);  // one reference
   host_state_.visit_kept(visit);
   for (const SharedObject& function : {functions_.loss, functions_.forward, functions_.validation, functions_.predict,
                                        functions_.weight, functions_.graph_key}) {

@@ -52,7 +52,8 @@ class PythonTask : public Task {
   SharedObject model_;
   Functions functions_;
   std::vector<std::string> held_;  // in evaluation mode, with all below
-  SharedObject modules_;           // list of all submodules, the model first
+  mutable SharedObject modules_;   // list of all submodules, the model first
+  mutable SharedObject flagged_;   // those that training_flags() told of
   HostState host_state_;
   // Whether the code of a step moves them, or its loop does so at nearly every step: then it must run at every step. A
   // tensor of the step that somebody keeps is what has it run.

@@ -1,0 +1,178 @@
+"""Runs that stop and go on have the bits of those that did not, wherever they stop and whatever they draw from."""
+
+import random
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+import duet
+import toy
+
+
+class Noting(duet.Hook):
+    """What an unbroken run says of itself; stops after a step."""
+
+    def __init__(self, stop=0):
+        self.stop, self.lr, self.epochs = stop, [], []
+
+    def after_train_iter(self, run):
+        self.lr.append(run.get("lr"))
+        if run.progress.step == self.stop:
+            run.request_stop("enough")
+
+    def after_train_epoch(self, run):
+        self.epochs.append((run.progress.step, run.progress.epoch))
+
+
+def trained(mode, data, hooks, load=None, **options):
+    settings = {"loss": toy.loss, "optimizer": duet.SGD(lr=0.1), "default_hooks": False, "max_epochs": 3, **options}
+    trainer = duet.make_trainer(mode, toy.model(), settings.pop("loss"), hooks=hooks, **settings)
+    if load:
+        trainer.load(load)
+    trainer.fit(data)
+    return trainer
+
+
+@pytest.mark.parametrize("stop", [1, 11, 12, 13, 35])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_schedules_and_epochs_are_those_of_the_unbroken_run(mode, stop, tmp_path, capfd):
+    data = toy.batches(12)
+    options = {"schedules": [duet.Cosine()]}
+    average = lambda: duet.EMAHook(momentum=0.1, begin_epoch=2)
+    whole, first, second = Noting(), Noting(stop), Noting()
+    torch.manual_seed(1)
+    expected = trained(mode, data, [whole, average()], **options)
+    torch.manual_seed(1)
+    saved = trained(mode, data, [first, average()], **options).save(str(tmp_path))
+    torch.manual_seed(2)
+    capfd.readouterr()
+    resumed = trained(mode, data, [second, average()], saved, **options)
+    assert first.lr + second.lr == whole.lr and len(whole.lr) == 36
+    assert first.epochs + second.epochs == whole.epochs
+    toy.assert_same_bits({**expected.state_dict()}, {**resumed.state_dict()})
+    assert "are not those of epochs" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_run_goes_on_after_an_error_where_it_was(mode):
+    class Fails(Noting):
+        def after_train_iter(self, run):
+            super().after_train_iter(run)
+            if run.progress.step == 13 and self.stop == 0:
+                self.stop = -1
+                raise RuntimeError("planted")
+
+    whole, broken = Noting(), Fails()
+    torch.manual_seed(1)
+    expected = trained(mode, toy.batches(12), [whole], schedules=[duet.Cosine()])
+    torch.manual_seed(1)
+    trainer = duet.make_trainer(
+        mode, toy.model(), toy.loss, hooks=[broken], optimizer=duet.SGD(lr=0.1), default_hooks=False, max_epochs=3,
+        schedules=[duet.Cosine()])  # fmt: skip
+    with pytest.raises(RuntimeError, match="planted"):
+        trainer.fit(toy.batches(12))
+    trainer.fit(toy.batches(12))
+    assert broken.lr == whole.lr
+    toy.assert_same_bits(expected.model.state_dict(), trainer.model.state_dict())
+
+
+class Rows(Dataset):
+    """Samples that are another at each look, from the generator called `kind`."""
+
+    def __init__(self, kind=None):
+        self.kind, self.own = kind, numpy.random.default_rng(3)
+        batch = toy.batches(1, size=48)[0]
+        self.rows = list(zip(batch["x"], batch["y"]))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        x, y = self.rows[i]
+        draw = {"numpy": numpy.random.rand, "python": random.random, "own": self.own.random, "torch": lambda: torch.rand(())}
+        return {"x": x * float(draw[self.kind]()) if self.kind else x, "y": y}
+
+
+def drawing_loss(model, batch):
+    return toy.loss(model, batch) * (0.5 + random.random() + numpy.random.rand())
+
+
+def generator():
+    return torch.Generator().manual_seed(5)
+
+
+RANDOM = {
+    "torch": lambda: {"data": DataLoader(Rows("torch"), 4, shuffle=True)},
+    "loader": lambda: {"data": DataLoader(Rows(), 4, shuffle=True, generator=generator())},
+    "sampler": lambda: {"data": DataLoader(Rows(), 4, sampler=RandomSampler(Rows(), generator=generator()))},
+    "numpy": lambda: {"data": DataLoader(Rows("numpy"), 4, shuffle=True)},
+    "python": lambda: {"data": DataLoader(Rows("python"), 4)},
+    "own": lambda: {"data": DataLoader(Rows("own"), 4)},
+    "loss": lambda: {"data": DataLoader(Rows(), 4, shuffle=True), "loss": drawing_loss},
+    "numbers alone": lambda: {"data": [{"i": i} for i in range(12)], "loss": lambda m, b: toy.loss(m, toy.batches(12)[b["i"]])},
+    "empty first": lambda: {"data": [{"empty": torch.zeros(0), **b} for b in toy.batches(12)], "weight": lambda b: 12.0},
+}
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_random_numbers_go_on(mode, kind, tmp_path):
+    def seeded(number):
+        for seed in (torch.manual_seed, random.seed, numpy.random.seed):
+            seed(number)
+        return RANDOM[kind]()
+
+    expected = trained(mode, hooks=[], **seeded(1)).model.state_dict()
+    saved = trained(mode, hooks=[Noting(17)], **seeded(1)).save(str(tmp_path))
+    resumed = trained(mode, hooks=[], load=saved, **seeded(2)).model.state_dict()
+    toy.assert_same_bits(expected, resumed)
+
+
+@pytest.mark.parametrize("size", [3, 6, 12])
+def test_another_batch_size_goes_on_at_the_next_sample(size, tmp_path):
+    def loss(model, batch):
+        seen.extend(batch["i"].tolist())
+        return toy.loss(model, batch)
+
+    seen = []
+    rows = [{"i": i, **{name: tensor[0] for name, tensor in toy.batches(1).pop().items()}} for i in range(24)]
+    saved = trained("eager", DataLoader(rows, 4), [Noting(3)], max_epochs=1).save(str(tmp_path))
+    trained("eager", DataLoader(rows, size), [], saved, max_epochs=1, loss=loss)
+    assert seen == list(range(12, 24))
+
+
+def test_other_data_in_the_middle_of_an_epoch_are_refused(tmp_path):
+    rows = [{name: tensor[0] for name, tensor in toy.batches(1).pop().items()} for _ in range(24)]
+    saved = trained("eager", DataLoader(rows, 4), [Noting(3)]).save(str(tmp_path))
+    with pytest.raises(duet.CheckpointError, match="found a dataset of 20 samples in the middle of epoch 0, expected the 24"):
+        trained("eager", DataLoader(rows[:20], 4), [], saved)
+
+
+@pytest.mark.parametrize("place", ["loss", "after_backward", "before_optimizer_step", "in_step"])
+@pytest.mark.parametrize("member", ["load", "load_state_dict", "set_mode", "finish"])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_step_cannot_be_loaded_over(mode, member, place, tmp_path):
+    def act():
+        steps.append(None)
+        if len(steps) == 6:
+            arguments = {"load": [saved], "load_state_dict": [state], "set_mode": ["eager"], "finish": []}[member]
+            with pytest.raises(duet.ConfigError, match=rf"{member}\(\) called within a step"):
+                getattr(trainer, member)(*arguments)
+
+    class Acts(duet.Hook):
+        pass
+
+    if place != "loss":
+        setattr(Acts, place, lambda self, context: act())
+    steps, batches = [], toy.batches(10)
+    loss = lambda model, batch: (act() if place == "loss" else None, toy.loss(model, batch))[1]
+    trainer = duet.make_trainer(
+        mode, nn.Linear(8, 3), loss, optimizer=duet.AdamW(lr=0.01), default_hooks=False, check="every",
+        hooks=[] if place == "loss" else [Acts()])  # fmt: skip
+    saved, state = trainer.save(str(tmp_path)), {name: value for name, value in trainer.state_dict().items()}
+    for batch in batches:
+        trainer.step(batch)
+    assert trainer.progress.step == 10 and len(steps) >= 6
