@@ -61,6 +61,14 @@ Input input_of(const torch::jit::Node& node, std::initializer_list<const char*> 
   return {};
 }
 
+// What the file says of the mode of such an op; nothing where the script decides.
+std::optional<bool> fixed_mode(const torch::jit::Node& node) {
+  if (!node.kind().is_aten() || node.maybeSchema() == nullptr) return std::nullopt;
+  const Input mode = input_of(node, {"train", "training"});
+  if (!mode.constant || !mode.constant->isBool()) return std::nullopt;
+  return mode.constant->toBool();
+}
+
 bool is_always_random(const torch::jit::Node& node) {
   if (!draws(node)) return false;
   const Input mode = input_of(node, {"train", "training"});
@@ -72,24 +80,28 @@ bool is_always_random(const torch::jit::Node& node) {
   return !(rate.constant && rate.constant->isDouble() && rate.constant->toDouble() == 0);
 }
 
-// Ops that draw random numbers in evaluation too, such as a dropout that was traced in training mode. What stands in a
-// branch is left out, since the script decides about it.
-void collect_random(const torch::jit::Block& block, std::vector<std::string>& found) {
+// A batch norm that was traced in training mode.
+bool always_uses_the_batch(const torch::jit::Node& node) { return !draws(node) && fixed_mode(node) == true; }
+
+bool never_trains(const torch::jit::Node& node) { return fixed_mode(node) == false; }
+
+// What stands in a branch is left out, since the script decides about it.
+void collect(const torch::jit::Block& block, bool (*is_meant)(const torch::jit::Node&),
+             std::vector<std::string>& found) {
   for (const torch::jit::Node* node : block.nodes()) {
     if (node->kind() != c10::prim::If) {
-      for (const torch::jit::Block* inner : node->blocks()) collect_random(*inner, found);
+      for (const torch::jit::Block* inner : node->blocks()) collect(*inner, is_meant, found);
     }
-    if (is_always_random(*node)) found.emplace_back(node->kind().toQualString());
+    if (is_meant(*node)) found.emplace_back(node->kind().toQualString());
   }
 }
 
 // Metrics would be those of a network with holes.
-void warn_of_random_ops(Graph& graph, const std::string& who, const std::string& path) {
+void warn_of_ops(const Graph& graph, bool (*is_meant)(const torch::jit::Node&), const std::string& what) {
   std::vector<std::string> ops;
-  collect_random(*graph.block(), ops);
-  if (ops.empty()) return;
-  log_warning("[" + who + "] '" + path + "' draws random numbers in evaluation too: " + join_first(ops) +
-              "; call eval() before torch.jit.trace, or keep train() and eval() apart with torch.jit.script");
+  collect(*graph.block(), is_meant, ops);
+  if (!ops.empty())
+    log_warning(what + ": " + join_first(ops) + "; keep train() and eval() apart with torch.jit.script");
 }
 
 // As LibTorch prepares a graph before it watches any call.
@@ -98,7 +110,9 @@ std::shared_ptr<Graph> prepare(const torch::jit::Module& module, const std::stri
   torch::jit::Inline(*graph);
   torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   torch::jit::ConstantPropagationImmutableTypes(graph);
-  warn_of_random_ops(*graph, who, path);
+  const std::string file = "[" + who + "] '" + path + "' ";
+  warn_of_ops(*graph, is_always_random, file + "draws random numbers in evaluation too");
+  warn_of_ops(*graph, always_uses_the_batch, file + "normalizes by the batch in evaluation too");
   torch::jit::Autocast(graph);
   torch::jit::ConstantPooling(graph);
   return graph;
@@ -124,7 +138,8 @@ torch::jit::Module load_script(const std::string& path, const std::string& who) 
   }
   std::optional<torch::jit::Module> module;
   if (const auto error = caught([&] { module = torch::jit::load(path); })) {
-    const std::string text = text_of(error);
+    std::string text = text_of(error);
+    text.erase(0, text.find_first_not_of('\n'));
     refuse(text.substr(0, std::min(text.find('\n'), text.find(". This is an internal"))),
            "write it with torch.jit.save");
   }
@@ -195,7 +210,8 @@ class ScriptModel : public FileModel {
         who_(who),
         script_(load_script(path, who)),
         tree_(std::make_shared<ScriptTree>(script_)),
-        code_(prepare(script_, who, path), "forward") {}
+        graph_(prepare(script_, who, path)),
+        code_(graph_, "forward") {}
 
   const std::shared_ptr<torch::nn::Module>& module() const override { return tree_; }
   NamedTensors parameters() const override { return items_in(script_.named_parameters()); }
@@ -203,6 +219,11 @@ class ScriptModel : public FileModel {
   std::string write(const std::string& stem, const StateDict& weights) const override {
     write_script_model(stem + ".pt", path_, weights);
     return stem + ".pt";
+  }
+
+  void check_trainable() const override {
+    if (!std::exchange(warns_, false)) return;
+    warn_of_ops(*graph_, never_trains, "[" + who_ + "] '" + path_ + "' has ops that were traced in evaluation mode");
   }
 
   // The tensor that forward() returns, or the first of a tuple.
@@ -234,7 +255,9 @@ class ScriptModel : public FileModel {
   std::string path_, who_;
   torch::jit::Module script_;
   std::shared_ptr<torch::nn::Module> tree_;
+  std::shared_ptr<Graph> graph_;
   torch::jit::Code code_;
+  mutable bool warns_ = true;  // before the next training step
 };
 
 }  // namespace

@@ -70,6 +70,8 @@ class Task : public ModelInfo {
   // Appends what else of the model decides what a step does: the training flag of every submodule. Called before each
   // step in graph mode.
   virtual void append_key(std::vector<int64_t>& /*key*/) const {}
+  // Buffers that weights from elsewhere need not have: of PyTorch those with persistent=False.
+  virtual std::vector<std::string> unsaved_buffers() const { return {}; }
 };
 
 // Tied weights are one tensor with several names, and a module lists it under each of them. A task gives it once, under

@@ -52,6 +52,7 @@ const at::Tensor* find_tensor(const StateDict& weights, const std::string& name,
 WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy>& copies) {
   WeightsReport report;
   std::set<std::string> known;
+  const std::vector<std::string> unsaved = task.unsaved_buffers();
   auto further = further_names_of(task);
   for (const auto& [name, tensor] : named_tensors(task)) {
     known.insert(name);
@@ -59,7 +60,8 @@ WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy
     ++report.expected;
     const at::Tensor* const found = find_tensor(weights, name, further[name], report);
     if (found == nullptr) {
-      if (!name.ends_with("num_batches_tracked")) report.missing.push_back(name);
+      const bool is_optional = name.ends_with("num_batches_tracked") || std::ranges::count(unsaved, name) > 0;
+      if (!is_optional) report.missing.push_back(name);
       continue;
     }
     const at::Tensor& saved = *found;

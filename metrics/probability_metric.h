@@ -17,8 +17,8 @@ struct RankingOptions {
 };
 
 // What figures over the order of scores start from: all scores and targets of an evaluation, on the CPU. Logits of
-// several classes become probabilities (softmax), so that samples compare; where a sample may belong to several, each
-// class is a question of its own and its logits stay.
+// several classes become probabilities (softmax), so that samples compare; rows that are such already stay. Where a
+// sample may belong to several classes, each is a question of its own and its logits stay.
 class RankingMetric : public Metric {
  public:
   // Throws ConfigError for options out of range.

@@ -194,6 +194,19 @@ std::map<std::string, std::string> PythonTask::tied_names() const {
   return aliases_of(named("named_parameters", /*deduplicated=*/false), named("named_buffers", /*deduplicated=*/false));
 }
 
+std::vector<std::string> PythonTask::unsaved_buffers() const {
+  const py::gil_scoped_acquire gil;
+  std::vector<std::string> names;
+  for (const py::handle item : model_->attr("named_modules")()) {
+    const auto pair = py::cast<py::tuple>(item);
+    const auto path = py::cast<std::string>(pair[0]);
+    for (const py::handle name : pair[1].attr("_non_persistent_buffers_set")) {
+      names.push_back(path + (path.empty() ? "" : ".") + py::cast<std::string>(name));
+    }
+  }
+  return names;
+}
+
 std::vector<ModuleInfo> PythonTask::modules() const {
   const py::gil_scoped_acquire gil;
   const py::module_ nn = py::module_::import("torch.nn");

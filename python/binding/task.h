@@ -42,6 +42,7 @@ class PythonTask : public Task {
   NamedTensors predict(const Batch& batch) override;
   std::string graph_key() const override;
   void append_key(std::vector<int64_t>& key) const override;
+  std::vector<std::string> unsaved_buffers() const override;
   void visit_kept(const VisitKept& visit) const;
 
  private:

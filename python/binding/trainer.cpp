@@ -88,7 +88,7 @@ class Trainer {
     return get().step_many(source, count);
   }
 
-  at::Tensor step_accumulated(const py::list& micro_batches) {
+  at::Tensor step_accumulated(const py::sequence& micro_batches) {
     const Busy busy(busy_);
     std::vector<Batch> batches;
     for (const py::handle batch : micro_batches) batches.push_back(to_batch(batch));
@@ -307,7 +307,13 @@ void bind_state(py::class_<Trainer>& bound) {
           unlocked, py::arg("path"), py::arg("strict") = true,
           "Weights alone, from a checkpoint, a safetensors file or a file of torch.save.")
       .def(
-          "weights", [](Trainer& t) { return to_dict(t.get().weights()); }, "Parameters and buffers, shared.")
+          "weights",
+          [](Trainer& t) {
+            StateDict weights = t.get().weights();
+            for (const std::string& name : t.get().task().unsaved_buffers()) weights = weights.without(name);
+            return to_dict(weights);
+          },
+          "Parameters and buffers, shared; no buffer that is not persistent, as in the model's state_dict().")
       .def(
           "state_dict", [](Trainer& t) { return to_dict(t.get().state_dict()); },
           "All that a bit-exact resume needs, flat. Its tensors are the live ones: clone what you keep.")

@@ -1273,7 +1273,7 @@ class BaseTrainer:
         """One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours."""
     def step_many(self, batches: object, count: typing.SupportsInt) -> int:
         """Up to count steps on what an iterator gives from where it stands (or an iterable from its beginning), accumulate micro-batches each: as if step() were called with them. Returns how many were made: fewer where the batches end, and after one in which a hook asks to stop. result is of the last one."""
-    def step_accumulated(self, micro_batches: list) -> torch.Tensor:
+    def step_accumulated(self, micro_batches: collections.abc.Sequence) -> torch.Tensor:
         """One step over several micro-batches: the weighted mean of their gradients."""
     def finish(self) -> None:
         """Closes the run that step() opened."""
@@ -1308,7 +1308,7 @@ class BaseTrainer:
     def load_weights(self, path: str, strict: bool = True) -> str:
         """Weights alone, from a checkpoint, a safetensors file or a file of torch.save."""
     def weights(self) -> dict:
-        """Parameters and buffers, shared."""
+        """Parameters and buffers, shared; no buffer that is not persistent, as in the model's state_dict()."""
     def state_dict(self) -> dict:
         """All that a bit-exact resume needs, flat. Its tensors are the live ones: clone what you keep."""
     def load_state_dict(self, state: dict) -> None: ...

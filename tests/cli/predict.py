@@ -47,6 +47,17 @@ def check_data(program):
     program.run("predict", "base.yaml", "work_dir=run", "data.val=null", code=2)
 
 
+def check_order(program):
+    """Predictions of all samples in their order, however evaluations read the data; those count what they read."""
+    other = ["data.val.shuffle=true", "data.val.drop_last=true"]
+    plain, turned = (["predict", "base.yaml", "work_dir=run", "data.val.batch_size=24", *further] for further in ([], other))
+    program.run(*plain, "--output", "plain")
+    program.run(*turned, "--output", "turned")
+    assert program.predicted("plain") == program.predicted("turned")
+    assert " on 48 samples of " in program.run("eval", "base.yaml", "work_dir=run", "data.val.batch_size=24", *other)
+    assert " on 32 samples of " in program.run("eval", "base.yaml", "work_dir=run", "trainer.limit_test_batches=1")
+
+
 def check_folder(program):
     result = program.json("predict", "base.yaml", "work_dir=run")
     assert result["folder"] == "run/predictions", result
@@ -185,5 +196,5 @@ def check_failed_run(program):
 
 
 if __name__ == "__main__":
-    run_checks(PredictProgram, check_data, check_folder, check_checkpoints, check_average, check_paths, check_weights_files,
+    run_checks(PredictProgram, check_data, check_order, check_folder, check_checkpoints, check_average, check_paths, check_weights_files,
                check_output, check_pictures, check_failed_run)

@@ -74,6 +74,12 @@ TEST_P(TrainerStep, SchedulesAndCheckpointsDoWhatTheyDoInTrain) {
   }
 }
 
+TEST_P(TrainerStep, TrainIsNotFinishedFromWithin) {
+  const auto trainer = trainer_for(mode(), {.max_steps = 7});
+  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext&) { trainer->finish(); });
+  expect_error<ConfigError>([&] { trainer->train(*loader(4)); }, {"finish() called within train()", "request_stop()"});
+}
+
 TEST_P(TrainerStep, TheFirstStepOpensTheRunAndFinishOrTrainClosesItOnce) {
   const auto trainer = trainer_for(mode(), {.max_steps = 7});
   Names calls;

@@ -119,6 +119,30 @@ TEST_F(ExportedTask, TakesInputsByTheirNames) {
   EXPECT_TRUE(same_bits(by_name->step(named).loss, by_order->step(good).loss));
 }
 
+TEST_F(ExportedTask, EvaluatesAnotherProgramByTheNamesInIt) {
+  const Batch batch{{"zed", at::randn({6, 8})}, {"alpha", at::randn({6, 8})}, {"target", at::arange(6).remainder(5)}};
+  const auto predicted = [&](const std::string& eval_path) {
+    const auto run = trainer({.path = path_of("Pair.pt2"), .eval_path = eval_path});
+    for (int step = 0; step < 3; ++step) run->step(batch);
+    return run->predict(batch)["prediction"];
+  };
+  EXPECT_TRUE(same_bits(predicted(path_of("Turned.pt2")), predicted("")));
+  const auto refuses = [&](const std::string& name, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(name);
+    expect_error<ConfigError>([&] { predicted(path_of(name)); }, parts);
+  };
+  refuses("Renamed.pt2", {"takes alpha, other", "zed, alpha", "the same names"});
+  refuses("Wrapped.pt2", {"'model.first.weight' is none of the model that is trained"});
+  refuses("More.pt2", {"'scale' is none of the model that is trained"});
+}
+
+TEST_F(ExportedTask, PredictsNoLoss) {
+  const auto run = trainer({.path = path_of("LossAlone.pt2"), .loss = {.loss = "none"}});
+  const Batch batch{{"zed", at::randn({6, 8})}, {"target", at::arange(6).remainder(5)}};
+  run->step(batch);
+  expect_error<ConfigError>([&] { run->predict(batch); }, {"LossAlone.pt2", "gives its loss alone"});
+}
+
 TEST_F(ExportedTask, NamesThePythonLineOfAnOpThatFails) {
   Batch batch = images(4);
   batch.set("x", batch["x"].to(at::kDouble));
@@ -148,7 +172,7 @@ TEST_F(ExportedTask, TellsTheModesApart) {
   EXPECT_TRUE(has("aten.dropout.default in drop"));
   EXPECT_TRUE(has("aten.add_.Tensor in norm"));
   EXPECT_TRUE(has("aten.add_.Tensor (make_exported_models.py:"));
-  EXPECT_EQ(ops.size(), 4U);
+  EXPECT_EQ(ops.size(), 6U);
 }
 
 // Autocast gives other types than those that the export noted.
@@ -163,7 +187,7 @@ TEST_F(ExportedTask, TrainsUnderAutocast) {
 // A layer that is held in evaluation mode evaluates while the others train.
 TEST_F(ExportedTask, HoldsLayersInEvaluationMode) {
   const auto task = make_exported_task(convolutions());
-  task->hold_in_evaluation({"norm"});
+  task->hold_in_evaluation({"norm", "last"});
   task->train(true);
   const auto buffers = task->named_buffers();
   std::map<std::string, at::Tensor> before;

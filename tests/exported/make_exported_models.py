@@ -9,7 +9,7 @@ For each NAME of MODELS in FOLDER/NAME:
     data.pt      {"STEP.ITEM": tensor}, the batches, of two sizes
     weights.pt   {name: tensor}, parameters and buffers after the last step of AdamW
     output.pt    {"output": tensor}, what eval.pt2 with these weights gives for the first batch
-Besides FOLDER/decomposed.pt2, FOLDER/python_op.pt2 with an op that only Python has, and FOLDER/other_shape.pt2 with a bias
+Besides FOLDER/Pair.pt2 and the files of other classes made from it, FOLDER/decomposed.pt2, FOLDER/python_op.pt2 with an op that only Python has, and FOLDER/other_shape.pt2 with a bias
 of one number.
 
 Needs nothing but torch. One thread, since sums depend on how they are split.
@@ -32,18 +32,19 @@ CLASSES = 5
 
 
 class Convolutions(nn.Module):
-    """Batch norm with its buffers, dropout, a buffer that the model itself updates."""
+    """Batch norms with their buffers, dropout, a buffer that the model itself updates."""
 
     def __init__(self):
         super().__init__()
         self.conv, self.norm, self.drop = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Dropout(0.2)
         self.depthwise, self.head = nn.Conv2d(4, 4, 3, groups=4), nn.Linear(4 * 2 * 2, CLASSES)
+        self.last = nn.BatchNorm2d(4)
         self.register_buffer("seen", torch.zeros(1))
 
     def forward(self, x):
         if self.training:
             self.seen.add_(x.mean())
-        x = self.depthwise(functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2))
+        x = self.last(self.depthwise(functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2)))
         return self.head(self.drop(x).flatten(1))
 
 
@@ -70,7 +71,7 @@ class Branches(nn.Module):
     def forward(self, x):
         x = x.mean((1, 2))
         with torch.no_grad():
-            scale = x.abs().mean() * x.shape[0]
+            scale = x.abs().mean() * ((x.shape[0] & 3) + (x.shape[0] | 8))
             if self.training:
                 self.mean.lerp_(x.mean(0), 0.1)
                 torch.add(self.mean, 1, out=self.next)
@@ -95,7 +96,7 @@ class Language(nn.Module):
         x = self.embed(tokens) * self.scale + self.places[: tokens.shape[1]] + torch.tensor([0.1, -0.1]).repeat(4)
         logits = self.head(self.norm(x) * batch["mask"][0].unsqueeze(-1))
         loss = functional.cross_entropy(logits.flatten(0, 1), target.flatten())
-        return {"logits": logits, "more": (x.mean(), [x.sum()]), "loss": loss}
+        return {"loss": loss, "logits": logits, "more": (x.mean(), [x.sum()])}
 
 
 class Results(typing.NamedTuple):
@@ -196,10 +197,56 @@ def write(folder, name):
     module.load_state_dict({key: tensor for key, tensor in weights.items() if key != "ones"}, strict=False)
     with torch.no_grad():
         output = module(*arguments_of(batches[0], loss))
-    torch.save({"output": torch.utils._pytree.tree_leaves(output)[0]}, folder / "output.pt")
+    logits = output["logits"] if isinstance(output, dict) else torch.utils._pytree.tree_leaves(output)[0]
+    torch.save({"output": logits}, folder / "output.pt")
     run = {"inputs": [key for key in batches[0] if key != "target"], "loss": loss, "seed": SEED, "lr": LEARNING_RATE,
            "steps": STEPS, "losses": [value.hex() for value in losses]}
     (folder / "run.json").write_text(json.dumps(run, indent=1) + "\n")
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(8, CLASSES), nn.Linear(8, CLASSES)
+
+    def forward(self, zed, alpha):
+        zeds = self.first(zed)
+        return {"logits": zeds - self.second(alpha), "zeds": zeds}
+
+
+class Turned(Pair):
+    def forward(self, alpha, zed):
+        results = super().forward(zed, alpha)
+        return {"zeds": results["zeds"], "logits": results["logits"]}
+
+
+class Renamed(Pair):
+    def forward(self, alpha, other):
+        return super().forward(other, alpha)
+
+
+class Wrapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = Pair()
+
+    def forward(self, zed, alpha):
+        return self.model(zed, alpha)
+
+
+class More(Pair):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(CLASSES))
+
+    def forward(self, zed, alpha):
+        return {name: result * self.scale for name, result in super().forward(zed, alpha).items()}
+
+
+class LossAlone(Pair):
+    def forward(self, zed, target):
+        return functional.cross_entropy(self.first(zed), target)
 
 
 @torch.library.custom_op("duet_tests::python_op", mutates_args=())
@@ -234,6 +281,9 @@ def main(folder):
         write(folder / name, name)
     save(export(Convolutions(), (torch.randn(4, 1, 8, 8),)).run_decompositions(), folder / "decomposed.pt2")
     save(export(WithPythonOp(), (torch.randn(4),)), folder / "python_op.pt2")
+    for kind in (Pair, Turned, Renamed, Wrapped, More, LossAlone):
+        second = torch.zeros(6, dtype=torch.long) if kind is LossAlone else torch.randn(6, 8)
+        save(export(kind().train(kind in (Pair, LossAlone)), (torch.randn(6, 8), second)), folder / f"{kind.__name__}.pt2")
     save_with_other_shape(folder / "convolutions" / "model.pt2", folder / "other_shape.pt2")
 
 

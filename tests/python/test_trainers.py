@@ -303,3 +303,18 @@ def test_weights_go_to_files_and_back(mode, tmp_path):
         toy.assert_same_bits(dict(other.model.state_dict()), dict(trainer.model.state_dict()))
     loaded = torch.load(tmp_path / "weights.pt", weights_only=True)
     toy.assert_same_bits(dict(sorted(loaded.items())), dict(sorted(trainer.model.state_dict().items())))
+
+
+def test_weights_leave_out_buffers_that_are_not_persistent(tmp_path):
+    def masked():
+        module = toy.model()
+        module.output.register_buffer("mask", torch.ones(3), persistent=False)
+        return module
+
+    torch.save(masked().state_dict(), tmp_path / "torch.pt")
+    trainer = duet.make_trainer("eager", masked(), toy.loss, optimizer=duet.SGD(lr=0.1), default_hooks=False)
+    trainer.load_weights(str(tmp_path / "torch.pt"))
+    duet.write_weights(str(tmp_path / "duet.safetensors"), trainer.weights())
+    masked().load_state_dict(duet.read_weights(str(tmp_path / "duet.safetensors")))
+    saved = duet.read_weights(trainer.save(str(tmp_path)))
+    assert "output.mask" in saved  # a resume needs it
