@@ -309,9 +309,9 @@ void bind_state(py::class_<Trainer>& bound) {
       .def(
           "weights",
           [](Trainer& t) {
-            StateDict weights = t.get().weights();
-            for (const std::string& name : t.get().task().unsaved_buffers()) weights = weights.without(name);
-            return to_dict(weights);
+            const py::dict weights = to_dict(t.get().weights());
+            for (const std::string& name : t.get().task().unsaved_buffers()) weights.attr("pop")(name, py::none());
+            return weights;
           },
           "Parameters and buffers, shared; no buffer that is not persistent, as in the model's state_dict().")
       .def(
