@@ -1,59 +1,15 @@
 #include "benchmarks/ranks.h"
-#include <array>
-#include <cstdio>
-#include <cstring>
-#include <exception>
 #include <stdexcept>
-#include <ATen/Parallel.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
+#include <ATen/Functions.h>
 #include <c10/util/StringUtil.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "base/device.h"
 #include "cli/zoo/classifiers.h"
 #include "core/task.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
+#include "tests/support/ranks.h"
 
 namespace duet::benchmarks {
-
-namespace {
-
-bool write_all(int end, const Numbers& numbers) {
-  const char* at = reinterpret_cast<const char*>(numbers.data());
-  std::size_t left = numbers.size() * sizeof(double);
-  while (left > 0) {
-    const ssize_t written = write(end, at, left);
-    if (written <= 0) return false;
-    at += written;
-    left -= static_cast<std::size_t>(written);
-  }
-  return true;
-}
-
-Numbers read_all(int end) {
-  std::string bytes;
-  std::array<char, 4096> part{};
-  for (ssize_t got = 0; (got = read(end, part.data(), part.size())) > 0;)
-    bytes.append(part.data(), static_cast<std::size_t>(got));
-  Numbers numbers(bytes.size() / sizeof(double));
-  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
-  return numbers;
-}
-
-[[noreturn]] void run_rank(const Launch& launch, const Body& body, int end) {
-  int code = 1;
-  try {
-    at::set_num_threads(1);
-    if (write_all(end, body(launch))) code = 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %lld: %s\n", static_cast<long long>(launch.rank), error.what());
-  }
-  _exit(code);
-}
-
-}  // namespace
 
 std::string Size::text() const {
   return c10::str("MLP, width ", width, ", ", layers, " layers, batch ", batch, " per rank");
@@ -91,28 +47,13 @@ std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& s
 }
 
 std::vector<Numbers> on_ranks(int64_t world, const Body& body) {
-  static int port = 20000 + getpid() % 20000;
-  ++port;
-  std::vector<int> ends;
-  for (int64_t rank = 0; rank < world; ++rank) {
-    std::array<int, 2> pair{};
-    if (pipe(pair.data()) != 0) throw std::runtime_error("no pipe");
-    Launch launch;
-    launch.rank = launch.local_rank = rank;
-    launch.world_size = launch.local_world_size = world;
-    launch.master_port = port;
-    if (fork() == 0) run_rank(launch, body, pair[1]);
-    close(pair[1]);
-    ends.push_back(pair[0]);
-  }
   std::vector<Numbers> numbers;
-  for (const int end : ends) {
-    numbers.push_back(read_all(end));
-    close(end);
+  for (const auto& rank : testing::run_processes(
+           world, [&](const Launch& launch) { return NamedTensors{{"", at::tensor(body(launch))}}; })) {
+    if (!rank.error.empty()) throw std::runtime_error("a rank has failed: " + rank.error);
+    const at::Tensor& given = rank.at("");
+    numbers.emplace_back(given.const_data_ptr<double>(), given.const_data_ptr<double>() + given.numel());
   }
-  bool whole = true;
-  for (int status = 0; wait(&status) > 0;) whole = whole && status == 0;
-  if (!whole) throw std::runtime_error("a rank has failed");
   return numbers;
 }
 

@@ -323,12 +323,6 @@ int64_t BaseTrainer::step_many(DataSource& data, int64_t count) {
   return std::max<int64_t>(count, 0);
 }
 
-void BaseTrainer::check_between_steps(const char* member) const {
-  require<ConfigError>(!in_step_, c10::str("[BaseTrainer] found ", member,
-                                           " called within a step, by its loss or a hook that acts inside of it, "
-                                           "expected it between steps; call it at after_train_iter, or after step()"));
-}
-
 void BaseTrainer::manual_step(std::vector<Batch> batches) {
   if (run_ == Run::kClosed) {
     epochs_->forget();

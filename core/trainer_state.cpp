@@ -44,6 +44,12 @@ void BaseTrainer::count_unchecked() {
   context_.identity.unchecked = all;
 }
 
+void BaseTrainer::check_between_steps(const char* member) const {
+  require<ConfigError>(!in_step_, c10::str("[BaseTrainer] found ", member,
+                                           " called within a step, by its loss or a hook that acts inside of it, "
+                                           "expected it between steps; call it at after_train_iter, or after step()"));
+}
+
 StateDict BaseTrainer::weights() const { return state_->weights(); }
 
 void BaseTrainer::load_weights(const StateDict& weights, std::optional<int64_t> step) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 #include "../base/batch.h"
 #include "../base/state_dict.h"
@@ -51,6 +52,29 @@ class DataSource : public Stateful {
   // Its part of data that all ranks read together: trainers then make sure that the parts fit. Nothing if it knows of
   // no other ranks.
   virtual std::optional<DataShard> shard() const { return std::nullopt; }
+};
+
+// Another source, but for what a subclass overrides. It must outlive this one.
+class ForwardingSource : public DataSource {
+ public:
+  explicit ForwardingSource(DataSource& source) : source_(source) {}
+
+  void start_epoch(int64_t epoch) override { source_.start_epoch(epoch); }
+  std::optional<Batch> next() override { return source_.next(); }
+  void set_should_stop(ShouldStop should_stop) override { source_.set_should_stop(std::move(should_stop)); }
+  int64_t batches_per_epoch() const override { return source_.batches_per_epoch(); }
+  int64_t batches_left() const override { return source_.batches_left(); }
+  std::optional<bool> shuffles() const override { return source_.shuffles(); }
+  Batch denormalized(const Batch& batch) const override { return source_.denormalized(batch); }
+  std::string sample_name(int64_t id) const override { return source_.sample_name(id); }
+  std::vector<std::string> class_names() const override { return source_.class_names(); }
+  void set_shard(int64_t rank, int64_t world_size) override { source_.set_shard(rank, world_size); }
+  std::optional<DataShard> shard() const override { return source_.shard(); }
+  StateDict state_dict() const override { return source_.state_dict(); }
+  void load_state_dict(const StateDict& state) override { source_.load_state_dict(state); }
+
+ protected:
+  DataSource& source_;
 };
 
 // Data of an evaluation under a name: its results are called "<name>/<metric>", or "<metric>" without a name, which a

@@ -2,6 +2,7 @@
 #include <limits>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/split_mix.h"
 #include "base/error.h"
 #include "data/dataset.h"
 #include "data/detail/samples.h"

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/split_mix.h"
 #include "base/error.h"
 #include "data/detail/samples.h"
 

@@ -2,6 +2,7 @@
 #include <utility>
 #include <ATen/ops/cat.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/split_mix.h"
 #include "base/error.h"
 #include "data/detail/samples.h"
 

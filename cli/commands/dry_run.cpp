@@ -17,32 +17,21 @@ namespace {
 
 // The first `limit` micro-batches of an epoch as if they were all of it, though its length stays that of the whole:
 // schedules and intervals count on it.
-class ShortEpoch : public DataSource {
+class ShortEpoch : public ForwardingSource {
  public:
-  ShortEpoch(DataSource& data, int64_t limit) : data_(data), limit_(limit) {}
+  ShortEpoch(DataSource& data, int64_t limit) : ForwardingSource(data), limit_(limit) {}
 
   void start_epoch(int64_t epoch) override {
-    data_.start_epoch(epoch);
+    source_.start_epoch(epoch);
     given_ = 0;
   }
   std::optional<Batch> next() override {
     if (given_ == limit_) return std::nullopt;
     ++given_;
-    return data_.next();
+    return source_.next();
   }
-  void set_should_stop(ShouldStop should_stop) override { data_.set_should_stop(std::move(should_stop)); }
-  int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
-  std::optional<bool> shuffles() const override { return data_.shuffles(); }
-  Batch denormalized(const Batch& batch) const override { return data_.denormalized(batch); }
-  std::string sample_name(int64_t id) const override { return data_.sample_name(id); }
-  std::vector<std::string> class_names() const override { return data_.class_names(); }
-  void set_shard(int64_t rank, int64_t world_size) override { data_.set_shard(rank, world_size); }
-  std::optional<DataShard> shard() const override { return data_.shard(); }
-  StateDict state_dict() const override { return data_.state_dict(); }
-  void load_state_dict(const StateDict& state) override { data_.load_state_dict(state); }
 
  private:
-  DataSource& data_;
   int64_t limit_;
   int64_t given_ = 0;
 };

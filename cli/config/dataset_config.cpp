@@ -3,6 +3,7 @@
 #include <utility>
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/split_mix.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/registry.h"
@@ -117,51 +118,44 @@ std::vector<Batch> samples_of(const Batch& batch) {
 }
 
 // The batches of another stream under other names, with other dtypes, through transforms.
-class ChangedSource : public DataSource {
+class ChangedSource : public ForwardingSource {
  public:
   ChangedSource(std::unique_ptr<DataSource> source, DatasetAdditions additions, ConfigNode node,
                 const SourceContext& context)
-      : source_(std::move(source)),
+      : ForwardingSource(*source),
+        owned_(std::move(source)),
         additions_(std::move(additions)),
         node_(std::move(node)),
         seed_(context.rank == 0 ? context.seed
                                 : mixed_bits(mixed_bits(context.seed) + static_cast<uint64_t>(context.rank))) {}
 
   void start_epoch(int64_t epoch) override {
-    source_->start_epoch(epoch);
+    source_.start_epoch(epoch);
     if (!std::exchange(resumed_, false) || epoch != epoch_) samples_ = 0;
     epoch_ = epoch;
   }
   std::optional<Batch> next() override {
     resumed_ = false;
-    const std::optional<Batch> batch = source_->next();
+    const std::optional<Batch> batch = source_.next();
     if (!batch) return std::nullopt;
     Batch changed = transformed_batch(additions_.renamed_and_cast(*batch, node_));
     samples_ += batch->size();
     return changed;
   }
-  int64_t batches_per_epoch() const override { return source_->batches_per_epoch(); }
-  void set_should_stop(ShouldStop should_stop) override { source_->set_should_stop(std::move(should_stop)); }
-  int64_t batches_left() const override { return source_->batches_left(); }
-  std::optional<bool> shuffles() const override { return source_->shuffles(); }
   Batch denormalized(const Batch& batch) const override {
-    return source_->denormalized(untransformed_for_show(batch, additions_.transforms));
+    return source_.denormalized(untransformed_for_show(batch, additions_.transforms));
   }
-  std::string sample_name(int64_t id) const override { return source_->sample_name(id); }
-  std::vector<std::string> class_names() const override { return source_->class_names(); }
-  void set_shard(int64_t rank, int64_t world_size) override { source_->set_shard(rank, world_size); }
-  std::optional<DataShard> shard() const override { return source_->shard(); }
 
   StateDict state_dict() const override {
     StateDict state;
-    state.put("source", source_->state_dict());
+    state.put("source", source_.state_dict());
     state.set("epoch", StateValue(epoch_));
     state.set("samples", StateValue(samples_));
     return state;
   }
   void load_state_dict(const StateDict& state) override {
     const int64_t epoch = state.integer("epoch"), samples = state.integer("samples");
-    source_->load_state_dict(state.part("source"));
+    source_.load_state_dict(state.part("source"));
     epoch_ = epoch;
     samples_ = samples;
     resumed_ = true;
@@ -178,7 +172,7 @@ class ChangedSource : public DataSource {
     return made;
   }
 
-  std::unique_ptr<DataSource> source_;
+  std::unique_ptr<DataSource> owned_;
   DatasetAdditions additions_;
   ConfigNode node_;
   uint64_t seed_;

@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/split_mix.h"
 #include "base/error.h"
 #include "data/dataset.h"
 #include "data/transform.h"
@@ -52,19 +53,13 @@ namespace {
 
 constexpr double kSmallestFraction = 1.0 / 9007199254740992.0;  // 2^-53: a double holds 53 of 64 bits
 
-uint64_t mixed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
-// Numbers that depend on seed and index alone: SplitMix64, whose rule is the same with every standard library.
+// Numbers that depend on seed and index alone.
 class Draws {
  public:
   Draws(int64_t seed, int64_t index)
-      : state_(mixed(mixed(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(index))) {}
+      : state_(scrambled(scrambled(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(index))) {}
 
-  uint64_t bits() { return mixed(state_ += 0x9E3779B97F4A7C15ULL); }
+  uint64_t bits() { return next_random(state_); }
   double uniform(double low, double high) {
     return low + (high - low) * (static_cast<double>(bits() >> 11) * kSmallestFraction);
   }

@@ -140,10 +140,7 @@ void NonFiniteTracer::check_output(const Call& call, const std::vector<at::Tenso
 // A part that is finite does not make the whole so.
 void NonFiniteTracer::see(const at::Tensor& tensor, Numbers numbers) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  const auto [entry, is_new] = seen_.try_emplace(
-      storage,
-      Seen{c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
-           numbers});
+  const auto [entry, is_new] = seen_.try_emplace(storage, Seen{tensor.storage().getWeakStorageImpl(), numbers});
   if (is_new) return;
   const bool whole = tensor.nbytes() >= storage->nbytes();
   entry->second.numbers = whole ? numbers : std::max(entry->second.numbers, numbers);

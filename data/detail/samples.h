@@ -11,14 +11,6 @@
 
 namespace duet {
 
-// SplitMix64: neighbouring numbers give unrelated ones.
-inline uint64_t mixed_bits(uint64_t x) {
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
 // Of the `count` indices that sampler.next() has just given, where its pass() was `pass` before. Throws ConfigError if
 // its draws() are those of other indices.
 std::vector<SampleDraw> draws_of(const Sampler& sampler, int64_t pass, std::size_t count);

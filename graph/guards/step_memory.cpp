@@ -37,11 +37,9 @@ void StepMemory::start(bool ops_run) {
   bound_.clear();
 }
 
-StepMemory::Weak StepMemory::weak(c10::StorageImpl* memory) {
-  return Weak(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(memory));
+void StepMemory::see(int storage, c10::StorageImpl* memory) {
+  seen_[storage] = Weak(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(memory));
 }
-
-void StepMemory::see(int storage, c10::StorageImpl* memory) { seen_[storage] = weak(memory); }
 
 bool StepMemory::is_from_outside(int storage) const {
   const ValueTable::Storage& recorded = table_.storages()[storage];
@@ -103,7 +101,7 @@ bool StepMemory::is_same_local(const ValueTable::Value& recorded, const at::Tens
   const c10::Storage& held = table_.storages()[recorded.storage].strong;
   if (tensor.device() != held.device() || is_shadow(*memory) || !same_bits(tensor_at(held, recorded), tensor))
     return false;
-  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) locals_.push_back(weak(memory));
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) locals_.push_back(tensor.storage().getWeakStorageImpl());
   return true;
 }
 

@@ -70,7 +70,6 @@ class StepMemory {
     c10::Storage before;  // a copy, where the step itself writes to it meanwhile
   };
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  static Weak weak(c10::StorageImpl* memory);
   bool bind(int storage, const c10::Storage& memory);
   bool is_same_local(const ValueTable::Value& recorded, const at::Tensor& tensor);
   const c10::Storage& outside(int storage) const;

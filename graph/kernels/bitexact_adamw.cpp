@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cfenv>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -180,20 +179,15 @@ bool adamw_is_bitexact(const PointwiseKernels& kernels) {
 }
 
 void find_bitexact_adamw(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  const KernelSettings settings = kernel_settings();
   const PointwiseKernels& pointwise = cpu_kernels().pointwise;
-  const bool may_run = pointwise.adamw != nullptr && settings.rounding == FE_TONEAREST && threads_round_alike();
-  if (!may_run || settings.flushes_denormals) return;
+  if (pointwise.adamw == nullptr || !rounding_is_default()) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     for (const AdamOp& op : kOps) {
       AdamwCall call;
       if (!is_of(calls[i], op) || !find_call(calls[i], op, call)) continue;
       static Trials<std::pair<const AdamOp*, int>, bool> trials;
-      if (trials.of({&op, settings.threads}, kernels, [&] { return step_is_bitexact(pointwise, op); }))
-        kernels.of_call[i] = {[call = std::move(call), aten = calls[i]] {
-                                if (!call.run(cpu_kernels().pointwise)) aten.run_as_aten();
-                              },
-                              "bit-exact AdamW"};
+      if (trials.of({&op, kernel_settings().threads}, kernels, [&] { return step_is_bitexact(pointwise, op); }))
+        kernels.of_call[i] = parameter_kernel(std::move(call), calls[i], "bit-exact AdamW");
     }
   }
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cfenv>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -234,9 +233,7 @@ void find_bitexact_convs(const std::vector<OpCall>& calls, BitexactKernels& kern
       maker("aten::convolution_backward", make_conv_backward<false>),
   };
   // The sign of a zero among those around an image would matter otherwise.
-  const KernelSettings settings = kernel_settings();
-  if (settings.flushes_denormals || settings.rounding != FE_TONEAREST) return;
-  if (threads_round_alike()) find_call_kernels(makers, calls, kernels);
+  if (rounding_is_default()) find_call_kernels(makers, calls, kernels);
 }
 
 }  // namespace duet

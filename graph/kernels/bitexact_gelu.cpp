@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cfenv>
 #include <string>
 #include <utility>
 #include <vector>

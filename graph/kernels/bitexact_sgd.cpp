@@ -1,4 +1,3 @@
-#include <cfenv>
 #include <utility>
 #include <vector>
 #include <ATen/ops/full.h>
@@ -100,19 +99,14 @@ bool sgd_is_bitexact(const PointwiseKernels& kernels) {
 }  // namespace
 
 void find_bitexact_sgd(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  const KernelSettings settings = kernel_settings();
   const PointwiseKernels& pointwise = cpu_kernels().pointwise;
-  const bool may_run = pointwise.sgd != nullptr && settings.rounding == FE_TONEAREST && threads_round_alike();
-  if (!may_run || settings.flushes_denormals) return;
+  if (pointwise.sgd == nullptr || !rounding_is_default()) return;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     SgdCall call;
     if (!calls[i].is(kName, "") || !find_call(calls[i], call)) continue;
     static Trials<int, bool> trials;
-    if (trials.of(settings.threads, kernels, [&] { return sgd_is_bitexact(pointwise); }))
-      kernels.of_call[i] = {[call = std::move(call), aten = calls[i]] {
-                              if (!call.run(cpu_kernels().pointwise)) aten.run_as_aten();
-                            },
-                            "bit-exact SGD"};
+    if (trials.of(kernel_settings().threads, kernels, [&] { return sgd_is_bitexact(pointwise); }))
+      kernels.of_call[i] = parameter_kernel(std::move(call), calls[i], "bit-exact SGD");
   }
 }
 

@@ -152,4 +152,9 @@ bool threads_round_alike() {
   return alike;
 }
 
+bool rounding_is_default() {
+  const KernelSettings settings = kernel_settings();
+  return !settings.flushes_denormals && settings.rounding == FE_TONEAREST && threads_round_alike();
+}
+
 }  // namespace duet

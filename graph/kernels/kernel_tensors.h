@@ -73,5 +73,7 @@ Pair pair_of(const c10::IValue& value, const Pair& otherwise);
 
 // Not where only the calling thread flushes denormals: which elements that reaches depends on how ATen cuts them.
 bool threads_round_alike();
+// Whether all round to the nearest and keep denormals.
+bool rounding_is_default();
 
 }  // namespace duet

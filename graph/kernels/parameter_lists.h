@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 #include <ATen/core/Tensor.h>
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/cpu_kernels.h"
+#include "graph/kernels/kernel_tensors.h"
 #include "graph/kernels/trial_data.h"
 
 // What the kernels of optimizers share.
@@ -35,6 +39,15 @@ class ParameterLists {
   std::vector<std::vector<at::Tensor>> lists_;
   std::vector<int64_t> units_before_ = {0};  // each parameter, and in all
 };
+
+// The call where its kernel can run, ATen's op otherwise.
+template <class Call>
+BitexactKernel parameter_kernel(Call call, const OpCall& aten, const char* name) {
+  return {[call = std::move(call), aten] {
+            if (!call.run(cpu_kernels().pointwise)) aten.run_as_aten();
+          },
+          name};
+}
 
 // Not: a number that is too large for one, of which ATen's ops make an error.
 inline bool fits_float(double number) {

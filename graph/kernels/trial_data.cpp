@@ -3,17 +3,11 @@
 #include <bit>
 #include <utility>
 #include <ATen/ops/empty.h>
+#include "base/detail/split_mix.h"
 
 namespace duet {
 
 namespace {
-
-uint64_t next(uint64_t& state) {  // splitmix64
-  uint64_t z = state += 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
 
 float from_parts(uint32_t sign, uint32_t exponent, uint32_t mantissa) {
   return std::bit_cast<float>(sign << 31 | exponent << 23 | (mantissa & 0x7FFFFF));
@@ -50,7 +44,7 @@ void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers,
   // rows or columns of usual sizes become alike, and what is made by turns stays so.
   constexpr int64_t kPeriod = int64_t{2} * 32749;
   for (int64_t i = 0; i < count; ++i)
-    values[i] = i < kPeriod ? trial_number(numbers, next(seed), i) : values[i - kPeriod];
+    values[i] = i < kPeriod ? trial_number(numbers, next_random(seed), i) : values[i - kPeriod];
 }
 
 namespace {

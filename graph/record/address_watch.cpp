@@ -29,13 +29,13 @@ void AddressWatch::guard(const at::Tensor& tensor) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   const bool has_memory = tensor.is_cpu() && storage->nbytes() > 0 && storage->data() != nullptr;
   if (!has_memory || guarded_.count(storage) + exempt_.count(storage) > 0 || !make_copy_on_write(*storage)) return;
-  guarded_.emplace(storage, Weak(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)));
+  guarded_.emplace(storage, tensor.storage().getWeakStorageImpl());
 }
 
 void AddressWatch::exempt(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  exempt_.emplace(storage, Weak(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)));
+  exempt_.emplace(storage, tensor.storage().getWeakStorageImpl());
   if (guarded_.erase(storage) > 0) make_plain(*storage);
 }
 

@@ -20,7 +20,7 @@ int ValueTable::add_storage(const at::Tensor& tensor, int producer) {
   const auto [entry, added] = storage_index_.try_emplace(impl, static_cast<int>(storages_.size()));
   if (added) {
     Storage storage;
-    storage.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl));
+    storage.weak = tensor.storage().getWeakStorageImpl();
     storage.bytes = impl->nbytes();
     storage.device = tensor.device();
     storage.external = producer < 0;

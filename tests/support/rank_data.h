@@ -33,18 +33,14 @@ inline std::unique_ptr<DataLoader> share_of(NamedTensors samples, int64_t global
 }
 
 // Calls a function before each batch.
-class WatchedData : public DataSource {
+class WatchedData : public ForwardingSource {
  public:
   WatchedData(std::unique_ptr<DataSource> data, std::function<void()> before_next)
-      : data_(std::move(data)), before_next_(std::move(before_next)) {}
-  void start_epoch(int64_t epoch) override { data_->start_epoch(epoch); }
+      : ForwardingSource(*data), data_(std::move(data)), before_next_(std::move(before_next)) {}
   std::optional<Batch> next() override {
     before_next_();
     return data_->next();
   }
-  int64_t batches_per_epoch() const override { return data_->batches_per_epoch(); }
-  StateDict state_dict() const override { return data_->state_dict(); }
-  void load_state_dict(const StateDict& state) override { data_->load_state_dict(state); }
 
  private:
   std::unique_ptr<DataSource> data_;
