@@ -43,7 +43,7 @@ class ExportedModel : public FileModel {
   std::string write(const std::string& stem, const StateDict& weights) const override;
   // The program of the file at `path` runs in the place of this one while the model is in evaluation mode, with its
   // parameters and buffers. Throws ConfigError.
-  void set_evaluation(const std::string& path);
+  void set_evaluation(const std::string& path, bool gives_loss);
 
  private:
   using Source = std::variant<at::Tensor, std::size_t>;  // of the model, or the place among forward()'s tensors
@@ -177,11 +177,19 @@ void ExportedModel::bind(const TensorsByName& tensors) {
   }
 }
 
-void ExportedModel::set_evaluation(const std::string& path) {
+void ExportedModel::set_evaluation(const std::string& path, bool gives_loss) {
   evaluation_ = std::make_unique<ExportedModel>(path, who_, layers_);
   if (evaluation_->names_.size() != names_.size()) {
     throw ConfigError(c10::str("[", who_, "] '", path, "' takes ", evaluation_->names_.size(), " tensors, but '", path_,
                                "' ", names_.size(), "; export both from the same model"));
+  }
+  // A loss for training alone has no place in a program of one result.
+  const std::vector<std::string>& results = evaluation_->program_.outputs;
+  const std::size_t needed = std::min<std::size_t>(gives_loss ? 2 : 1, program_.outputs.size());
+  for (std::size_t i = 0; i < needed && (gives_loss || results.size() > 1); ++i) {
+    if (std::ranges::count(results, program_.outputs[i]) > 0) continue;
+    throw ConfigError(c10::str("[", who_, "] forward() of '", path, "' gives ", join(results), ", that of '", path_,
+                               "' ", join(program_.outputs), "; give results the same names"));
   }
   for (std::size_t i = 0; i < names_.size(); ++i) {
     const auto named = std::ranges::find(names_, evaluation_->names_[i]);
@@ -282,7 +290,7 @@ std::unique_ptr<Task> make_exported_task(const ExportedTaskOptions& options) {
   check_options(options);
   auto model = std::make_unique<ExportedModel>(options.path, "ExportedTask");
   if (!options.eval_path.empty()) {
-    model->set_evaluation(options.eval_path);
+    model->set_evaluation(options.eval_path, options.loss.loss == "none");
   } else if (const auto random = model->mode_ops().always_random; !random.empty()) {
     log_warning("[ExportedTask] '" + options.path + "' draws random numbers in evaluation too: " + join_first(random) +
                 "; export model.eval() as well and name that file in eval_path");

@@ -83,7 +83,12 @@ bool is_always_random(const torch::jit::Node& node) {
 // A batch norm that was traced in training mode.
 bool always_uses_the_batch(const torch::jit::Node& node) { return !draws(node) && fixed_mode(node) == true; }
 
-bool never_trains(const torch::jit::Node& node) { return fixed_mode(node) == false; }
+// A dropout or batch norm that was traced in evaluation mode.
+bool never_trains(const torch::jit::Node& node) {
+  if (fixed_mode(node) != false || input_of(node, {"hx", "hidden_size"}).exists) return false;
+  const Input rate = input_of(node, {"p"});
+  return !(rate.constant && rate.constant->isDouble() && rate.constant->toDouble() == 0);
+}
 
 // What stands in a branch is left out, since the script decides about it.
 void collect(const torch::jit::Block& block, bool (*is_meant)(const torch::jit::Node&),
@@ -223,7 +228,8 @@ class ScriptModel : public FileModel {
 
   void check_trainable() const override {
     if (!std::exchange(warns_, false)) return;
-    warn_of_ops(*graph_, never_trains, "[" + who_ + "] '" + path_ + "' has ops that were traced in evaluation mode");
+    warn_of_ops(*graph_, never_trains,
+                "[" + who_ + "] '" + path_ + "' has ops that were traced in evaluation mode, which you may mean");
   }
 
   // The tensor that forward() returns, or the first of a tuple.

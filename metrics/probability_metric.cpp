@@ -89,15 +89,6 @@ at::Tensor RankingMetric::positives_of(const at::Tensor& targets) const {
   return classes == 1 ? numbers.eq(1).unsqueeze(1) : at::one_hot(numbers, classes).to(at::kBool);
 }
 
-namespace {
-
-bool are_probabilities(const at::Tensor& scores) {
-  const at::Tensor away = scores.sum(1).sub(1).abs();
-  return scores.numel() > 0 && at::logical_and(scores.ge(0).all(), away.lt(1e-3).all()).item<bool>();
-}
-
-}  // namespace
-
 void RankingMetric::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
   auto [scores, targets] = scored<true>("RankingMetric", options_, batch, outputs);
   const int64_t classes = options_.num_classes;
@@ -105,7 +96,7 @@ void RankingMetric::add(const Batch& batch, const NamedTensors& outputs, double 
     throw DataError(c10::str("[RankingMetric] output '", options_.prediction, "' has ", scores.size(1),
                              " scores per sample, expected ", classes, "; set num_classes to ", scores.size(1)));
   }
-  if (classes > 1 && targets.dim() == 1 && !are_probabilities(scores)) scores = at::softmax(scores, 1);
+  if (classes > 1 && targets.dim() == 1) scores = at::softmax(scores, 1);
   positives_.push_back(positives_of(targets));
   scores_.push_back(scores.cpu().clone());  // a replayed evaluation writes to the same memory again
 }

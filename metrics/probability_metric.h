@@ -11,14 +11,14 @@ namespace duet {
 struct RankingOptions {
   int64_t num_classes = 1;                // 1: scores [N] or [N, 1] of the class 1 against targets 0 and 1
   std::string target = "target";          // of the batch: class numbers [N], or 0 and 1 of each class [N, classes]
-  std::string prediction = "prediction";  // of the outputs: scores [N, classes], logits or probabilities
+  std::string prediction = "prediction";  // of the outputs: logits [N, classes], or [N] scores of class 1
 
   static const OptionFields& fields();
 };
 
 // What figures over the order of scores start from: all scores and targets of an evaluation, on the CPU. Logits of
-// several classes become probabilities (softmax), so that samples compare; rows that are such already stay. Where a
-// sample may belong to several classes, each is a question of its own and its logits stay.
+// several classes become probabilities (softmax), so that samples compare; where a sample may belong to several, each
+// class is a question of its own and its logits stay.
 class RankingMetric : public Metric {
  public:
   // Throws ConfigError for options out of range.

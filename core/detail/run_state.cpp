@@ -160,11 +160,11 @@ bool is_of_as_many(const StateDict& saved, const Communicator& ranks) {
 
 StateDict new_random_state(const StateDict& saved, int64_t rank) {
   const auto step = static_cast<uint64_t>(saved.integer("trainer.step"));
-  const StateDict present = all_random_state();
-  set_all_random_state(saved.part("random"));
+  const StateDict present = random_state();
+  set_random_state(saved.part("random"));
   seed_all(rank_seed(default_seed() + step, rank));
-  StateDict own = all_random_state();
-  set_all_random_state(present);
+  StateDict own = random_state();
+  set_random_state(present);
   return own;
 }
 
@@ -175,10 +175,12 @@ void add_rank_state(StateDict& state, Task& task, Communicator& ranks) {
   StateDict own;
   own.put("random", all_random_state());
   own.put("buffers", unlike_main(buffers_in(state, task), ranks));
+  own.put("data", state.part("data"));
   const std::vector<StateDict> all = gather_state(ranks, own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     state.put(concat_text("random_ranks.", rank), all[rank].part("random"));
     state.put(concat_text("buffers_ranks.", rank), all[rank].part("buffers"));
+    state.put(concat_text("data_ranks.", rank), all[rank].part("data"));
   }
 }
 
@@ -196,6 +198,10 @@ StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
     return own;
   }
   own.put("random", saved.part(concat_text("random_ranks.", ranks.rank())));
+  if (const StateDict data = saved.part(concat_text("data_ranks.", ranks.rank())); !data.empty()) {
+    own = own.without("data");
+    own.put("data", data);
+  }
   const StateDict buffers = saved.part(concat_text("buffers_ranks.", ranks.rank()));
   for (const auto& [name, tensor] : buffers.tensors()) own.set(name, tensor);
   return own;

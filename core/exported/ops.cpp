@@ -200,8 +200,6 @@ const std::vector<NamedOp>& known_ops() {
       {{"_operator.ge", ">="}, comparison<std::greater_equal<D>>},
       {{"_operator.and_"}, bitwise<std::bit_and<>>},
       {{"_operator.or_"}, bitwise<std::bit_or<>>},
-      {{"_operator.xor"}, bitwise<std::bit_xor<>>},
-      {{"_operator.invert"}, [](const Stack& a) -> IValue { return ~int_at(a, 0); }},
       {{"and"}, [](const Stack& a) -> IValue { return bool_at(a, 0) && bool_at(a, 1); }},
       {{"or"}, [](const Stack& a) -> IValue { return bool_at(a, 0) || bool_at(a, 1); }},
       {{"_operator.lshift"}, [](const Stack& a) -> IValue { return checked<mul_overflows>(shift(a), int_at(a, 0)); }},

@@ -26,42 +26,49 @@ StateDict PythonSource::random_state() const {
   return state;
 }
 
-void PythonSource::set_random_state(const StateDict& state) const {
-  if (state.has("random")) set_cpu_random_state(state.tensor("random"));
-  if (state.has("host_random")) set_host_random_state(state.tensor("host_random"));
-  if (state.has("own_random")) set_loader_random_state(*iterable_, state.tensor("own_random"));
+void PythonSource::set_default_random_state(const StateDict& state) {
+  set_cpu_random_state(state.tensor("random"));
+  set_host_random_state(state.tensor("host_random"));
 }
 
+// What its own generators draw goes on from where they stood, for validations may share them.
 void PythonSource::start_epoch(int64_t epoch) {
   const py::gil_scoped_acquire gil;
-  const std::optional<StateDict> loaded = std::exchange(loaded_, std::nullopt);
-  const bool goes_on = loaded && epoch_ == epoch;
+  const bool goes_on = loaded_ && epoch_ == epoch;
+  const bool is_own = loaded_ && is_of_this_rank(*loaded_);
+  if (goes_on && is_own) check_size(*loaded_);
+  const StateDict state = std::exchange(loaded_, std::nullopt).value_or(StateDict());
   const int64_t samples = samples_, batches = given_;
   epoch_ = epoch;
   given_ = samples_ = 0;
   read_ahead_.reset();
   set_sampler_epoch(epoch);
+  const auto restore_own = [&] {
+    if (is_own && state.has("own_now")) set_loader_random_state(*iterable_, state.tensor("own_now"));
+  };
   if (!goes_on) {
+    restore_own();
     at_start_ = random_state();
     return iterate();
   }
-  const StateDict& state = *loaded;
-  check_size(state);
-  if (state.has("loader")) {
+  StateDict now = random_state();
+  for (const auto& [name, tensor] : now.tensors()) {
+    if (!at_start_.has(name)) at_start_.set(name, tensor);  // of a run in C++
+  }
+  if (is_own && state.has("loader")) {
     const py::object bytes = py::module_::import("base64").attr("b64decode")(state.text("loader"));
     iterable_->attr("load_state_dict")(py::module_::import("json").attr("loads")(bytes));
     iterate();
     given_ = batches;
     samples_ = samples;
-    return;
+    return set_default_random_state(now);
   }
-  StateDict now;
-  now.set("random", duet::random_state().tensor("cpu").clone());
-  now.set("host_random", host_random_state());
-  set_random_state(at_start_);
+  set_default_random_state(at_start_);
+  set_loader_random_state(*iterable_, at_start_.tensor("own_random"));
   iterate();
   pass_by(samples, batches);
-  set_random_state(now);
+  set_default_random_state(now);
+  restore_own();
 }
 
 // Batches may have another size than when the position was saved, so that samples decide; those without count as well.
@@ -123,10 +130,18 @@ py::object PythonSource::next_object() {
 
 std::optional<Batch> PythonSource::next() {
   const py::gil_scoped_acquire gil;
+  if (loaded_) start_epoch(epoch_);  // by a hook, in the middle of an epoch
   const py::object object = next_object();
   if (!object) return std::nullopt;
   Batch batch = to_batch(object);
   samples_ += batch.size();
+  // Torch's samplers draw once more when they end: at once, as a run may stop here.
+  if (given_ == batches_per_epoch()) {
+    if (const py::object further = next_object()) {
+      read_ahead_ = share(further);
+      --given_;
+    }
+  }
   return batch;
 }
 
@@ -145,14 +160,18 @@ int64_t PythonSource::batches_left() const {
 }
 
 StateDict PythonSource::state_dict() const {
+  if (loaded_) return *loaded_;
   const py::gil_scoped_acquire gil;
   StateDict state;
   state.set("epoch", epoch_);
   state.set("batches", given_);
   state.set("position", samples_);
+  state.set("rank", rank_);
+  state.set("world_size", world_size_);
   add_sampler(state);
   const StateDict at_start = at_start_.empty() ? random_state() : at_start_;
   for (const auto& [name, tensor] : at_start.tensors()) state.set(name, tensor.clone());
+  state.set("own_now", loader_random_state(*iterable_));
   if (is_stateful()) {
     const py::object text = py::module_::import("json").attr("dumps")(iterable_->attr("state_dict")());
     const py::object bytes = py::module_::import("base64").attr("b64encode")(text.attr("encode")());
@@ -178,6 +197,11 @@ void PythonSource::add_sampler(StateDict& state) const {
   state.set("seed", int64_t{0});
 }
 
+// Of another one, or among others, the position alone counts.
+bool PythonSource::is_of_this_rank(const StateDict& state) const {
+  return !state.has("rank") || (state.integer("rank") == rank_ && state.integer("world_size") == world_size_);
+}
+
 // In the middle of an epoch.
 void PythonSource::check_size(const StateDict& state) const {
   const std::optional<int64_t> size = dataset_size();
@@ -197,13 +221,14 @@ void PythonSource::load_state_dict(const StateDict& state) {
   epoch_ = state.integer("epoch");
   samples_ = state.integer("position");
   given_ = state.has("batches") ? state.integer("batches") : 0;  // of a run in C++ only the samples are known
-  if (const py::object size = optional_attribute(*iterable_, "batch_size"); given_ == 0 && size && !size.is_none()) {
-    const auto batch = py::cast<int64_t>(size);
+  const py::object size = optional_attribute(*iterable_, "batch_size");
+  if (given_ == 0 && size && py::isinstance<py::int_>(size)) {
+    const int64_t batch = std::max<int64_t>(py::cast<int64_t>(size), 1);
     given_ = (samples_ + batch - 1) / batch;
   }
   at_start_ = {};
   for (const char* name : {"random", "host_random", "own_random"}) {
-    if (state.has(name)) at_start_.set(name, state.tensor(name).clone());
+    if (is_of_this_rank(state) && state.has(name)) at_start_.set(name, state.tensor(name).clone());
   }
 }
 

@@ -21,6 +21,7 @@ class PythonSource : public DataSource {
   std::optional<Batch> next() override;
   int64_t batches_per_epoch() const override;
   int64_t batches_left() const override;
+  void set_shard(int64_t rank, int64_t world_size) override { rank_ = rank, world_size_ = world_size; }
 
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
@@ -28,19 +29,21 @@ class PythonSource : public DataSource {
  private:
   // The random numbers that an epoch begins with.
   StateDict random_state() const;
-  void set_random_state(const StateDict& state) const;
+  static void set_default_random_state(const StateDict& state);
   void pass_by(int64_t samples, int64_t batches);
   void set_sampler_epoch(int64_t epoch) const;
   bool is_stateful() const;
   py::object next_object();
   void end_pass();
   std::optional<int64_t> dataset_size() const;
+  bool is_of_this_rank(const StateDict& state) const;
   void check_size(const StateDict& state) const;
   void add_sampler(StateDict& state) const;
 
   SharedObject iterable_;
   SharedObject iterator_;
   bool is_used_up_ = false;  // the iterable is an iterator, whose end was reached
+  int64_t rank_ = 0, world_size_ = 1;
   int64_t epoch_ = 0;
   int64_t given_ = 0;    // batches of this epoch
   int64_t samples_ = 0;  // in them, those of their first tensors

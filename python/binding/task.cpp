@@ -240,7 +240,10 @@ std::vector<bool> PythonTask::training_flags() const {
 void PythonTask::set_training_flags(const std::vector<bool>& flags) {
   const py::gil_scoped_acquire gil;
   std::size_t next = 0;
-  for (const py::handle module : *flagged_) module.attr("training") = py::bool_(flags[next++]);
+  for (const py::handle module : *flagged_) {
+    if (next == flags.size()) return;  // flags of before it was there
+    module.attr("training") = py::bool_(flags[next++]);
+  }
 }
 
 void PythonTask::append_key(std::vector<int64_t>& key) const {

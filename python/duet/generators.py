@@ -24,17 +24,21 @@ def own(loader):
 
 def states(generators):
     """Their states as one tensor of bytes."""
-    text = json.dumps([_KINDS[type(generator)][0](generator) for generator in generators], default=numpy.ndarray.tolist)
+    text = json.dumps([(_name(g), _KINDS[type(g)][0](g)) for g in generators], default=numpy.ndarray.tolist)
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
 def restore(generators, tensor):
     """Gives generators the states that others of their kinds and number had; other ones are left as they are."""
     saved = json.loads(bytes(tensor.tolist()))
-    if len(saved) != len(generators):
+    if [name for name, _ in saved] != [_name(generator) for generator in generators]:
         return
-    for generator, state in zip(generators, saved):
+    for generator, (_, state) in zip(generators, saved):
         _KINDS[type(generator)][1](generator, state)
+
+
+def _name(generator):
+    return f"{type(generator).__module__}.{type(generator).__qualname__}"
 
 
 def _tuples(value):

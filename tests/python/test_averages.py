@@ -68,6 +68,26 @@ def test_the_average_follows_what_a_model_exchanges_and_thaws(mode, update_buffe
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_what_is_always_frozen_is_taken_as_it_is(mode):
+    class Masked(nn.Linear):
+        def __init__(self):
+            super().__init__(8, 3)
+            self.mask = nn.Parameter(torch.tensor([0.0, 0.0, -float("inf")]), requires_grad=False)
+            self.low = nn.Parameter(torch.zeros(2).to(torch.float8_e4m3fn), requires_grad=False)
+
+        def forward(self, x):
+            return super().forward(x)[:, :2] + self.mask[:2]
+
+    trainer = duet.make_trainer(
+        mode, Masked(), lambda prediction, batch: nn.functional.cross_entropy(prediction, batch["y"] % 2), forward=toy.forward,
+        optimizer=duet.SGD(lr=0.1), default_hooks=False, hooks=[duet.EMAHook(momentum=0.1)])  # fmt: skip
+    for batch in toy.batches(8):
+        trainer.step(batch)
+    assert torch.equal(trainer.state_dict()["hooks.ema.weights.mask"], trainer.model.mask)
+    assert trainer.validate(toy.batches(2))["loss"] < 10
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_a_module_that_came_later_keeps_its_training_flag(mode):
     def steps(model, trainer):
         result = []

@@ -117,16 +117,17 @@ RANDOM = {
 }
 
 
+@pytest.mark.parametrize("stop", [12, 17])
 @pytest.mark.parametrize("kind", RANDOM)
 @pytest.mark.parametrize("mode", ["eager", "graph"])
-def test_random_numbers_go_on(mode, kind, tmp_path):
+def test_random_numbers_go_on(mode, kind, stop, tmp_path):
     def seeded(number):
         for seed in (torch.manual_seed, random.seed, numpy.random.seed):
             seed(number)
         return RANDOM[kind]()
 
     expected = trained(mode, hooks=[], **seeded(1)).model.state_dict()
-    saved = trained(mode, hooks=[Noting(17)], **seeded(1)).save(str(tmp_path))
+    saved = trained(mode, hooks=[Noting(stop)], **seeded(1)).save(str(tmp_path))
     resumed = trained(mode, hooks=[], load=saved, **seeded(2)).model.state_dict()
     toy.assert_same_bits(expected, resumed)
 
@@ -144,11 +145,38 @@ def test_another_batch_size_goes_on_at_the_next_sample(size, tmp_path):
     assert seen == list(range(12, 24))
 
 
+def test_a_load_between_steps_goes_back_in_the_data(tmp_path):
+    class Loads(duet.Hook):
+        loaded = False
+
+        def after_train_iter(self, run):
+            if run.progress.step == 8 and not self.loaded:
+                self.loaded = True
+                trainer.load(saved)
+
+    def loss(model, batch):
+        seen.append(batch["i"])
+        return toy.loss(model, batch)
+
+    seen, data = [], [{"i": i, **batch} for i, batch in enumerate(toy.batches(12))]
+    saved = trained("eager", data, [Noting(3)], max_epochs=1).save(str(tmp_path))
+    trainer = duet.make_trainer(
+        "eager", toy.model(), loss, hooks=[Loads()], optimizer=duet.SGD(lr=0.1), default_hooks=False, max_epochs=1)  # fmt: skip
+    trainer.fit(data)
+    assert seen == [*range(8), *range(3, 12)]
+
+
 def test_other_data_in_the_middle_of_an_epoch_are_refused(tmp_path):
     rows = [{name: tensor[0] for name, tensor in toy.batches(1).pop().items()} for _ in range(24)]
     saved = trained("eager", DataLoader(rows, 4), [Noting(3)]).save(str(tmp_path))
     with pytest.raises(duet.CheckpointError, match="found a dataset of 20 samples in the middle of epoch 0, expected the 24"):
         trained("eager", DataLoader(rows[:20], 4), [], saved)
+    trainer = trained("eager", DataLoader(rows, 4), [Noting(3)])
+    for _ in range(2):
+        with pytest.raises(duet.CheckpointError, match="20 samples"):
+            trainer.fit(DataLoader(rows[:20], 4))
+    trainer.fit(DataLoader(rows, 4))
+    assert trainer.progress.step == 18
 
 
 @pytest.mark.parametrize("place", ["loss", "after_backward", "before_optimizer_step", "in_step"])
