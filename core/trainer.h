@@ -266,7 +266,7 @@ class BaseTrainer : public Stateful, private TrainerServices {
   StateDict checkpoint_state() override;
   void call_hooks(HookPoint point) override { hooks_.call(point, context_); }
   NonFiniteOp trace_non_finite(const MicroBatches& micro_batches) override;
-  void adopt(const StateDict& state);
+  void adopt(const StateDict& of_this_rank);
   // What `load` has changed is taken back if it throws, but for a lost rank.
   template <class Load>
   void all_or_nothing(const Load& load);

@@ -62,11 +62,11 @@ StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
 
 void BaseTrainer::load_state_dict(const StateDict& state) {
   check_between_steps("load_state_dict()");
-  all_or_nothing([&] { adopt(state); });
+  all_or_nothing([&] { adopt(own_rank_state(state, step_->communicator())); });
 }
 
-void BaseTrainer::adopt(const StateDict& state) {
-  state_->load_state_dict(own_rank_state(state, step_->communicator()));
+void BaseTrainer::adopt(const StateDict& of_this_rank) {
+  state_->load_state_dict(of_this_rank);
   result_ = {state_->loss, {}, {}};
   executors_->state_replaced();
   hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
@@ -122,7 +122,7 @@ bool BaseTrainer::roll_back_if_asked() {
   const StateDict position = data.state_dict();
   all_or_nothing([&] {
     run_on_all_ranks(ranks, [&] {
-      StateDict state = checkpoint.state.without("data");
+      StateDict state = own_rank_state(checkpoint.state, ranks).without("data");
       state.put("data", position);
       adopt(state);
     });
@@ -156,7 +156,7 @@ std::string BaseTrainer::load(const std::string& path, HyperParametersFrom numbe
   Communicator& ranks = step_->communicator();
   LoadedCheckpoint checkpoint = read_on_main(ranks, path);
   if (numbers == HyperParametersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());
-  all_or_nothing([&] { run_on_all_ranks(ranks, [&] { adopt(checkpoint.state); }); });
+  all_or_nothing([&] { run_on_all_ranks(ranks, [&] { adopt(own_rank_state(checkpoint.state, ranks)); }); });
   go_on_from(checkpoint);
   return checkpoint.path;
 }

@@ -267,7 +267,7 @@ TEST_F(ScriptTask, WarnsOfOpsThatTheModeDoesNotReach) {
                                             "random numbers in evaluation too: aten::feature_dropout, aten::dropout"),
         {"torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False)",
          "by the batch in evaluation too: aten::batch_norm"},
-        {"torch.dropout(x, 0.5, False)", "traced in evaluation mode: aten::dropout"},
+        {"torch.dropout(x, 0.5, False)", "traced in evaluation mode, which you may mean: aten::dropout"},
         {"torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False) if self.training else x", ""},
         {"torch.dropout(x, 0.5, self.training)", ""},
         {"torch.dropout(x, 0.0, True)", ""},
