@@ -105,7 +105,9 @@ LrCurve BaseTrainer::find_lr(DataSource& data, const LrFinderOptions& options) {
   LrCurve curve;
   executor_->on_stream([&] {
     set_mode(Mode::kEager);
+    phase_ = Phase::kRunning;
     const std::exception_ptr error = caught([&] { sweep_lr(data, options, curve); });
+    phase_ = Phase::kBetween;
     state_->restore_but_hooks(before);
     if (!position.empty()) data.load_state_dict(position);
     result_ = {state_->loss, {}, {}};

@@ -61,15 +61,6 @@ StepExecutor& BaseTrainer::executor(Mode mode) const { return executors_->in(mod
 
 std::vector<StepExecutor*> BaseTrainer::evaluation_executors() const { return forward_->graph_executors(); }
 
-void BaseTrainer::set_mode(Mode mode) {
-  check_between_steps("set_mode()");
-  StepExecutor& wanted = executor(mode);
-  if (executor_ != nullptr && executor_ != &wanted) settle_steps();
-  executor_ = &wanted;
-  forward_->set_mode(mode);
-  context_.mode = to_string(mode);
-}
-
 // The run around the steps: how it begins and ends, its epochs, what one step is to hooks, when it validates.
 
 void BaseTrainer::train(DataSource& data, DataSource* validation) {
@@ -132,8 +123,8 @@ void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) 
     }
     any = true;
     run_step(micro_batches);
-    const bool went_back = roll_back_if_asked();
-    if (validate_if_due(validation, /*epoch_ends=*/false) || went_back) data.start_epoch(progress.epoch);
+    roll_back_if_asked();
+    validate_if_due(validation, /*epoch_ends=*/false);
   }
   if (!any && progress.step_in_epoch == 0 && !loop_ends()) {
     throw DataError("[BaseTrainer] the data source gave no batch to learn from in epoch " +
@@ -186,16 +177,20 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   ranks_->report("step");
   context_.step.micro_batches = &micro_batches;
   const auto taken_back = c10::make_scope_exit([this] {
+    phase_ = Phase::kBetween;
     context_.step.result = nullptr;
     context_.step.micro_batches = nullptr;
   });
+  phase_ = Phase::kBefore;
   context_.log.start_step();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
+  phase_ = Phase::kRunning;
   execute(micro_batches, *observer_);
   state_->loss = result_.loss;
   context_.step.result = &result_;
   context_.log.put_results(result_);
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
+  phase_ = Phase::kBetween;
   ++progress.step;
   ++progress.step_in_epoch;
   context_.control.look();
@@ -205,8 +200,6 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
 }
 
 void BaseTrainer::execute(const MicroBatches& micro_batches, StepObserver& observer) {
-  in_step_ = true;
-  const auto over = c10::make_scope_exit([this] { in_step_ = false; });
   executor_->on_stream([&] {
     step_->begin(micro_batches);
     StepPlan plan = executor_->choose(micro_batches, observer);
@@ -229,14 +222,14 @@ bool BaseTrainer::validation_is_due(bool epoch_ends) const {
   return progress.step % interval == 0 || progress.step == progress.planned_steps();
 }
 
-bool BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_ends) {
+void BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_ends) {
   const bool is_asked = std::exchange(context_.control.validation_requested, false) && !epoch_ends &&
                         state_->validated_step != context_.progress.step;
   if (!validation.empty() && (is_asked || validation_is_due(epoch_ends))) {
     ranks_->agree_on_stop();
     if (context_.control.stop_outcome != RunOutcome::kInterrupted) validate(validation);
   }
-  return roll_back_if_asked();
+  roll_back_if_asked();
 }
 
 void BaseTrainer::open_run() {

@@ -199,9 +199,8 @@ class BaseTrainer : public Stateful, private TrainerServices {
 
   // Parameters and buffers alone, by the task's names; shared, not copied.
   StateDict weights() const;
-  // Throws CheckpointError that lists every missing, unknown or differing name; then nothing has changed. `step` is
-  // how many steps made them, if that is what hooks and logs shall go by.
-  void load_weights(const StateDict& weights, std::optional<int64_t> step = std::nullopt);
+  // As load_matching_weights() does. `step` is how many steps made them, if that is what hooks and logs shall go by.
+  WeightsReport load_weights(const StateDict& weights, bool strict = true, std::optional<int64_t> step = std::nullopt);
 
   // Saves everything as the checkpoint <folder>/step-<step> and returns its path; deletes no other. Throws
   // CheckpointError, and what was saved before is then untouched.
@@ -236,6 +235,7 @@ class BaseTrainer : public Stateful, private TrainerServices {
  private:
   enum class Run { kClosed, kOpen };
   enum class Turn { kStep, kStop, kExhausted };
+  enum class Phase { kBetween, kBefore, kRunning };  // of the steps; before one its batch is read
 
   // A run, from its first hook to its last.
   void open_run();
@@ -245,18 +245,17 @@ class BaseTrainer : public Stateful, private TrainerServices {
   void train_epoch(DataSource& data, const NamedSources& validation);
   void end_epoch(const NamedSources& validation);
   bool loop_ends() const;
-  // Whether it went back. The data stand where they stood, in a source that the next start_epoch() lets go on.
-  bool roll_back_if_asked();
+  void roll_back_if_asked();
   Turn next_step(DataSource& data, MicroBatches& micro_batches);
   void run_step(const MicroBatches& micro_batches);
   void execute(const MicroBatches& micro_batches, StepObserver& observer);
   // Throws ConfigError if code of the running step calls this member: that step would go on with what is no longer
   // there.
-  void check_between_steps(const char* member) const;
+  void check_between_steps(const char* member, Phase latest = Phase::kBetween) const;
   void sweep_lr(DataSource& data, const LrFinderOptions& options, LrCurve& curve);
   void manual_step(std::vector<Batch> batches);
   bool validation_is_due(bool epoch_ends) const;
-  bool validate_if_due(const NamedSources& validation, bool epoch_ends);  // the same, as a save may ask for it
+  void validate_if_due(const NamedSources& validation, bool epoch_ends);  // the same, as a save may ask for it
   void settle();
   void settle_steps();
   UncheckedSteps own_unchecked() const;
@@ -266,7 +265,8 @@ class BaseTrainer : public Stateful, private TrainerServices {
   StateDict checkpoint_state() override;
   void call_hooks(HookPoint point) override { hooks_.call(point, context_); }
   NonFiniteOp trace_non_finite(const MicroBatches& micro_batches) override;
-  void adopt(const StateDict& of_this_rank);
+  void adopt(const StateDict& of_this_rank);  // but for the position in the data
+  void adopt(const StateDict& of_this_rank, bool& moves_data);
   // What `load` has changed is taken back if it throws, but for a lost rank.
   template <class Load>
   void all_or_nothing(const Load& load);
@@ -287,7 +287,7 @@ class BaseTrainer : public Stateful, private TrainerServices {
   StepResult result_;
   UncheckedSteps unchecked_before_;  // of the checkpoint that this run goes on from, less own_unchecked() at that time
   Run run_ = Run::kClosed;
-  bool in_step_ = false;
+  Phase phase_ = Phase::kBetween;
 };
 
 }  // namespace duet

@@ -44,25 +44,37 @@ void BaseTrainer::count_unchecked() {
   context_.identity.unchecked = all;
 }
 
-void BaseTrainer::check_between_steps(const char* member) const {
-  require<ConfigError>(!in_step_, c10::str("[BaseTrainer] found ", member,
-                                           " called within a step, by its loss or a hook that acts inside of it, "
-                                           "expected it between steps; call it at after_train_iter, or after step()"));
+void BaseTrainer::check_between_steps(const char* member, Phase latest) const {
+  require<ConfigError>(phase_ <= latest,
+                       c10::str("[BaseTrainer] found ", member,
+                                " called within a step, by its loss or a hook before its end, "
+                                "expected it between steps; call it at after_train_iter, or after step()"));
+}
+
+void BaseTrainer::set_mode(Mode mode) {
+  check_between_steps("set_mode()", Phase::kBefore);
+  StepExecutor& wanted = executor(mode);
+  if (executor_ != nullptr && executor_ != &wanted) settle_steps();
+  executor_ = &wanted;
+  forward_->set_mode(mode);
+  context_.mode = to_string(mode);
 }
 
 StateDict BaseTrainer::weights() const { return state_->weights(); }
 
-void BaseTrainer::load_weights(const StateDict& weights, std::optional<int64_t> step) {
+WeightsReport BaseTrainer::load_weights(const StateDict& weights, bool strict, std::optional<int64_t> step) {
   check_between_steps("load_weights()");
-  state_->load_weights(weights);
+  if (strict) state_->check_weights(weights);
+  WeightsReport report = load_matching_weights(task(), weights);
   if (step) context_.progress.step = *step;
+  return report;
 }
 
 StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
 
 void BaseTrainer::load_state_dict(const StateDict& state) {
   check_between_steps("load_state_dict()");
-  all_or_nothing([&] { adopt(own_rank_state(state, step_->communicator())); });
+  all_or_nothing([&](bool& moves_data) { adopt(own_rank_state(state, step_->communicator()), moves_data); });
 }
 
 void BaseTrainer::adopt(const StateDict& of_this_rank) {
@@ -72,12 +84,19 @@ void BaseTrainer::adopt(const StateDict& of_this_rank) {
   hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
 }
 
+void BaseTrainer::adopt(const StateDict& of_this_rank, bool& moves_data) {
+  adopt(of_this_rank);
+  moves_data = true;
+  state_->move_data(of_this_rank.part("data"));
+}
+
 // Other ranks, or hooks at after_load_checkpoint, may refuse what this rank's parts have taken by then.
 template <class Load>
 void BaseTrainer::all_or_nothing(const Load& load) {
   const StateDict before = host_copy(state_->state_dict());
+  bool moves_data = false;
   try {
-    load();
+    load(moves_data);
     context_.branch = {.step = context_.progress.step};
   } catch (const PeerError&) {
     throw;
@@ -85,6 +104,7 @@ void BaseTrainer::all_or_nothing(const Load& load) {
     const std::exception_ptr error = std::current_exception();
     const std::exception_ptr another = caught([&] {
       state_->restore(before);
+      if (moves_data) state_->move_data(before.part("data"));
       result_ = {state_->loss, {}, {}};
       executors_->state_replaced();
       hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);  // the one that threw may do so again
@@ -96,6 +116,7 @@ void BaseTrainer::all_or_nothing(const Load& load) {
 
 // The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.
 StateDict BaseTrainer::checkpoint_state() {
+  check_between_steps("save()");
   ranks_->report("checkpoint");
   StateDict state;
   run_on_all_ranks(step_->communicator(), [&] {
@@ -111,22 +132,14 @@ StateDict BaseTrainer::checkpoint_state() {
 
 // The epoch goes on where its data stands: it has fewer steps of the run than the others. A save right then keeps what
 // was left out left out, whenever the process ends.
-bool BaseTrainer::roll_back_if_asked() {
-  if (context_.control.rollback_reason.empty()) return false;
-  DataSource& data = *context_.data;
+void BaseTrainer::roll_back_if_asked() {
+  if (context_.control.rollback_reason.empty()) return;
   Progress& progress = context_.progress;
   const Progress now = progress;
   Communicator& ranks = step_->communicator();
   const LoadedCheckpoint checkpoint = read_rollback(context_);
   const std::string reason = std::exchange(context_.control.rollback_reason, "");
-  const StateDict position = data.state_dict();
-  all_or_nothing([&] {
-    run_on_all_ranks(ranks, [&] {
-      StateDict state = own_rank_state(checkpoint.state, ranks).without("data");
-      state.put("data", position);
-      adopt(state);
-    });
-  });
+  all_or_nothing([&](bool&) { run_on_all_ranks(ranks, [&] { adopt(own_rank_state(checkpoint.state, ranks)); }); });
   go_on_from(checkpoint);
   context_.control.request_save();
   progress.epoch = now.epoch;
@@ -135,13 +148,12 @@ bool BaseTrainer::roll_back_if_asked() {
   RunControl& control = context_.control;
   control.times_rolled_back_to = control.rolled_back_to == progress.step ? control.times_rolled_back_to + 1 : 1;
   control.rolled_back_to = progress.step;
-  if (!context_.is_main) return true;
+  if (!context_.is_main) return;
   const std::string text =
       c10::str("back from step ", now.step, " to ", checkpoint.path, ", and on with the data that comes now: ", reason,
                "; the data of steps ", progress.step + 1, " to ", now.step, " are left out");
   log_warning("[BaseTrainer] " + text);
   context_.log.text("rollback", text);
-  return true;
 }
 
 std::string BaseTrainer::save(const std::string& folder) {
@@ -156,7 +168,9 @@ std::string BaseTrainer::load(const std::string& path, HyperParametersFrom numbe
   Communicator& ranks = step_->communicator();
   LoadedCheckpoint checkpoint = read_on_main(ranks, path);
   if (numbers == HyperParametersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());
-  all_or_nothing([&] { run_on_all_ranks(ranks, [&] { adopt(own_rank_state(checkpoint.state, ranks)); }); });
+  all_or_nothing([&](bool& moves_data) {
+    run_on_all_ranks(ranks, [&] { adopt(own_rank_state(checkpoint.state, ranks), moves_data); });
+  });
   go_on_from(checkpoint);
   return checkpoint.path;
 }

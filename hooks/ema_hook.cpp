@@ -5,7 +5,6 @@
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/task.h"
@@ -53,20 +52,13 @@ EMAHook::~EMAHook() {
 void EMAHook::attach(TrainContext& context) {
   if (average_) return;
   task_ = &context.task;
-  const NamedTensors parameters = task_->named_parameters();
-  require<ConfigError>(!parameters.empty(), "[EMAHook] the task has no parameters to average; remove this hook");
+  const NamedTensors& parameters = *context.step.parameters;
   average_.emplace(options_.average, parameters.front().second.device());
-  add_trainable();
+  for (const auto& [name, tensor] : parameters) average_->add(name, tensor, /*is_weight=*/true);
   if (options_.update_buffers) {
     for (const auto& [name, tensor] : task_->named_buffers()) average_->add(name, tensor, /*is_weight=*/false);
   }
   if (loaded_) install(*loaded_);
-}
-
-void EMAHook::add_trainable() {
-  for (const auto& [name, tensor] : task_->named_parameters()) {
-    if (tensor.requires_grad() && !average_->has(name)) average_->add(name, tensor, /*is_weight=*/true);
-  }
 }
 
 void EMAHook::follow_buffers() {
@@ -120,7 +112,6 @@ void EMAHook::claim_evaluation(TrainContext& context) const {
 void EMAHook::before_train_iter(TrainContext&) {
   if (in_pass_) end_pass();
   loaded_.reset();  // a load that failed leaves it
-  if (average_) add_trainable();
 }
 
 void EMAHook::begin_pass(TrainContext& context) {
@@ -185,10 +176,6 @@ void EMAHook::load_state_dict(const StateDict& state) {
 
 void EMAHook::install(const StateDict& state) {
   const int64_t start = state.integer("start");
-  for (const auto& [name, tensor] : task_->named_parameters()) {  // frozen by now, with an average of its own
-    const bool is_own = state.has("weights." + name) && !same_bits(state.tensor("weights." + name).cpu(), tensor.cpu());
-    if (is_own && !average_->has(name)) average_->add(name, tensor, /*is_weight=*/true);
-  }
   for (const auto& item : average_->items()) {
     check_state(options_.name + ".weights." + item.name, state.tensor("weights." + item.name), item.average);
   }

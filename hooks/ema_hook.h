@@ -22,8 +22,7 @@ struct EMAHookOptions {
 };
 
 // Keeps an average of the trainable weights, updated inside the step, and so captured with it. A step that is skipped
-// does not count. Parameters that were always frozen are taken as they are; the average of one that is frozen again
-// stands still meanwhile.
+// does not count. Parameters that the trainer does not train are taken as they are.
 //
 // During validation, test and prediction the model holds the average, and its own weights again afterwards, however
 // that ends: a pass that throws outside of training leaves them to the next step, pass, save or load, or to the hook's
@@ -67,8 +66,6 @@ class EMAHook : public Hook {
 
  private:
   void attach(TrainContext& context);
-  // Of parameters that thaw, from the value that they have had.
-  void add_trainable();
   // A model may have put other tensors in the places of its buffers.
   void follow_buffers();
   void install(const StateDict& state);

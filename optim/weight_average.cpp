@@ -76,10 +76,6 @@ void WeightAverage::add(const std::string& name, const at::Tensor& value, bool i
   items_.push_back({name, value, copy, is_weight});
 }
 
-bool WeightAverage::has(const std::string& name) const {
-  return std::ranges::find(items_, name, &Item::name) != items_.end();
-}
-
 void WeightAverage::follow(const NamedTensors& values) {
   const std::map<std::string, at::Tensor> by_name(values.begin(), values.end());
   for (Item& item : items_) {
@@ -126,7 +122,6 @@ void WeightAverage::update(const at::Tensor& applied, const at::Tensor& skipped)
   const at::Tensor weight = weight_of_new(applied, skipped);
   std::map<at::ScalarType, at::Tensor> weights;
   for (const Item& item : items_) {
-    if (item.is_weight && !item.value.requires_grad()) continue;
     const at::ScalarType dtype = item.average.scalar_type();
     at::Tensor& typed = weights[dtype];
     if (!typed.defined()) typed = weight.to(dtype);

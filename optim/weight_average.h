@@ -40,7 +40,6 @@ class WeightAverage {
   explicit WeightAverage(const WeightAverageOptions& options, at::Device device);
   // Integers have no average and are left out.
   void add(const std::string& name, const at::Tensor& value, bool is_weight);
-  bool has(const std::string& name) const;
   // From here on averages these tensors instead of others of the same names. Throws ConfigError for one of another
   // shape.
   void follow(const NamedTensors& values);

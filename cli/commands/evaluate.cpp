@@ -130,7 +130,7 @@ Evaluation open_evaluation(const RunConfig& config, const std::vector<DataConfig
       load_weights_file(evaluation.checkpoint, trainer.task());
       load_hooks({}, trainer);
     } else {
-      trainer.load_weights(state.part("model"), evaluation.step);
+      trainer.load_weights(state.part("model"), /*strict=*/true, evaluation.step);
       load_hooks(state, trainer);
       warn_of_unused_averages(state, trainer);
     }

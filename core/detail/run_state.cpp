@@ -40,15 +40,10 @@ StateDict RunState::weights() const { return weights_of(step_.task()); }
 
 void RunState::check_weights(const StateDict& saved) const {
   const WeightsReport report = match_weights(step_.task(), saved);
-  if (report.exact() && report.loaded == report.expected) return;
+  if (report.exact()) return;
   throw CheckpointError(
       "[Checkpoint] these weights belong to another model: " + report.text(std::numeric_limits<std::size_t>::max()) +
       "\nload them into the model they were saved from");
-}
-
-void RunState::load_weights(const StateDict& saved) {
-  check_weights(saved);
-  load_matching_weights(step_.task(), saved);
 }
 
 void RunState::load_state_dict(const StateDict& state) {
@@ -68,16 +63,19 @@ void RunState::restore(const StateDict& before) {
 // Everything that may fail comes before the weights.
 void RunState::restore_but_hooks(const StateDict& state) {
   set_all_random_state(state.part("random"));
-  if (data_ != nullptr) data_->load_state_dict(state.part("data"));
   try {
     step_.load_state_dict(state.part("optimizer"));
   } catch (const CheckpointError& error) {
     throw CheckpointError(c10::str("[Checkpoint] the optimizer's state does not fit: ", error.what(),
                                    "; use the optimizer that it was saved from"));
   }
-  load_weights(state.part("model"));
-  position_ = data_ == nullptr ? state.part("data") : StateDict();
+  load_matching_weights(step_.task(), state.part("model"));
   load_counters(state);
+}
+
+void RunState::move_data(const StateDict& position) {
+  if (data_ != nullptr) return data_->load_state_dict(position);
+  position_ = position;
 }
 
 void RunState::load_counters(const StateDict& state) {

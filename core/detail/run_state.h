@@ -31,11 +31,11 @@ class RunState : public Stateful {
   // Back to a copy of what state_dict() gave before.
   void restore(const StateDict& before);
   void restore_but_hooks(const StateDict& before);
+  // The data go on at `position`, which none of the others does: a rollback goes on with the data that comes next.
+  void move_data(const StateDict& position);
 
   // Parameters and buffers by the task's names; live.
   StateDict weights() const;
-  // Throws CheckpointError that lists every missing, unknown or differing name; then nothing has changed.
-  void load_weights(const StateDict& weights);
 
   // The source that training reads, put where a loaded state left off. Its position stays known when it is released.
   void attach(DataSource& data);
@@ -45,8 +45,10 @@ class RunState : public Stateful {
   at::Tensor loss{};            // 0-dim, of the latest step
   int64_t validated_step = -1;  // after which the last validation by interval was complete
 
- private:
+  // Throws CheckpointError that lists every missing, unknown or differing name.
   void check_weights(const StateDict& saved) const;
+
+ private:
   void load_counters(const StateDict& state);
 
   TrainStep& step_;

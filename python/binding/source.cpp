@@ -1,6 +1,8 @@
 #include "python/binding/source.h"
+#include <algorithm>
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/bits.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "python/binding/batch_tree.h"
@@ -16,6 +18,21 @@ void set_cpu_random_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
+// Nested tensors, numbers and texts, as torch.save() writes and torch.load(weights_only=True) reads them.
+at::Tensor to_bytes(const py::object& state) {
+  const py::module_ torch = py::module_::import("torch");
+  const py::object file = py::module_::import("io").attr("BytesIO")();
+  torch.attr("save")(state, file);
+  const py::object bytes = py::module_::import("builtins").attr("bytearray")(file.attr("getbuffer")());
+  return py::cast<at::Tensor>(torch.attr("frombuffer")(bytes, py::arg("dtype") = torch.attr("uint8")));
+}
+
+py::object from_bytes(const at::Tensor& tensor) {
+  const py::object bytes = py::cast(tensor).attr("numpy")().attr("tobytes")();
+  const py::object file = py::module_::import("io").attr("BytesIO")(bytes);
+  return py::module_::import("torch").attr("load")(file, py::arg("weights_only") = true);
+}
+
 }  // namespace
 
 StateDict PythonSource::random_state() const {
@@ -26,9 +43,10 @@ StateDict PythonSource::random_state() const {
   return state;
 }
 
-void PythonSource::set_default_random_state(const StateDict& state) {
+void PythonSource::set_random_state(const StateDict& state) const {
   set_cpu_random_state(state.tensor("random"));
   set_host_random_state(state.tensor("host_random"));
+  set_loader_random_state(*iterable_, state.tensor("own_random"));
 }
 
 // What its own generators draw goes on from where they stood, for validations may share them.
@@ -43,32 +61,24 @@ void PythonSource::start_epoch(int64_t epoch) {
   given_ = samples_ = 0;
   read_ahead_.reset();
   set_sampler_epoch(epoch);
-  const auto restore_own = [&] {
-    if (is_own && state.has("own_now")) set_loader_random_state(*iterable_, state.tensor("own_now"));
-  };
-  if (!goes_on) {
-    restore_own();
-    at_start_ = random_state();
-    return iterate();
-  }
-  StateDict now = random_state();
-  for (const auto& [name, tensor] : now.tensors()) {
-    if (!at_start_.has(name)) at_start_.set(name, tensor);  // of a run in C++
-  }
-  if (is_own && state.has("loader")) {
-    const py::object bytes = py::module_::import("base64").attr("b64decode")(state.text("loader"));
-    iterable_->attr("load_state_dict")(py::module_::import("json").attr("loads")(bytes));
-    iterate();
+  if (is_own && state.has("own_now")) set_loader_random_state(*iterable_, state.tensor("own_now"));
+  const StateDict now = random_state();
+  const bool is_restored = is_own && state.has("loader");
+  if (is_restored) iterable_->attr("load_state_dict")(from_bytes(state.tensor("loader")));
+  if (!goes_on || at_start_.empty()) at_start_ = now;
+  if (goes_on && !is_restored) set_random_state(at_start_);
+  iterate();
+  if (!goes_on && !is_restored) return;
+  if (goes_on && is_restored) {
     given_ = batches;
     samples_ = samples;
-    return set_default_random_state(now);
+  } else if (goes_on) {
+    pass_by(samples, batches);
   }
-  set_default_random_state(at_start_);
-  set_loader_random_state(*iterable_, at_start_.tensor("own_random"));
-  iterate();
-  pass_by(samples, batches);
-  set_default_random_state(now);
-  restore_own();
+  const auto is_same = [](const auto& a, const auto& b) { return same_bits(a.second, b.second); };
+  const bool has_drawn = !std::ranges::equal(random_state().tensors(), now.tensors(), is_same);
+  set_random_state(now);
+  if (!goes_on && has_drawn) iterate();  // torchdata's loader draws for the epoch that it puts back as well
 }
 
 // Batches may have another size than when the position was saved, so that samples decide; those without count as well.
@@ -156,7 +166,7 @@ int64_t PythonSource::batches_per_epoch() const {
 
 int64_t PythonSource::batches_left() const {
   const int64_t whole = batches_per_epoch();
-  return whole == 0 ? -1 : std::max<int64_t>(whole - given_, 0);
+  return whole == 0 || whole < given_ ? -1 : whole - given_;
 }
 
 StateDict PythonSource::state_dict() const {
@@ -172,11 +182,8 @@ StateDict PythonSource::state_dict() const {
   const StateDict at_start = at_start_.empty() ? random_state() : at_start_;
   for (const auto& [name, tensor] : at_start.tensors()) state.set(name, tensor.clone());
   state.set("own_now", loader_random_state(*iterable_));
-  if (is_stateful()) {
-    const py::object text = py::module_::import("json").attr("dumps")(iterable_->attr("state_dict")());
-    const py::object bytes = py::module_::import("base64").attr("b64encode")(text.attr("encode")());
-    state.set("loader", py::cast<std::string>(bytes));
-  }
+  // Before the first epoch torchdata's would draw a random number.
+  if (is_stateful() && !at_start_.empty()) state.set("loader", to_bytes(iterable_->attr("state_dict")()));
   return state;
 }
 
@@ -228,7 +235,7 @@ void PythonSource::load_state_dict(const StateDict& state) {
   }
   at_start_ = {};
   for (const char* name : {"random", "host_random", "own_random"}) {
-    if (is_of_this_rank(state) && state.has(name)) at_start_.set(name, state.tensor(name).clone());
+    if (is_of_this_rank(state) && state.has("own_random")) at_start_.set(name, state.tensor(name).clone());
   }
 }
 

@@ -29,7 +29,7 @@ class PythonSource : public DataSource {
  private:
   // The random numbers that an epoch begins with.
   StateDict random_state() const;
-  static void set_default_random_state(const StateDict& state);
+  void set_random_state(const StateDict& state) const;
   void pass_by(int64_t samples, int64_t batches);
   void set_sampler_epoch(int64_t epoch) const;
   bool is_stateful() const;

@@ -302,7 +302,7 @@ void bind_state(py::class_<Trainer>& bound) {
       .def(
           "load_weights",
           [](Trainer& t, const std::string& path, bool strict) {
-            return load_matching_weights(t.get().task(), read_weights({.path = path}), strict).text();
+            return t.get().load_weights(read_weights({.path = path}), strict).text();
           },
           unlocked, py::arg("path"), py::arg("strict") = true,
           "Weights alone, from a checkpoint, a safetensors file or a file of torch.save.")

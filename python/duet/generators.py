@@ -1,8 +1,10 @@
 """States of random generators besides torch's default ones: Python's, NumPy's, and those of a loader's own."""
 
 import base64
+import functools
 import json
 import random
+import types
 
 import numpy
 import torch
@@ -10,16 +12,35 @@ import torch
 HOST = (random._inst, numpy.random.mtrand._rand)  # what the functions of random and numpy.random draw from
 
 
+_MANY = 10_000  # objects are looked at, at most
+_FEW = 64  # a container of more holds data
+
+
 def own(loader):
-    """Generators that the parts of a loader keep as attributes."""
-    batches = getattr(loader, "batch_sampler", None)
-    parts = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None), getattr(loader, "dataset", None))
-    found = []
+    """Generators that a loader holds, or its samplers, datasets, transforms and functions, however deep."""
+    found, parts = [], [loader]
+    seen = {id(part): part for part in (torch.default_generator, *HOST, loader)}
     for part in parts:
-        for value in getattr(part, "__dict__", {}).values():
-            if type(value) in _KINDS and value is not torch.default_generator and all(value is not known for known in found):
-                found.append(value)
+        if type(part) in _KINDS:
+            found.append(part)
+            continue
+        for value in _held_by(part):
+            if id(value) not in seen and len(seen) < _MANY:
+                seen[id(value)] = value
+                parts.append(value)
     return found
+
+
+def _held_by(part):
+    if isinstance(part, (list, tuple, dict)):
+        return () if len(part) > _FEW else part.values() if isinstance(part, dict) else part
+    if isinstance(part, types.FunctionType):
+        return [cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()]
+    if isinstance(part, functools.partial):
+        return (part.func, *part.args, *part.keywords.values())
+    if isinstance(part, (type, types.ModuleType, torch.nn.Module, torch.Tensor)):
+        return ()
+    return (getattr(part, "__self__", None), *getattr(part, "__dict__", {}).values())
 
 
 def states(generators):
@@ -30,7 +51,7 @@ def states(generators):
 
 def restore(generators, tensor):
     """Gives generators the states that others of their kinds and number had; other ones are left as they are."""
-    saved = json.loads(bytes(tensor.tolist()))
+    saved = json.loads(tensor.numpy().tobytes())
     if [name for name, _ in saved] != [_name(generator) for generator in generators]:
         return
     for generator, (_, state) in zip(generators, saved):
@@ -55,7 +76,7 @@ def _set_torch(generator, text):
 
 
 _KINDS = {
-    torch.Generator: (lambda g: base64.b64encode(bytes(g.get_state().tolist())).decode(), _set_torch),
+    torch.Generator: (lambda g: base64.b64encode(g.get_state().numpy()).decode(), _set_torch),
     numpy.random.Generator: (lambda g: g.bit_generator.state, _set_numpy),
     numpy.random.RandomState: (lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state)),
     random.Random: (random.Random.getstate, lambda g, state: g.setstate(_tuples(state))),

@@ -5,7 +5,6 @@
 #include <limits>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"
@@ -16,14 +15,11 @@ namespace {
 at::Tensor applied(int64_t count) { return at::full({1}, count, at::kLong); }
 at::Tensor skipped(bool on) { return at::full({1}, on ? 1.0 : 0.0, at::kFloat); }
 
-at::Tensor weight_of(const at::Tensor& value) { return value.set_requires_grad(true); }
-
 double value_of_step(int64_t step) { return std::sin(static_cast<double>(step)); }
 
 // Averages of a float64 number after each of `steps`, the first of which is `start`.
 std::vector<double> averaged(const WeightAverageOptions& options, int64_t steps, int64_t start) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor value = weight_of(at::zeros({1}, at::kDouble));
+  const at::Tensor value = at::zeros({1}, at::kDouble);
   WeightAverage average(options, at::kCPU);
   average.add("value", value, true);
   average.start_at(start);
@@ -77,8 +73,7 @@ TEST(WeightAverage, EqualsItsClosedFormInFloat64) {
 // Composer's EMA: smoothing = exp(-ln 2 / (half_life / update_interval)).
 TEST(WeightAverage, HalfLifeIsTheStepsAfterWhichAWeightCountsHalf) {
   for (const int64_t interval : {1, 4}) {
-    const at::NoGradGuard no_grad;
-    const at::Tensor value = weight_of(at::ones({1}, at::kDouble));
+    const at::Tensor value = at::ones({1}, at::kDouble);
     WeightAverage average({.half_life = 12, .interval = interval}, at::kCPU);
     average.add("value", value, true);
     average.start_at(1);
@@ -96,8 +91,7 @@ TEST(WeightAverage, HalfLifeIsTheStepsAfterWhichAWeightCountsHalf) {
 }
 
 TEST(WeightAverage, FollowsTheWeightsUntilItBegins) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor value = weight_of(at::zeros({257}));
+  const at::Tensor value = at::zeros({257});
   WeightAverage average({.momentum = 0.5}, at::kCPU);
   average.add("value", value, true);
   const auto follows = [&](int64_t step) {
@@ -113,8 +107,7 @@ TEST(WeightAverage, FollowsTheWeightsUntilItBegins) {
 }
 
 TEST(WeightAverage, ChangesNothingInASkippedStep) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor weight = weight_of(at::randn({33})), buffer = at::randn({5});
+  const at::Tensor weight = at::randn({33}), buffer = at::randn({5});
   WeightAverage average({.momentum = 0.5}, at::kCPU);
   average.add("weight", weight, true);
   average.add("buffer", buffer, false);
@@ -136,8 +129,7 @@ TEST(WeightAverage, ChangesNothingInASkippedStep) {
 
 TEST(WeightAverage, DoesNotRoundSmallStepsAway) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    const at::NoGradGuard no_grad;
-    const at::Tensor value = weight_of(at::ones({4}, dtype));
+    const at::Tensor value = at::ones({4}, dtype);
     WeightAverage average({.momentum = 1e-4}, at::kCPU);
     average.add("value", value, true);
     average.start_at(1);

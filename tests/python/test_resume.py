@@ -1,12 +1,13 @@
 """Runs that stop and go on have the bits of those that did not, wherever they stop and whatever they draw from."""
 
+import functools
 import random
 
 import numpy
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, RandomSampler, Subset
 
 import duet
 import toy
@@ -104,6 +105,43 @@ def generator():
     return torch.Generator().manual_seed(5)
 
 
+def jittered(state, rows):
+    batch = torch.utils.data.default_collate(rows)
+    return {**batch, "x": batch["x"] * state["rng"].random()}
+
+
+def jittering(rng):
+    return lambda rows: jittered({"rng": rng}, rows)
+
+
+class Stateful:
+    """Orders its batches by its own generator and by the epochs that it has counted."""
+
+    def __init__(self, batches):
+        self.batches, self.rng, self.epoch, self.order = batches, random.Random(3), 0, []
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        if not self.order:
+            self.order = self.rng.sample(range(len(self)), len(self))
+        while self.order:
+            batch = self.batches[self.order.pop()]
+            yield {**batch, "x": batch["x"] * (1 + self.epoch)}
+        self.epoch += 1
+
+    def state_dict(self):
+        return {"epoch": torch.tensor(self.epoch), "order": self.order[:]}
+
+    def load_state_dict(self, state):
+        self.epoch, self.order = int(state["epoch"]), state["order"][:]
+
+
+def stateful_loader():
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+
 RANDOM = {
     "torch": lambda: {"data": DataLoader(Rows("torch"), 4, shuffle=True)},
     "loader": lambda: {"data": DataLoader(Rows(), 4, shuffle=True, generator=generator())},
@@ -111,6 +149,12 @@ RANDOM = {
     "numpy": lambda: {"data": DataLoader(Rows("numpy"), 4, shuffle=True)},
     "python": lambda: {"data": DataLoader(Rows("python"), 4)},
     "own": lambda: {"data": DataLoader(Rows("own"), 4)},
+    "nested": lambda: {"data": DataLoader(ConcatDataset([Subset(Rows("own"), range(20))] * 2), 4)},
+    "transform": lambda: {"data": DataLoader(Rows(), 4, collate_fn=functools.partial(jittered, {"rng": random.Random(4)}))},
+    "closure": lambda: {"data": DataLoader(Rows(), 4, collate_fn=jittering(numpy.random.default_rng(4)))},
+    "stateful": lambda: {"data": Stateful(toy.batches(12))},
+    "torchdata": lambda: {"data": stateful_loader()(Rows("torch"), 4, shuffle=True), "loss": drawing_loss},
+    "torchdata generator": lambda: {"data": stateful_loader()(Rows("own"), 4, shuffle=True, generator=generator())},
     "loss": lambda: {"data": DataLoader(Rows(), 4, shuffle=True), "loss": drawing_loss},
     "numbers alone": lambda: {"data": [{"i": i} for i in range(12)], "loss": lambda m, b: toy.loss(m, toy.batches(12)[b["i"]])},
     "empty first": lambda: {"data": [{"empty": torch.zeros(0), **b} for b in toy.batches(12)], "weight": lambda b: 12.0},
@@ -130,6 +174,33 @@ def test_random_numbers_go_on(mode, kind, stop, tmp_path):
     saved = trained(mode, hooks=[Noting(stop)], **seeded(1)).save(str(tmp_path))
     resumed = trained(mode, hooks=[], load=saved, **seeded(2)).model.state_dict()
     toy.assert_same_bits(expected, resumed)
+
+
+class Once:
+    """Gives batches for good, and their numbers to `seen`; in the middle of an epoch it cannot begin anew."""
+
+    def __init__(self, batches, seen):
+        self.batches, self.seen = iter(batches), seen
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        batch = next(self.batches)
+        self.seen.append(batch["i"])
+        return batch
+
+
+@pytest.mark.parametrize("bad", [7, 11])
+def test_a_rollback_draws_no_batch_again(bad, tmp_path):
+    seen, batches = [], [{"i": i, **batch} for i, batch in enumerate(toy.batches(12))]
+    batches[bad]["x"] = batches[bad]["x"] * float("nan")
+    guards = [duet.NaNGuardHook(interval=1, action="rollback"), duet.CheckpointHook(interval=2)]
+    trainer = trained("eager", Once(batches, seen), guards, max_epochs=1, work_dir=str(tmp_path))
+    assert seen == list(range(12)) and trainer.progress.step == (bad - 1) // 2 * 2 + 11 - bad
 
 
 @pytest.mark.parametrize("size", [3, 6, 12])
@@ -179,14 +250,14 @@ def test_other_data_in_the_middle_of_an_epoch_are_refused(tmp_path):
     assert trainer.progress.step == 18
 
 
-@pytest.mark.parametrize("place", ["loss", "after_backward", "before_optimizer_step", "in_step"])
-@pytest.mark.parametrize("member", ["load", "load_state_dict", "set_mode", "finish"])
+@pytest.mark.parametrize("place", ["before_train_iter", "loss", "after_backward", "before_optimizer_step", "in_step", "after_optimizer_step"])
+@pytest.mark.parametrize("member", ["load", "load_state_dict", "load_weights", "save", "set_mode", "finish"])
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_a_step_cannot_be_loaded_over(mode, member, place, tmp_path):
     def act():
         steps.append(None)
         if len(steps) == 6:
-            arguments = {"load": [saved], "load_state_dict": [state], "set_mode": ["eager"], "finish": []}[member]
+            arguments = {"load_state_dict": [state], "set_mode": ["eager"], "finish": []}.get(member, [saved])
             with pytest.raises(duet.ConfigError, match=rf"{member}\(\) called within a step"):
                 getattr(trainer, member)(*arguments)
 
@@ -195,6 +266,8 @@ def test_a_step_cannot_be_loaded_over(mode, member, place, tmp_path):
 
     if place != "loss":
         setattr(Acts, place, lambda self, context: act())
+    if place == "before_train_iter" and member == "set_mode":
+        return  # takes effect at once
     steps, batches = [], toy.batches(10)
     loss = lambda model, batch: (act() if place == "loss" else None, toy.loss(model, batch))[1]
     trainer = duet.make_trainer(
