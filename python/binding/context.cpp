@@ -51,6 +51,10 @@ void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
   using Value = std::variant<double, at::Tensor>;
   bound
       .def(
+          "set_metric",
+          [](const Run& run, const std::string& name, double value) { run.get().evaluation.metrics[name] = value; },
+          py::arg("name"), py::arg("value"), "A result of the evaluation, as those of metrics: at after_val_epoch.")
+      .def(
           "log",
           [](const Run& run, const std::string& name, const Value& value) {
             std::visit([&](const auto& given) { run.get().log(name, given); }, value);
@@ -100,6 +104,14 @@ void bind_run(py::module_& module) {
   add("work_dir", [](const TrainContext& c) { return c.work_dir; }, "empty: nothing is written");
   add("is_main", [](const TrainContext& c) { return c.is_main; }, "whether this is rank 0");
   add("loss", [](const TrainContext& c) { return c.step.loss(); }, "0-dim tensor of this step");
+  add(
+      "results",
+      [](const TrainContext& c) { return c.step.result == nullptr ? py::dict() : dict_of(&c.step.result->log); },
+      "what the loss function logs of this step, 0-dim tensors by name");
+  add(
+      "weight",
+      [](const TrainContext& c) { return c.step.micro_batches == nullptr ? 0.0 : c.step.micro_batches->total; },
+      "of this step's batches");
   add("parameters", [](const TrainContext& c) { return dict_of(c.step.parameters); }, "that the step trains, by name");
   add("batches", batches_of, "the micro-batches of this step");
   add("step_outputs", step_outputs_of,

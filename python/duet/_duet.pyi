@@ -724,6 +724,12 @@ class Run:
     def loss(self) -> torch.Tensor:
         """0-dim tensor of this step"""
     @property
+    def results(self) -> dict:
+        """what the loss function logs of this step, 0-dim tensors by name"""
+    @property
+    def weight(self) -> float:
+        """of this step's batches"""
+    @property
     def parameters(self) -> dict:
         """that the step trains, by name"""
     @property
@@ -759,6 +765,8 @@ class Run:
         """'running', or how the run ended: 'finished', 'stopped', 'interrupted', 'diverged' or 'failed'"""
     @property
     def error(self) -> str: ...
+    def set_metric(self, name: str, value: typing.SupportsFloat) -> None:
+        """A result of the evaluation, as those of metrics: at after_val_epoch."""
     def log(self, name: str, value: typing.SupportsFloat | torch.Tensor) -> None:
         """A value of this step: a number or a 0-dim tensor."""
     def log_text(self, name: str, text: str) -> None: ...

@@ -1,151 +1,105 @@
 """A LightningModule as a task: its steps, its hooks, what it logs, its optimizer."""
 
+import dis
+import inspect
 from typing import Any
 
 import torch
 
 from . import _duet
+from .lightning_logs import Log, LoggedMetrics
+from .lightning_optimizer import Optimizer
 from .tasks import Task
 
-_OPTIMIZERS = {
-    "SGD": ("lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize"),
-    "Adam": ("lr", "weight_decay", "betas", "eps", "amsgrad", "maximize"),
-    "AdamW": ("lr", "weight_decay", "betas", "eps", "amsgrad", "maximize"),
-    "RMSprop": ("lr", "weight_decay", "eps", "momentum", "alpha", "centered", "maximize"),
-    "Adagrad": ("lr", "weight_decay", "eps", "lr_decay", "initial_accumulator_value", "maximize"),
+_STAGES = {"val": "validation", "test": "test", "predict": "predict"}  # of duet's hooks and of Lightning's
+_FLAGS = {"val": "validating", "test": "testing", "predict": "predicting"}
+_AROUND = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
+# What duet calls, of all that a module may override.
+_CALLED = {"configure_model", "configure_optimizers", "on_fit_start", "on_fit_end"} | {
+    f"on_{stage}_{point}" for stage in ("train", *_STAGES.values()) for point in _AROUND
 }
-
-
-def _optimizer_of(configured) -> dict[str, Any]:
-    """What configure_optimizers() gave, as options of a trainer."""
-    if isinstance(configured, dict):
-        if "lr_scheduler" in configured:
-            raise _duet.ConfigError(
-                "[lightning] found an lr_scheduler in configure_optimizers(), which duet does not step; give the "
-                "trainer schedules=[duet.Cosine(...), ...] and let the function return the optimizer alone"
-            )
-        configured = configured["optimizer"]
-    name = type(configured).__name__
-    if name not in _OPTIMIZERS:
-        raise _duet.ConfigError(
-            f"[lightning] found {name} in configure_optimizers(), expected one of {', '.join(_OPTIMIZERS)}; give the "
-            "trainer an optimizer of duet's, or train with duet.graph_step"
-        )
-    numbers = {key: configured.defaults[key] for key in _OPTIMIZERS[name]}
-    if "betas" in numbers:
-        numbers["betas"] = list(numbers["betas"])
-    groups = [
-        {
-            "params": group["params"],
-            **{
-                key: group[key]
-                for key in ("lr", "weight_decay", "betas", "eps", "momentum")
-                if key in group and key in numbers and _comparable(group[key]) != _comparable(numbers[key])
-            },
-        }
-        for group in configured.param_groups
-    ]
-    return {"optimizer": getattr(_duet, name)(**numbers), **({"param_groups": groups} if len(groups) > 1 else {})}
-
-
-def _comparable(value):
-    return tuple(value) if isinstance(value, list) else value
-
-
-# What a module may override that acts inside a step, which duet's trainer does by its own options.
-_NOT_CALLED = (
-    "backward",
-    "configure_gradient_clipping",
-    "lr_scheduler_step",
-    "on_after_backward",
-    "on_after_batch_transfer",
-    "on_before_backward",
-    "on_before_batch_transfer",
-    "on_before_optimizer_step",
-    "on_before_zero_grad",
-    "optimizer_step",
-    "optimizer_zero_grad",
-    "transfer_batch_to_device",
-)
+_WITHOUT_ON = ("backward", "lr_scheduler_step", "optimizer_step", "optimizer_zero_grad", "transfer_batch_to_device")
 
 
 class _AttachedTrainer:
     """What `self.trainer` of the module is while duet trains it."""
 
     def __init__(self):
-        self.current_epoch = self.global_step = self.batch_idx = 0
-        self.max_epochs = self.max_steps = -1
-        self.training = self.sanity_checking = False
-        self.is_global_zero = True
-        self.callback_metrics: dict[str, Any] = {}
+        vars(self).update(
+            current_epoch=0, global_step=0, batch_idx=0, dataloader_idx=0, max_epochs=-1, max_steps=-1, training=False,
+            validating=False, testing=False, predicting=False, sanity_checking=False, should_stop=False,
+            is_global_zero=True, callback_metrics={}, logger=None, loggers=[])  # fmt: skip
 
     def __getattr__(self, name):
         raise AttributeError(f"[lightning] self.trainer has no {name!r} under duet; it has {', '.join(vars(self))}")
 
+    def __setattr__(self, name, value):
+        if name not in vars(self):
+            getattr(self, name)
+        super().__setattr__(name, value)
 
-class _Log:
-    """self.log() of the module: a result of the step within one, a value of the run between them."""
 
-    def __init__(self):
-        self.step: dict[str, torch.Tensor] | None = None  # the results of the step that runs
-        self.run = None  # lent to the hook that runs
-        # torchmetrics, computed when the epoch of training, or the evaluation, ends that logged them
-        self.of_training: dict[str, Any] = {}
-        self.of_evaluation: dict[str, Any] = {}
-        self.metrics = self.of_training  # of what runs
+class _Method:
+    """A method of the module, called with those of the arguments that it asks for."""
 
-    def log(self, name, value, *_, **__):
-        if hasattr(value, "compute") and hasattr(value, "update"):
-            self.metrics[name] = value
-        elif self.step is not None:
-            self.step[name] = value if isinstance(value, torch.Tensor) else torch.tensor(float(value))
-        elif self.run is not None:
-            self.run.log(name, float(value))
+    def __init__(self, module, name):
+        self.function, self.is_own = getattr(module, name, lambda *_: None), _is_own(module, name)
+        parameters = inspect.signature(self.function).parameters
+        any_number = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
+        self.count = 10 if any_number else len([name for name in parameters if name != "dataloader_idx"])
+        self.takes_loader = "dataloader_idx" in parameters
+        self.code = getattr(self.function, "__code__", None)
+        self.names = list(parameters)
 
-    def log_dict(self, values, *_, **__):
-        for name, value in values.items():
-            self.log(name, value)
+    def __call__(self, *arguments, loader=0):
+        return self.function(*arguments[: self.count], **({"dataloader_idx": loader} if self.takes_loader else {}))
 
-    def of_step(self, step, batch, index, metrics):
-        self.step, self.metrics = {}, metrics
-        try:
-            return step(batch, index), self.step
-        finally:
-            self.step, self.metrics = None, self.of_training
-
-    @staticmethod
-    def end_epoch(metrics) -> dict[str, float]:
-        values = {name: float(metric.compute()) for name, metric in metrics.items()}
-        for metric in metrics.values():
-            metric.reset()
-        metrics.clear()
-        return values
+    def reads(self, place):
+        """Whether its code reads the argument there: a number that is another in each step costs time."""
+        if self.code is None or hasattr(self.function, "__wrapped__") or self.count == 10:
+            return True
+        loads = [i.argval for i in dis.get_instructions(self.code) if i.opname.startswith("LOAD")]
+        return place < self.count and any(self.names[place] in (v if isinstance(v, tuple) else (v,)) for v in loads)
 
 
 class _ModuleHooks:
     """Calls the module's hooks around runs, epochs and batches."""
 
     name = "LightningModule"
+    priority = 0  # what it logs at the end of an evaluation is there for the others
 
-    def __init__(self, module, trainer: _AttachedTrainer, log: _Log):
+    def __init__(self, module, trainer: _AttachedTrainer, log: Log, accumulate: int, optimizer):
         self.module, self.trainer, self.log = module, trainer, log
+        self.accumulate, self.optimizer = accumulate, optimizer
+        self.methods: dict[str, _Method] = {}
+        self.dataset = None
 
     def _call(self, run, *names, arguments=()):
-        self.trainer.global_step = run.progress.step
+        self.trainer.global_step, self.trainer.is_global_zero = run.progress.step, run.is_main
         self.log.run = run
         try:
             for name in names:
-                getattr(self.module, name, _nothing)(*arguments)
+                if name not in self.methods:
+                    self.methods[name] = _Method(self.module, name)
+                if self.methods[name](*arguments, loader=self.trainer.dataloader_idx) == -1 and name == "on_train_batch_start":
+                    raise _duet.ConfigError(
+                        "[lightning] found on_train_batch_start() that gives -1, which would end the epoch; leave such "
+                        "batches out of the loader"
+                    )
         finally:
             self.log.run = None
+        if self.optimizer is not None:
+            self.optimizer.check()
+        if self.trainer.should_stop:
+            run.request_stop("self.trainer.should_stop")
 
-    def _call_with_batch(self, run, name, *outputs):
+    def _call_with_batches(self, run, name, *outputs):
         if _is_own(self.module, name):
-            batch = run.batch if run.batch is not None else run.batches[0]
-            self._call(run, name, arguments=(*outputs, batch, self.trainer.batch_idx))
+            for place, batch in enumerate(run.batches if run.batch is None else [run.batch]):
+                self._call(run, name, arguments=(*outputs, batch, self.trainer.batch_idx + place))
 
     def before_train(self, run):
-        self.trainer.training = True
+        self.trainer.training, self.trainer.should_stop = True, False
         self.trainer.max_epochs, self.trainer.max_steps = run.progress.max_epochs or -1, run.progress.max_steps or -1
         self._call(run, "on_fit_start", "on_train_start")
 
@@ -154,117 +108,165 @@ class _ModuleHooks:
         self._call(run, "on_train_epoch_start")
 
     def before_train_iter(self, run):
-        self.trainer.batch_idx = run.progress.step_in_epoch
+        self.trainer.current_epoch = run.progress.epoch
+        self.trainer.batch_idx = run.progress.step_in_epoch * self.accumulate
         self._call(run)
-        self._call_with_batch(run, "on_train_batch_start")
+        self._call_with_batches(run, "on_train_batch_start")
 
     def after_train_iter(self, run):
-        self._call_with_batch(run, "on_train_batch_end", {"loss": run.loss})
+        self.trainer.batch_idx = (run.progress.step_in_epoch - 1) * self.accumulate
+        self.log.end_step(run)
+        self._call_with_batches(run, "on_train_batch_end", {"loss": run.loss})
 
     def after_train_epoch(self, run):
+        values = self.log.training.compute()
+        self.trainer.callback_metrics.update({name.removesuffix("_epoch"): value for name, value in values.items()}, **values)
         self._call(run, "on_train_epoch_end")
-        for name, value in self.log.end_epoch(self.log.of_training).items():
+        for name, value in values.items():
             run.log(name, value)
 
     def after_train(self, run):
-        self._call(run, "on_train_end", "on_fit_end")
+        self._call(run, "on_train_end", "on_fit_end", "teardown", arguments=("fit",))
         self.trainer.training = False
 
-    def before_val(self, run):
-        self.trainer.batch_idx = 0
-        self._call(run, "on_validation_start")
+    def _before(self, run, stage):
+        self.dataset, self.trainer.dataloader_idx, self.trainer.training = None, -1, False
+        setattr(self.trainer, _FLAGS[stage], True)
+        self._call(run, f"on_{_STAGES[stage]}_start")
 
-    def before_val_epoch(self, run):
-        self._call(run, "on_validation_epoch_start")
+    def _before_iter(self, run, stage):
+        if run.dataset != self.dataset:
+            self.dataset, self.trainer.batch_idx = run.dataset, 0
+            self.trainer.dataloader_idx += 1
+        self._call_with_batches(run, f"on_{_STAGES[stage]}_batch_start")
 
-    def before_val_iter(self, run):
-        self._call_with_batch(run, "on_validation_batch_start")
-
-    def after_val_iter(self, run):
-        self._call_with_batch(run, "on_validation_batch_end", run.outputs)
+    def _after_iter(self, run, stage):
+        self._call_with_batches(run, f"on_{_STAGES[stage]}_batch_end", run.outputs)
         self.trainer.batch_idx += 1
 
-    def after_val_epoch(self, run):
+    def _after_epoch(self, run, stage):
         self.trainer.callback_metrics.update(run.metrics)
-        self._call(run, "on_validation_epoch_end")
+        self.log.of_epoch = {} if stage != "predict" else None
+        try:
+            self._call(run, f"on_{_STAGES[stage]}_epoch_end")
+            for name, value in (self.log.of_epoch or {}).items():
+                run.set_metric(name, value)
+        finally:
+            self.log.of_epoch = None
+        self.trainer.callback_metrics.update(run.metrics)
 
-    def after_val(self, run):
-        self._call(run, "on_validation_end")
+    def _after(self, run, stage):
+        self._call(run, f"on_{_STAGES[stage]}_end")
+        setattr(self.trainer, _FLAGS[stage], False)
+        self.trainer.training, self.trainer.dataloader_idx = run.kind == "training", 0
+
+    def state_dict(self):
+        return self.log.training.state_dict()
+
+    def load_state_dict(self, state):
+        self.log.training.load_state_dict(state)
 
 
-class _LoggedMeans:
-    """Means over an evaluation of the numbers that validation_step logs, and its torchmetrics."""
+def _add_stage(stage):
+    def at(call):
+        return lambda self, run: call(self, run, stage)
 
-    def __init__(self, log: _Log):
-        self.log = log
-        self.totals: dict[str, torch.Tensor] = {}  # sum and weight
+    setattr(_ModuleHooks, f"before_{stage}", at(_ModuleHooks._before))
+    setattr(_ModuleHooks, f"before_{stage}_epoch", lambda self, run: self._call(run, f"on_{_STAGES[stage]}_epoch_start"))
+    setattr(_ModuleHooks, f"before_{stage}_iter", at(_ModuleHooks._before_iter))
+    setattr(_ModuleHooks, f"after_{stage}_iter", at(_ModuleHooks._after_iter))
+    setattr(_ModuleHooks, f"after_{stage}_epoch", at(_ModuleHooks._after_epoch))
+    setattr(_ModuleHooks, f"after_{stage}", at(_ModuleHooks._after))
 
-    def names(self):
-        return list(self.totals)
 
-    def reset(self):
-        self.totals.clear()
-
-    def add(self, batch, outputs, weight):
-        for name, value in outputs.items():
-            if name != "loss" and value.dim() == 0:
-                total = self.totals.setdefault(name, torch.zeros(2, dtype=torch.float64, device=value.device))
-                total += torch.stack([value.double() * weight, total.new_tensor(weight)])
-
-    def sums(self, device):
-        return [total.to(device) for total in self.totals.values()]
-
-    def compute(self):
-        means = {name: float(total[0] / total[1]) for name, total in self.totals.items()}
-        return {**means, **self.log.end_epoch(self.log.of_evaluation)}
+for _stage in _STAGES:
+    _add_stage(_stage)
 
 
 def lightning(module) -> Task:
-    """A LightningModule: its training_step, validation_step, predict_step, configure_optimizers, and its hooks around
-    runs, epochs and batches. What it logs with self.log() in a step are results of the step; in validation_step they
-    are metrics, meant over the evaluation. Manual optimization and hooks inside the step are refused."""
+    """A LightningModule: its training_step, validation_step, test_step, predict_step, configure_optimizers, and its
+    hooks around runs, epochs and batches. What it logs with self.log() in a step are results of the step; in
+    validation_step and test_step they are metrics. Manual optimization and what duet does not call are refused."""
     if getattr(module, "automatic_optimization", True) is False:
         raise _duet.ConfigError("[lightning] found manual optimization; write the loop with duet.graph_step")
-    for name in _NOT_CALLED:
-        if _is_own(module, name):
-            raise _duet.ConfigError(
-                f"[lightning] {type(module).__name__} defines {name}(), which acts inside the step and is not called "
-                "by duet; use the trainer's clip_grad and a hook of duet, or write the loop with duet.graph_step"
-            )
-    trainer, log = _AttachedTrainer(), _Log()
+    _refuse_what_is_not_called(module)
+    return Task(module, lambda options: _arguments(module, options))
+
+
+def _arguments(module, options) -> dict[str, Any]:
+    trainer, accumulate = _AttachedTrainer(), options.get("accumulate", 1)
+    log = Log(module, trainer, accumulate)
     module.trainer = trainer
     module.log, module.log_dict = log.log, log.log_dict
+    for name, given in (("prepare_data", ()), ("setup", ("fit",)), ("configure_model", ())):
+        getattr(module, name, lambda *_: None)(*given)
+    training_step = _step_of(module, "training_step", trainer, log, log.training, counts=accumulate > 1)
+    validation_step, test_step, predict_step = (
+        _step_of(module, name, trainer, log, log.evaluation) for name in ("validation_step", "test_step", "predict_step")
+    )
 
     def loss(module, batch):
-        output, values = log.of_step(module.training_step, batch, trainer.batch_idx, log.of_training)
+        output, values = training_step(batch)
         return (output["loss"] if isinstance(output, dict) else output), values
 
     def validate(module, batch):
-        output, values = log.of_step(module.validation_step, batch, trainer.batch_idx, log.of_evaluation)
+        output, values = (test_step if has_test and trainer.testing else validation_step)(batch)
         if isinstance(output, dict):
             values.update(output)
         elif output is not None:
             values["loss"] = output
         return values
 
+    optimizer = Optimizer(module.configure_optimizers(), module) if options.get("optimizer") is None else None
     arguments = {
         "loss": loss,
-        "hooks": [_ModuleHooks(module, trainer, log)],
-        "metrics": [_LoggedMeans(log)],
-        **_optimizer_of(module.configure_optimizers()),
+        "hooks": [_ModuleHooks(module, trainer, log, accumulate, optimizer)],
+        "metrics": [LoggedMetrics(log.evaluation)],
+        **(optimizer.options if optimizer else {}),
     }
-    if _is_own(module, "validation_step"):
+    has_test = _is_own(module, "test_step")
+    if has_test or _is_own(module, "validation_step"):
         arguments["validation_step"] = validate
     if hasattr(module, "predict_step"):
-        arguments["predict_step"] = lambda module, batch: module.predict_step(batch, 0)
-    return Task(module, arguments)
+        arguments["predict_step"] = lambda module, batch: predict_step(batch)[0]
+    return arguments
 
 
-def _nothing(*_):
-    pass
+def _step_of(module, name, trainer, log, reductions, counts=False):
+    """The module's step as a function of a batch that gives its output and what it logged."""
+    step = _Method(module, name)
+
+    def index():
+        return trainer.batch_idx
+
+    def next_index():
+        trainer.batch_idx += 1
+        return trainer.batch_idx - 1
+
+    def loader():
+        return trainer.dataloader_idx
+
+    index_of = (next_index if counts else index) if step.reads(1) else int
+    loader_of = loader if step.takes_loader else int
+    return lambda batch: log.of_step(lambda: step(batch, index_of(), loader=loader_of()), reductions)
+
+
+def _refuse_what_is_not_called(module):
+    known = next((c for c in type(module).__mro__ if c.__name__ == "LightningModule" and _is_of_lightning(c)), None)
+    for name in dir(type(module)):
+        is_hook = name.startswith(("on_", "configure_")) or name in _WITHOUT_ON
+        if is_hook and name not in _CALLED and _is_own(module, name) and (known is None or hasattr(known, name)):
+            raise _duet.ConfigError(
+                f"[lightning] {type(module).__name__} defines {name}(), which duet does not call; use an option of the "
+                "trainer or a hook of duet for it, or write the loop with duet.graph_step"
+            )
+
+
+def _is_of_lightning(thing) -> bool:
+    return thing.__module__.startswith(("lightning", "pytorch_lightning"))
 
 
 def _is_own(module, method: str) -> bool:
     """Whether the user's class defines it: Lightning's own does nothing."""
     function = getattr(type(module), method, None)
-    return function is not None and not function.__module__.startswith(("lightning", "pytorch_lightning"))
+    return function is not None and hasattr(function, "__module__") and not _is_of_lightning(function)

@@ -9,7 +9,7 @@ from . import _duet
 @dataclasses.dataclass(frozen=True)
 class Task:
     model: Any
-    arguments: dict[str, Any]
+    arguments: Callable[[dict[str, Any]], dict[str, Any]]  # of a trainer that has these options
 
 
 def hugging_face(model, weight: Callable | None = None) -> Task:
@@ -25,7 +25,7 @@ def hugging_face(model, weight: Callable | None = None) -> Task:
 
     return Task(
         model,
-        {
+        lambda options: {
             "loss": lambda model, batch: model(**batch).loss,
             "validation_step": validate,
             "predict_step": predict,

@@ -57,9 +57,10 @@ def _arguments(model, loss, options):
         return model, {"loss": loss, **options}
     if loss is not None:
         raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")
-    merged = {**model.arguments, **options}
+    arguments = model.arguments(options)
+    merged = {**arguments, **options}
     for name in ("hooks", "metrics"):  # the task's and the user's
-        merged[name] = [*model.arguments.get(name, []), *options.get(name, [])]
+        merged[name] = [*arguments.get(name, []), *options.get(name, [])]
     return model.model, merged
 
 

@@ -1,0 +1,148 @@
+"""self.log() of a LightningModule: results of steps, means of epochs, metrics of evaluations."""
+
+import torch
+
+from . import _duet
+
+_REDUCTIONS = {
+    "mean": ("mean", torch.mean),
+    "sum": ("sum", sum, torch.sum),
+    "max": ("max", max, torch.max, torch.amax),
+    "min": ("min", min, torch.min, torch.amin),
+}
+
+
+def _reduction_of(reduce_fx) -> str:
+    for name, spellings in _REDUCTIONS.items():
+        if any(reduce_fx is spelling or reduce_fx == spelling for spelling in spellings):
+            return name
+    raise _duet.ConfigError(f"[lightning] found reduce_fx={reduce_fx!r} in self.log(), expected mean, sum, max or min")
+
+
+class Reductions:
+    """Values that are logged over an epoch: means by weight, sums, extremes, and torchmetrics."""
+
+    def __init__(self):
+        self.kinds: dict[str, str] = {}  # of what steps log
+        self.names: dict[str, str] = {}  # that the figure of the epoch has
+        self.totals: dict[str, torch.Tensor] = {}  # two float64 numbers: the sum or extreme, and its weight
+        self.metrics: dict = {}  # torchmetrics
+
+    def add(self, name, value, weight):
+        kind, value = self.kinds.get(name, "mean"), value.detach().double()
+        if name not in self.totals:
+            self.totals[name] = value.new_tensor([{"max": -torch.inf, "min": torch.inf}.get(kind, 0), 0])
+        total = self.totals[name]
+        if kind in ("max", "min"):
+            total[0] = getattr(torch, kind + "imum")(total[0], value)
+        else:
+            total += torch.stack([value * weight if kind == "mean" else value, torch.as_tensor(weight).to(value)])
+
+    def compute(self) -> dict[str, float]:
+        values = {name: float(metric.compute()) for name, metric in self.metrics.items()}
+        for name, (total, weight) in ((name, total.tolist()) for name, total in self.totals.items()):
+            values[self.names.get(name, name)] = total / weight if self.kinds.get(name, "mean") == "mean" else total
+        self.reset()
+        return values
+
+    def reset(self):
+        self.totals.clear()
+        for metric in self.metrics.values():
+            metric.reset()
+        self.metrics.clear()
+
+    def state_dict(self):
+        return dict(self.totals)
+
+    def load_state_dict(self, state):
+        self.totals = {name: total.clone() for name, total in state.items()}
+
+
+class LoggedMetrics:
+    """What the steps of an evaluation log, as a metric of duet."""
+
+    def __init__(self, reductions: Reductions):
+        self.reductions = reductions
+
+    def names(self):
+        return list(self.reductions.totals)
+
+    def reset(self):
+        self.reductions.totals.clear()
+
+    def add(self, batch, outputs, weight):
+        for name, value in outputs.items():
+            is_loss = name == "loss" and self.reductions.kinds.get(name, "mean") == "mean"  # duet's own figure
+            if value.dim() == 0 and not is_loss and not name.endswith("_batch_size"):
+                self.reductions.add(name, value, outputs.get(name + "_batch_size", weight))
+
+    def rows(self):
+        return [torch.stack([total.cpu() for total in self.reductions.totals.values()])[None]] if self.reductions.totals else []
+
+    def set_rows(self, rows):
+        for (name, total), of_ranks in zip(self.reductions.totals.items(), rows[0].unbind(1)):
+            kind = self.reductions.kinds.get(name, "mean")
+            total.copy_(getattr(of_ranks, "a" + kind)(0) if kind in ("max", "min") else of_ranks.sum(0))
+
+    def compute(self):
+        return self.reductions.compute()
+
+
+class Log:
+    """Where self.log() leads: to the results of the step that runs, else to the run or to the evaluation that ends."""
+
+    def __init__(self, module, trainer, accumulate):
+        self.module, self.trainer, self.accumulate = module, trainer, accumulate
+        self.step: dict[str, torch.Tensor] | None = None  # the results of the step that runs
+        self.run = None  # lent to the hook that runs
+        self.of_epoch: dict[str, float] | None = None  # of the evaluation that ends
+        self.training, self.evaluation = Reductions(), Reductions()
+        self.reductions = self.training  # of what runs
+
+    def log(self, name, value, prog_bar=False, logger=None, on_step=None, on_epoch=None, reduce_fx="mean", *_, batch_size=None, **__):
+        if self.module.trainer is not self.trainer:  # Lightning's own, since
+            return type(self.module).log(
+                self.module, name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, *_, batch_size=batch_size, **__)  # fmt: skip
+        if hasattr(value, "compute") and hasattr(value, "update"):
+            self.reductions.metrics[name] = value
+        elif self.step is not None:
+            self._log_in_step(name, value, on_step, on_epoch, _reduction_of(reduce_fx), batch_size)
+        elif self.of_epoch is not None:
+            self.of_epoch[name] = float(value)
+        elif self.run is not None:
+            self.run.log(name, float(value))
+
+    def _log_in_step(self, name, value, on_step, on_epoch, kind, batch_size):
+        value = value if isinstance(value, torch.Tensor) else torch.tensor(float(value))
+        if value.numel() != 1:
+            raise _duet.ConfigError(f"[lightning] found {tuple(value.shape)} numbers in self.log({name!r}), expected one")
+        if self.reductions is self.training:
+            if not on_epoch:
+                self.step[name] = value.reshape(()) if value.dim() else value
+                return
+            if kind != "mean" and self.accumulate > 1:
+                raise _duet.ConfigError(f"[lightning] found reduce_fx={kind} in training with accumulate, expected mean")
+            both = on_step is None or on_step
+            name, of_epoch = (f"{name}_step", f"{name}_epoch") if both else (name, name)
+            self.training.names[name] = of_epoch
+        self.reductions.kinds[name] = kind
+        self.step[name] = value.reshape(()) if value.dim() else value
+        if batch_size is not None:
+            self.step[name + "_batch_size"] = torch.tensor(float(batch_size))
+
+    def log_dict(self, dictionary, *arguments, **options):
+        for name, value in dictionary.items():
+            self.module.log(name, value, *arguments, **options)
+
+    def of_step(self, step, reductions):
+        self.step, self.reductions = {}, reductions
+        try:
+            return step(), self.step
+        finally:
+            self.step, self.reductions = None, self.training
+
+    def end_step(self, run):
+        if self.training.kinds:
+            results = run.results
+            for name in self.training.kinds.keys() & results.keys():
+                self.training.add(name, results[name], results.get(name + "_batch_size", run.weight))
