@@ -102,10 +102,10 @@ int find_lr(const RunConfig& config, const Arguments& arguments) {
   write_json(arguments.json, json);
   const std::string picture = arguments.output.empty() ? "lr_find.png" : arguments.output;
   const auto text = [](const std::optional<double>& lr) { return lr ? number_text(*lr, "%.3g") : "none"; };
-  write_png(picture, lr_chart(curve), "loss over learning rate");
   std::cout << "learning rate by steepest descent (red):  " << text(curve.steepest)
-            << "\nlearning rate by valley (green):          " << text(curve.valley) << "\n"
-            << picture << ": loss over learning rates from " << text(curve.lr.front()) << " to "
+            << "\nlearning rate by valley (green):          " << text(curve.valley) << std::endl;
+  write_png(picture, lr_chart(curve), "loss over learning rate");
+  std::cout << picture << ": loss over learning rates from " << text(curve.lr.front()) << " to "
             << text(curve.lr.back()) << ", a grey line at each power of ten" << std::endl;
   return 0;
 }

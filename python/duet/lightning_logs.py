@@ -99,6 +99,10 @@ class Log:
         self.training, self.evaluation = Reductions(), Reductions()
         self.reductions = self.training  # of what runs
 
+    def attach(self):
+        """Another trainer may have trained the module since, Lightning's too."""
+        self.module.trainer, self.module.log, self.module.log_dict = self.trainer, self.log, self.log_dict
+
     def log(self, name, value, prog_bar=False, logger=None, on_step=None, on_epoch=None, reduce_fx="mean", *_, batch_size=None, **__):
         if self.module.trainer is not self.trainer:  # Lightning's own, since
             return type(self.module).log(

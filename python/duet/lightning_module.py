@@ -99,6 +99,7 @@ class _ModuleHooks:
                 self._call(run, name, arguments=(*outputs, batch, self.trainer.batch_idx + place))
 
     def before_train(self, run):
+        self.log.attach()
         self.trainer.training, self.trainer.should_stop = True, False
         self.trainer.max_epochs, self.trainer.max_steps = run.progress.max_epochs or -1, run.progress.max_steps or -1
         self._call(run, "on_fit_start", "on_train_start")
@@ -130,6 +131,7 @@ class _ModuleHooks:
         self.trainer.training = False
 
     def _before(self, run, stage):
+        self.log.attach()
         self.dataset, self.trainer.dataloader_idx, self.trainer.training = None, -1, False
         setattr(self.trainer, _FLAGS[stage], True)
         self._call(run, f"on_{_STAGES[stage]}_start")
@@ -196,8 +198,7 @@ def lightning(module) -> Task:
 def _arguments(module, options) -> dict[str, Any]:
     trainer, accumulate = _AttachedTrainer(), options.get("accumulate", 1)
     log = Log(module, trainer, accumulate)
-    module.trainer = trainer
-    module.log, module.log_dict = log.log, log.log_dict
+    log.attach()
     for name, given in (("prepare_data", ()), ("setup", ("fit",)), ("configure_model", ())):
         getattr(module, name, lambda *_: None)(*given)
     training_step = _step_of(module, "training_step", trainer, log, log.training, counts=accumulate > 1)
