@@ -63,7 +63,7 @@ void BaseTrainer::set_mode(Mode mode) {
 StateDict BaseTrainer::weights() const { return state_->weights(); }
 
 WeightsReport BaseTrainer::load_weights(const StateDict& weights, bool strict, std::optional<int64_t> step) {
-  check_between_steps("load_weights()");
+  check_between_steps("load_weights()", Phase::kBefore);
   if (strict) state_->check_weights(weights);
   WeightsReport report = load_matching_weights(task(), weights);
   if (step) context_.progress.step = *step;
@@ -139,7 +139,13 @@ void BaseTrainer::roll_back_if_asked() {
   Communicator& ranks = step_->communicator();
   const LoadedCheckpoint checkpoint = read_rollback(context_);
   const std::string reason = std::exchange(context_.control.rollback_reason, "");
-  all_or_nothing([&](bool&) { run_on_all_ranks(ranks, [&] { adopt(own_rank_state(checkpoint.state, ranks)); }); });
+  all_or_nothing([&](bool&) {
+    run_on_all_ranks(ranks, [&] {
+      StateDict state = own_rank_state(checkpoint.state, ranks).without("random");
+      state.put("random", all_random_state());  // the order of the epochs to come is drawn from it as well
+      adopt(state);
+    });
+  });
   go_on_from(checkpoint);
   context_.control.request_save();
   progress.epoch = now.epoch;

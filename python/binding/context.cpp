@@ -52,7 +52,12 @@ void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
   bound
       .def(
           "set_metric",
-          [](const Run& run, const std::string& name, double value) { run.get().evaluation.metrics[name] = value; },
+          [](const Run& run, const std::string& name, double value) {
+            CurrentEvaluation& evaluation = run.get().evaluation;
+            require<ConfigError>(evaluation.data != nullptr,
+                                 "[Run] found set_metric() outside of an evaluation, expected it at after_val_epoch");
+            evaluation.metrics[name] = value;
+          },
           py::arg("name"), py::arg("value"), "A result of the evaluation, as those of metrics: at after_val_epoch.")
       .def(
           "log",

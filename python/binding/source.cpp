@@ -18,20 +18,7 @@ void set_cpu_random_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// Nested tensors, numbers and texts, as torch.save() writes and torch.load(weights_only=True) reads them.
-at::Tensor to_bytes(const py::object& state) {
-  const py::module_ torch = py::module_::import("torch");
-  const py::object file = py::module_::import("io").attr("BytesIO")();
-  torch.attr("save")(state, file);
-  const py::object bytes = py::module_::import("builtins").attr("bytearray")(file.attr("getbuffer")());
-  return py::cast<at::Tensor>(torch.attr("frombuffer")(bytes, py::arg("dtype") = torch.attr("uint8")));
-}
-
-py::object from_bytes(const at::Tensor& tensor) {
-  const py::object bytes = py::cast(tensor).attr("numpy")().attr("tobytes")();
-  const py::object file = py::module_::import("io").attr("BytesIO")(bytes);
-  return py::module_::import("torch").attr("load")(file, py::arg("weights_only") = true);
-}
+py::object loader_state(const char* function) { return py::module_::import("duet.loader_state").attr(function); }
 
 }  // namespace
 
@@ -64,7 +51,7 @@ void PythonSource::start_epoch(int64_t epoch) {
   if (is_own && state.has("own_now")) set_loader_random_state(*iterable_, state.tensor("own_now"));
   const StateDict now = random_state();
   const bool is_restored = is_own && state.has("loader");
-  if (is_restored) iterable_->attr("load_state_dict")(from_bytes(state.tensor("loader")));
+  if (is_restored) loader_state("load")(*iterable_, state.tensor("loader"));
   if (!goes_on || at_start_.empty()) at_start_ = now;
   if (goes_on && !is_restored) set_random_state(at_start_);
   iterate();
@@ -183,7 +170,7 @@ StateDict PythonSource::state_dict() const {
   for (const auto& [name, tensor] : at_start.tensors()) state.set(name, tensor.clone());
   state.set("own_now", loader_random_state(*iterable_));
   // Before the first epoch torchdata's would draw a random number.
-  if (is_stateful() && !at_start_.empty()) state.set("loader", to_bytes(iterable_->attr("state_dict")()));
+  if (is_stateful() && !at_start_.empty()) state.set("loader", py::cast<at::Tensor>(loader_state("saved")(*iterable_)));
   return state;
 }
 

@@ -4,6 +4,7 @@ import torch
 
 from . import _duet
 
+_SIZE = " (batch_size)"  # of the result that weighs another one
 _REDUCTIONS = {
     "mean": ("mean", torch.mean),
     "sum": ("sum", sum, torch.sum),
@@ -27,6 +28,7 @@ class Reductions:
         self.names: dict[str, str] = {}  # that the figure of the epoch has
         self.totals: dict[str, torch.Tensor] = {}  # two float64 numbers: the sum or extreme, and its weight
         self.metrics: dict = {}  # torchmetrics
+        self.epoch = 0  # that the totals are of
 
     def add(self, name, value, weight):
         kind, value = self.kinds.get(name, "mean"), value.detach().double()
@@ -36,7 +38,8 @@ class Reductions:
         if kind in ("max", "min"):
             total[0] = getattr(torch, kind + "imum")(total[0], value)
         else:
-            total += torch.stack([value * weight if kind == "mean" else value, torch.as_tensor(weight).to(value)])
+            total[0] += value * weight if kind == "mean" else value
+            total[1] += weight
 
     def compute(self) -> dict[str, float]:
         values = {name: float(metric.compute()) for name, metric in self.metrics.items()}
@@ -52,10 +55,17 @@ class Reductions:
         self.metrics.clear()
 
     def state_dict(self):
-        return dict(self.totals)
+        return {"epoch": torch.tensor(self.epoch), **{f"totals.{name}": total for name, total in self.totals.items()}}
 
     def load_state_dict(self, state):
-        self.totals = {name: total.clone() for name, total in state.items()}
+        self.epoch = int(state["epoch"])
+        self.totals = {name.removeprefix("totals."): total.clone() for name, total in state.items() if name != "epoch"}
+
+    def go_on_in(self, epoch):
+        """What a rollback over the end of an epoch has loaded is of another one."""
+        if self.epoch != epoch:
+            self.totals.clear()
+        self.epoch = epoch
 
 
 class LoggedMetrics:
@@ -68,19 +78,20 @@ class LoggedMetrics:
         return list(self.reductions.totals)
 
     def reset(self):
-        self.reductions.totals.clear()
+        self.reductions.reset()
 
     def add(self, batch, outputs, weight):
         for name, value in outputs.items():
-            is_loss = name == "loss" and self.reductions.kinds.get(name, "mean") == "mean"  # duet's own figure
-            if value.dim() == 0 and not is_loss and not name.endswith("_batch_size"):
-                self.reductions.add(name, value, outputs.get(name + "_batch_size", weight))
+            is_plain_loss = name == "loss" and name not in self.reductions.kinds  # duet's own figure
+            if value.dim() == 0 and not is_plain_loss and not name.endswith(_SIZE):
+                self.reductions.add(name, value, outputs.get(name + _SIZE, weight))
 
     def rows(self):
-        return [torch.stack([total.cpu() for total in self.reductions.totals.values()])[None]] if self.reductions.totals else []
+        totals = self.reductions.totals
+        return [torch.stack([totals[name].cpu() for name in sorted(totals)])[None]] if totals else []
 
     def set_rows(self, rows):
-        for (name, total), of_ranks in zip(self.reductions.totals.items(), rows[0].unbind(1)):
+        for (name, total), of_ranks in zip(sorted(self.reductions.totals.items()), rows[0].unbind(1)):
             kind = self.reductions.kinds.get(name, "mean")
             total.copy_(getattr(of_ranks, "a" + kind)(0) if kind in ("max", "min") else of_ranks.sum(0))
 
@@ -101,7 +112,10 @@ class Log:
 
     def attach(self):
         """Another trainer may have trained the module since, Lightning's too."""
-        self.module.trainer, self.module.log, self.module.log_dict = self.trainer, self.log, self.log_dict
+        self.module.trainer = self.trainer
+        for part in self.module.modules():
+            if part is self.module or hasattr(part, "log_dict"):
+                part.log, part.log_dict = self.log, self.log_dict
 
     def log(self, name, value, prog_bar=False, logger=None, on_step=None, on_epoch=None, reduce_fx="mean", *_, batch_size=None, **__):
         if self.module.trainer is not self.trainer:  # Lightning's own, since
@@ -113,6 +127,8 @@ class Log:
             self._log_in_step(name, value, on_step, on_epoch, _reduction_of(reduce_fx), batch_size)
         elif self.of_epoch is not None:
             self.of_epoch[name] = float(value)
+        elif on_epoch or not self.trainer.training:
+            raise _duet.ConfigError(f"[lightning] found self.log({name!r}) for an epoch in a hook, expected it in a step or at the epoch's end")
         elif self.run is not None:
             self.run.log(name, float(value))
 
@@ -124,15 +140,15 @@ class Log:
             if not on_epoch:
                 self.step[name] = value.reshape(()) if value.dim() else value
                 return
-            if kind != "mean" and self.accumulate > 1:
-                raise _duet.ConfigError(f"[lightning] found reduce_fx={kind} in training with accumulate, expected mean")
+            if self.accumulate > 1 and (kind != "mean" or batch_size is not None):
+                raise _duet.ConfigError(f"[lightning] found reduce_fx or batch_size of {name!r} with accumulate, expected a mean over samples")
             both = on_step is None or on_step
             name, of_epoch = (f"{name}_step", f"{name}_epoch") if both else (name, name)
             self.training.names[name] = of_epoch
         self.reductions.kinds[name] = kind
         self.step[name] = value.reshape(()) if value.dim() else value
         if batch_size is not None:
-            self.step[name + "_batch_size"] = torch.tensor(float(batch_size))
+            self.step[name + _SIZE] = torch.tensor(float(batch_size))
 
     def log_dict(self, dictionary, *arguments, **options):
         for name, value in dictionary.items():
@@ -146,7 +162,8 @@ class Log:
             self.step, self.reductions = None, self.training
 
     def end_step(self, run):
+        self.training.go_on_in(run.progress.epoch)
         if self.training.kinds:
             results = run.results
             for name in self.training.kinds.keys() & results.keys():
-                self.training.add(name, results[name], results.get(name + "_batch_size", run.weight))
+                self.training.add(name, results[name], results.get(name + _SIZE, run.weight))

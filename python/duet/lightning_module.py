@@ -58,8 +58,8 @@ class _Method:
         """Whether its code reads the argument there: a number that is another in each step costs time."""
         if self.code is None or hasattr(self.function, "__wrapped__") or self.count == 10:
             return True
-        loads = [i.argval for i in dis.get_instructions(self.code) if i.opname.startswith("LOAD")]
-        return place < self.count and any(self.names[place] in (v if isinstance(v, tuple) else (v,)) for v in loads)
+        named = [i.argval for i in dis.get_instructions(self.code)]
+        return place < self.count and any(self.names[place] in (v if isinstance(v, tuple) else (v,)) for v in named)
 
 
 class _ModuleHooks:
@@ -98,6 +98,9 @@ class _ModuleHooks:
             for place, batch in enumerate(run.batches if run.batch is None else [run.batch]):
                 self._call(run, name, arguments=(*outputs, batch, self.trainer.batch_idx + place))
 
+    def _keep(self, metrics):
+        self.trainer.callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
+
     def before_train(self, run):
         self.log.attach()
         self.trainer.training, self.trainer.should_stop = True, False
@@ -117,11 +120,13 @@ class _ModuleHooks:
     def after_train_iter(self, run):
         self.trainer.batch_idx = (run.progress.step_in_epoch - 1) * self.accumulate
         self.log.end_step(run)
+        self.trainer.callback_metrics.update(run.results)
         self._call_with_batches(run, "on_train_batch_end", {"loss": run.loss})
+        self._call(run)
 
     def after_train_epoch(self, run):
         values = self.log.training.compute()
-        self.trainer.callback_metrics.update({name.removesuffix("_epoch"): value for name, value in values.items()}, **values)
+        self._keep({name.removesuffix("_epoch"): value for name, value in values.items()} | values)
         self._call(run, "on_train_epoch_end")
         for name, value in values.items():
             run.log(name, value)
@@ -147,7 +152,7 @@ class _ModuleHooks:
         self.trainer.batch_idx += 1
 
     def _after_epoch(self, run, stage):
-        self.trainer.callback_metrics.update(run.metrics)
+        self._keep(run.metrics)
         self.log.of_epoch = {} if stage != "predict" else None
         try:
             self._call(run, f"on_{_STAGES[stage]}_epoch_end")
@@ -155,7 +160,7 @@ class _ModuleHooks:
                 run.set_metric(name, value)
         finally:
             self.log.of_epoch = None
-        self.trainer.callback_metrics.update(run.metrics)
+        self._keep(run.metrics)
 
     def _after(self, run, stage):
         self._call(run, f"on_{_STAGES[stage]}_end")
@@ -253,7 +258,7 @@ def _step_of(module, name, trainer, log, reductions, counts=False):
 
 
 def _refuse_what_is_not_called(module):
-    known = next((c for c in type(module).__mro__ if c.__name__ == "LightningModule" and _is_of_lightning(c)), None)
+    known = _base_of(module)
     for name in dir(type(module)):
         is_hook = name.startswith(("on_", "configure_")) or name in _WITHOUT_ON
         if is_hook and name not in _CALLED and _is_own(module, name) and (known is None or hasattr(known, name)):
@@ -263,11 +268,14 @@ def _refuse_what_is_not_called(module):
             )
 
 
-def _is_of_lightning(thing) -> bool:
-    return thing.__module__.startswith(("lightning", "pytorch_lightning"))
+def _base_of(module):
+    """Lightning's own class, if the module is one of its."""
+    libraries = ("lightning", "pytorch_lightning")
+    bases = (c for c in type(module).__mro__ if c.__name__ == "LightningModule" and c.__module__.split(".")[0] in libraries)
+    return next(bases, None)
 
 
 def _is_own(module, method: str) -> bool:
     """Whether the user's class defines it: Lightning's own does nothing."""
     function = getattr(type(module), method, None)
-    return function is not None and hasattr(function, "__module__") and not _is_of_lightning(function)
+    return function is not None and function is not getattr(_base_of(module), method, None)

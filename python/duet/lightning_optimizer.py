@@ -12,7 +12,7 @@ _NUMBERS = {
     "Adagrad": ("lr", "weight_decay", "eps", "lr_decay", "initial_accumulator_value", "maximize"),
 }
 _OF_A_GROUP = ("lr", "weight_decay", "betas", "eps", "momentum")
-_HOW = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")  # it computes, not what
+_HOW = ("params", "param_names", "name", "foreach", "fused", "capturable", "differentiable")  # it computes, not what
 
 
 class Optimizer:
@@ -28,7 +28,7 @@ class Optimizer:
             )
         if self.given._optimizer_step_pre_hooks or self.given._optimizer_step_post_hooks:
             raise _duet.ConfigError(f"[lightning] found hooks of {kind}.step(); train with duet.graph_step, which calls them")
-        self.groups = self._numbers()
+        self.groups, self.present = self._numbers(), self._values()
         first = {name: self.groups[0][name] for name in _NUMBERS[kind]}
         neutral = type(self.given)([torch.zeros(1)]).defaults
         for group in self.groups:
@@ -51,9 +51,12 @@ class Optimizer:
         """Of each group, as plain values."""
         return [{name: _plain(value) for name, value in group.items() if name not in _HOW} for group in self.given.param_groups]
 
+    def _values(self):
+        return [[value for name, value in group.items() if name not in _HOW] for group in self.given.param_groups]
+
     def check(self):
         """duet steps an optimizer of its own: what the module sets in the one that it has kept would be lost."""
-        if self._numbers() != self.groups:
+        if self._values() != self.present:
             raise _duet.ConfigError(
                 "[lightning] found other numbers in the optimizer of configure_optimizers() than it had at first, which "
                 "duet's does not follow; give the trainer schedules=[...], or set them in a hook of duet with run.set()"

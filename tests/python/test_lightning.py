@@ -160,7 +160,8 @@ NOT_CALLED = ["on_after_backward", "optimizer_step", "configure_gradient_clippin
 
 @pytest.mark.parametrize("name", NOT_CALLED)
 def test_what_is_not_called_is_refused(name):
-    other = type("Other", (Module,), {name: lambda self, *_: None})
+    methods = {name: lambda self, *_: None, "__module__": "lightning_models"}  # a user's file
+    other = type("Other", (type("LightningModule", (Module,), methods),), {})
     with pytest.raises(duet.ConfigError, match=rf"Other defines {name}\(\)"):
         duet.lightning(other())
 

@@ -203,6 +203,31 @@ def test_a_rollback_draws_no_batch_again(bad, tmp_path):
     assert seen == list(range(12)) and trainer.progress.step == (bad - 1) // 2 * 2 + 11 - bad
 
 
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_epochs_after_a_rollback_have_orders_of_their_own(mode, tmp_path):
+    class Spoils(duet.Hook):
+        def before_train_iter(self, run):
+            orders.append(run.batches[0]["i"].tolist())
+            if len(orders) == 6:
+                run.batches[0]["x"].fill_(float("nan"))
+
+    orders, batch = [], toy.batches(1, size=16)[0]
+    rows = [{"i": torch.tensor(i), "x": batch["x"][i], "y": batch["y"][i]} for i in range(16)]
+    guards = [duet.NaNGuardHook(interval=1, action="rollback"), duet.CheckpointHook(interval=4), Spoils()]
+    trained(mode, DataLoader(rows, 4, shuffle=True), guards, max_epochs=4, work_dir=str(tmp_path))
+    epochs = [str(orders[i : i + 4]) for i in range(0, 16, 4)]
+    assert len(orders) == 16 and len(set(epochs)) == 4
+
+
+def test_a_loader_whose_state_a_checkpoint_cannot_hold_is_an_error_at_once(tmp_path):
+    class Foreign(Stateful):
+        def state_dict(self):
+            return {**super().state_dict(), "numpy": numpy.ones(2)}
+
+    with pytest.raises(duet.CheckpointError, match="state_dict.. of Foreign that a checkpoint cannot hold .*numpy"):
+        trained("eager", Foreign(toy.batches(12)), [], max_epochs=1)
+
+
 @pytest.mark.parametrize("size", [3, 6, 12])
 def test_another_batch_size_goes_on_at_the_next_sample(size, tmp_path):
     def loss(model, batch):
@@ -266,8 +291,8 @@ def test_a_step_cannot_be_loaded_over(mode, member, place, tmp_path):
 
     if place != "loss":
         setattr(Acts, place, lambda self, context: act())
-    if place == "before_train_iter" and member == "set_mode":
-        return  # takes effect at once
+    if place == "before_train_iter" and member in ("set_mode", "load_weights"):
+        return  # the data have no part in it
     steps, batches = [], toy.batches(10)
     loss = lambda model, batch: (act() if place == "loss" else None, toy.loss(model, batch))[1]
     trainer = duet.make_trainer(
