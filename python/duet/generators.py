@@ -4,7 +4,9 @@ import base64
 import functools
 import json
 import random
+import sys
 import types
+import warnings
 
 import numpy
 import torch
@@ -14,6 +16,7 @@ HOST = (random._inst, numpy.random.mtrand._rand)  # what the functions of random
 
 _MANY = 10_000  # objects are looked at, at most
 _FEW = 64  # a container of more holds data
+_LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "torchdata", "numpy", "duet"} - {"__main__"}
 
 
 def own(loader):
@@ -35,12 +38,19 @@ def _held_by(part):
     if isinstance(part, (list, tuple, dict)):
         return () if len(part) > _FEW else part.values() if isinstance(part, dict) else part
     if isinstance(part, types.FunctionType):
-        return [cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()]
+        cells = [cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()]
+        named = [part.__globals__.get(name) for name in part.__code__.co_names] if _is_users(part) else ()
+        return (*cells, *named, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values())
     if isinstance(part, functools.partial):
         return (part.func, *part.args, *part.keywords.values())
     if isinstance(part, (type, types.ModuleType, torch.nn.Module, torch.Tensor)):
         return ()
-    return (getattr(part, "__self__", None), *getattr(part, "__dict__", {}).values())
+    shared = [value for c in type(part).__mro__ if _is_users(c) for value in vars(c).values()]
+    return (getattr(part, "__self__", None), getattr(part, "__func__", None), *getattr(part, "__dict__", {}).values(), *shared)
+
+
+def _is_users(thing):
+    return thing.__module__.partition(".")[0] not in _LIBRARIES
 
 
 def states(generators):
@@ -53,6 +63,7 @@ def restore(generators, tensor):
     """Gives generators the states that others of their kinds and number had; other ones are left as they are."""
     saved = json.loads(tensor.numpy().tobytes())
     if [name for name, _ in saved] != [_name(generator) for generator in generators]:
+        warnings.warn(f"found {len(generators)} random generators in the loader, expected the {len(saved)} of the checkpoint: they are left as they are")
         return
     for generator, (_, state) in zip(generators, saved):
         _KINDS[type(generator)][1](generator, state)

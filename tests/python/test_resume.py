@@ -138,6 +138,23 @@ class Stateful:
         self.epoch, self.order = int(state["epoch"]), state["order"][:]
 
 
+shared_rng = random.Random(4)
+
+
+def jittered_by_global(rows):
+    return jittered({"rng": shared_rng}, rows)
+
+
+class Shared(Rows):
+    """Draws from what its class has."""
+
+    rng = numpy.random.default_rng(5)
+
+    def __getitem__(self, i):
+        row = super().__getitem__(i)
+        return {**row, "x": row["x"] * self.rng.random()}
+
+
 def stateful_loader():
     return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
 
@@ -152,6 +169,9 @@ RANDOM = {
     "nested": lambda: {"data": DataLoader(ConcatDataset([Subset(Rows("own"), range(20))] * 2), 4)},
     "transform": lambda: {"data": DataLoader(Rows(), 4, collate_fn=functools.partial(jittered, {"rng": random.Random(4)}))},
     "closure": lambda: {"data": DataLoader(Rows(), 4, collate_fn=jittering(numpy.random.default_rng(4)))},
+    "global": lambda: {"data": DataLoader(Rows(), 4, collate_fn=jittered_by_global), "fresh": lambda: shared_rng.seed(4)},
+    "default": lambda: {"data": DataLoader(Rows(), 4, collate_fn=lambda rows, rng=random.Random(4): jittered({"rng": rng}, rows))},
+    "class": lambda: {"data": DataLoader(Shared(), 4), "fresh": lambda: setattr(Shared, "rng", numpy.random.default_rng(5))},
     "stateful": lambda: {"data": Stateful(toy.batches(12))},
     "torchdata": lambda: {"data": stateful_loader()(Rows("torch"), 4, shuffle=True), "loss": drawing_loss},
     "torchdata generator": lambda: {"data": stateful_loader()(Rows("own"), 4, shuffle=True, generator=generator())},
@@ -168,7 +188,9 @@ def test_random_numbers_go_on(mode, kind, stop, tmp_path):
     def seeded(number):
         for seed in (torch.manual_seed, random.seed, numpy.random.seed):
             seed(number)
-        return RANDOM[kind]()
+        made = RANDOM[kind]()
+        made.pop("fresh", int)()
+        return made
 
     expected = trained(mode, hooks=[], **seeded(1)).model.state_dict()
     saved = trained(mode, hooks=[Noting(stop)], **seeded(1)).save(str(tmp_path))
