@@ -104,6 +104,8 @@ TEST(EMAHook, FollowsTheRuleOfMmengine) {
         FakeHyperParameters numbers;
         FakeState state;
         TrainContext context{task, numbers, state, "eager", ""};
+        const NamedTensors parameters = task.named_parameters();
+        context.step.parameters = &parameters;
         EMAHook hook({.average = {.type = type, .momentum = kMomentum, .gamma = kGamma, .interval = interval},
                       .update_buffers = buffers,
                       .begin_iter = begin});

@@ -123,7 +123,7 @@ TEST_P(NaNGuardRollback, GoesBackFurtherWhereTheFirstStepFromACheckpointGoesWron
     if (context.progress.step != 20 || std::exchange(is_spoilt, true)) return;
     const at::NoGradGuard no_grad;
     const StateDict weights = trainer_->weights();
-    for (const auto& [name, weight] : weights.tensors()) at::Tensor(weight).mul_(1e4);
+    for (const auto& [name, weight] : weights.tensors()) at::Tensor(weight).mul_(-1e4);
   };
   const std::string log = train({.samples = 96,
                                  .spoil = {},
