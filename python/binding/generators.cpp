@@ -6,28 +6,26 @@ namespace {
 
 py::object function(const char* name) { return py::module_::import("duet.generators").attr(name); }
 
-at::Tensor state_of(const py::object& generators) { return py::cast<at::Tensor>(function("states")(generators)); }
-
 }  // namespace
 
 at::Tensor host_random_state() {
   const py::gil_scoped_acquire gil;
-  return state_of(function("HOST"));
+  return random_state_of(function("HOST"));
 }
 
 void set_host_random_state(const at::Tensor& state) {
   const py::gil_scoped_acquire gil;
-  function("restore")(function("HOST"), state);
+  set_random_state_of(function("HOST"), state);
 }
 
-at::Tensor loader_random_state(const py::object& loader) {
-  const py::gil_scoped_acquire gil;
-  return state_of(function("own")(loader));
+py::object generators_of(const py::object& loader) { return function("own")(loader); }
+
+at::Tensor random_state_of(const py::object& generators) {
+  return py::cast<at::Tensor>(function("states")(generators));
 }
 
-void set_loader_random_state(const py::object& loader, const at::Tensor& state) {
-  const py::gil_scoped_acquire gil;
-  function("restore")(function("own")(loader), state);
+void set_random_state_of(const py::object& generators, const at::Tensor& state) {
+  function("restore")(generators, state);
 }
 
 }  // namespace duet::python

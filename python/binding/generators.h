@@ -11,8 +11,9 @@ namespace duet::python {
 // Of what the modules random and numpy.random draw from.
 at::Tensor host_random_state();
 void set_host_random_state(const at::Tensor& state);
-// Of those that a loader has for itself.
-at::Tensor loader_random_state(const py::object& loader);
-void set_loader_random_state(const py::object& loader, const at::Tensor& state);
+// Those that a loader holds; looking for them takes part of a millisecond.
+py::object generators_of(const py::object& loader);
+at::Tensor random_state_of(const py::object& generators);
+void set_random_state_of(const py::object& generators, const at::Tensor& state);
 
 }  // namespace duet::python

@@ -26,14 +26,20 @@ StateDict PythonSource::random_state() const {
   StateDict state;
   state.set("random", duet::random_state().tensor("cpu").clone());
   state.set("host_random", host_random_state());
-  state.set("own_random", loader_random_state(*iterable_));
+  state.set("own_random", random_state_of(generators()));
   return state;
+}
+
+// Of this epoch: on several ranks each step asks for their states.
+const py::object& PythonSource::generators() const {
+  if (!generators_) generators_ = share(generators_of(*iterable_));
+  return *generators_;
 }
 
 void PythonSource::set_random_state(const StateDict& state) const {
   set_cpu_random_state(state.tensor("random"));
   set_host_random_state(state.tensor("host_random"));
-  set_loader_random_state(*iterable_, state.tensor("own_random"));
+  set_random_state_of(generators(), state.tensor("own_random"));
 }
 
 // What its own generators draw goes on from where they stood, for validations may share them.
@@ -47,8 +53,9 @@ void PythonSource::start_epoch(int64_t epoch) {
   epoch_ = epoch;
   given_ = samples_ = 0;
   read_ahead_.reset();
+  generators_.reset();
   set_sampler_epoch(epoch);
-  if (is_own && state.has("own_now")) set_loader_random_state(*iterable_, state.tensor("own_now"));
+  if (is_own && state.has("own_now")) set_random_state_of(generators(), state.tensor("own_now"));
   const StateDict now = random_state();
   const bool is_restored = is_own && state.has("loader");
   if (is_restored) loader_state("load")(*iterable_, state.tensor("loader"));
@@ -168,7 +175,7 @@ StateDict PythonSource::state_dict() const {
   add_sampler(state);
   const StateDict at_start = at_start_.empty() ? random_state() : at_start_;
   for (const auto& [name, tensor] : at_start.tensors()) state.set(name, tensor.clone());
-  state.set("own_now", loader_random_state(*iterable_));
+  state.set("own_now", random_state_of(generators()));
   // Before the first epoch torchdata's would draw a random number.
   if (is_stateful() && !at_start_.empty()) state.set("loader", py::cast<at::Tensor>(loader_state("saved")(*iterable_)));
   return state;

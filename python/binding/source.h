@@ -30,6 +30,7 @@ class PythonSource : public DataSource {
   // The random numbers that an epoch begins with.
   StateDict random_state() const;
   void set_random_state(const StateDict& state) const;
+  const py::object& generators() const;
   void pass_by(int64_t samples, int64_t batches);
   void set_sampler_epoch(int64_t epoch) const;
   bool is_stateful() const;
@@ -49,6 +50,7 @@ class PythonSource : public DataSource {
   int64_t samples_ = 0;  // in them, those of their first tensors
   StateDict at_start_;   // random_state() when the epoch began
   SharedObject read_ahead_;
+  mutable SharedObject generators_;  // of the loader, once they are asked for
   std::optional<StateDict> loaded_;
 };
 
