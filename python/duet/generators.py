@@ -12,8 +12,6 @@ import numpy
 import torch
 
 HOST = (random._inst, numpy.random.mtrand._rand)  # what the functions of random and numpy.random draw from
-
-
 _MANY = 10_000  # objects are looked at, at most
 _FEW = 64  # a container of more holds data
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "torchdata", "numpy", "duet"} - {"__main__"}
@@ -50,7 +48,7 @@ def _held_by(part):
 
 
 def _is_users(thing):
-    return thing.__module__.partition(".")[0] not in _LIBRARIES
+    return (thing.__module__ or "").partition(".")[0] not in _LIBRARIES
 
 
 def states(generators):

@@ -43,22 +43,22 @@ class _Method:
     """A method of the module, called with those of the arguments that it asks for."""
 
     def __init__(self, module, name):
-        self.function, self.is_own = getattr(module, name, lambda *_: None), _is_own(module, name)
+        self.function = getattr(module, name, lambda *_: None)
         parameters = inspect.signature(self.function).parameters
-        any_number = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
-        self.count = 10 if any_number else len([name for name in parameters if name != "dataloader_idx"])
-        self.takes_loader = "dataloader_idx" in parameters
-        self.code = getattr(self.function, "__code__", None)
+        takes_any = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
         self.names = list(parameters)
+        self.takes_loader = "dataloader_idx" in parameters
+        self.count = None if takes_any else len(parameters) - self.takes_loader
 
     def __call__(self, *arguments, loader=0):
         return self.function(*arguments[: self.count], **({"dataloader_idx": loader} if self.takes_loader else {}))
 
     def reads(self, place):
         """Whether its code reads the argument there: a number that is another in each step costs time."""
-        if self.code is None or hasattr(self.function, "__wrapped__") or self.count == 10:
+        code = getattr(self.function, "__code__", None)
+        if code is None or hasattr(self.function, "__wrapped__") or self.count is None:
             return True
-        named = [i.argval for i in dis.get_instructions(self.code)]
+        named = [i.argval for i in dis.get_instructions(code)]
         return place < self.count and any(self.names[place] in (v if isinstance(v, tuple) else (v,)) for v in named)
 
 

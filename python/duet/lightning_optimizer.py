@@ -28,17 +28,18 @@ class Optimizer:
             )
         if self.given._optimizer_step_pre_hooks or self.given._optimizer_step_post_hooks:
             raise _duet.ConfigError(f"[lightning] found hooks of {kind}.step(); train with duet.graph_step, which calls them")
-        self.groups, self.present = self._numbers(), self._values()
-        first = {name: self.groups[0][name] for name in _NUMBERS[kind]}
+        self.present = self._numbers()
+        groups = [{name: _plain(value) for name, value in group.items()} for group in self.present]
+        first = {name: groups[0][name] for name in _NUMBERS[kind]}
         neutral = type(self.given)([torch.zeros(1)]).defaults
-        for group in self.groups:
+        for group in groups:
             for name, value in group.items():
                 if value != (first[name] if name in first else neutral.get(name)) and not (name in first and name in _OF_A_GROUP):
                     raise _duet.ConfigError(
                         f"[lightning] found {name}={value} of {kind}, which duet's does not have or has for all groups alike; "
                         "train with duet.graph_step"
                     )
-        own = [{name: value for name, value in group.items() if name in first and value != first[name]} for group in self.groups]
+        own = [{name: value for name, value in group.items() if name in first and value != first[name]} for group in groups]
         params = [[p for p in group["params"] if p.requires_grad] for group in self.given.param_groups]
         trained = {id(p) for group in params for p in group}
         is_whole = trained == {id(p) for p in module.parameters() if p.requires_grad}
@@ -48,15 +49,11 @@ class Optimizer:
             self.options["allow_untrained"] = not is_whole
 
     def _numbers(self):
-        """Of each group, as plain values."""
-        return [{name: _plain(value) for name, value in group.items() if name not in _HOW} for group in self.given.param_groups]
-
-    def _values(self):
-        return [[value for name, value in group.items() if name not in _HOW] for group in self.given.param_groups]
+        return [{name: value for name, value in group.items() if name not in _HOW} for group in self.given.param_groups]
 
     def check(self):
         """duet steps an optimizer of its own: what the module sets in the one that it has kept would be lost."""
-        if self._values() != self.present:
+        if self._numbers() != self.present:
             raise _duet.ConfigError(
                 "[lightning] found other numbers in the optimizer of configure_optimizers() than it had at first, which "
                 "duet's does not follow; give the trainer schedules=[...], or set them in a hook of duet with run.set()"
