@@ -81,9 +81,12 @@ StateDict StateDict::without(const std::string& prefix) const {
   return result;
 }
 
-StateDict copy_of(const StateDict& state) {
+StateDict copy_of(const StateDict& state, std::optional<at::Device> device) {
   StateDict copy = state;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.detach().clone());
+  for (const auto& [name, tensor] : state.tensors()) {
+    const at::Device to = device.value_or(tensor.device());
+    copy.set(name, tensor.detach().to(to, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+  }
   return copy;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -45,8 +46,8 @@ class StateDict {
   std::map<std::string, StateValue> values_;
 };
 
-// With tensors of their own.
-StateDict copy_of(const StateDict& state);
+// With tensors of their own, on `device` if it is given.
+StateDict copy_of(const StateDict& state, std::optional<at::Device> device = std::nullopt);
 
 // A part of a run that a checkpoint holds. state_dict() may lend live tensors: whoever keeps them clones them.
 // load_state_dict checks before it changes anything, and takes whatever state_dict() gave.

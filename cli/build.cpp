@@ -192,7 +192,6 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
   context.schedules = schedules_of(config, run);
   context.metrics = val_metric_names(config);
   check_monitors(config.schedules, context.metrics);
-  context.validates = !config.val.empty();
   context.work_dir = config.work_dir;
   context.scratch = config.scratch;
   context.dry_run = config.dry_run > 0;

@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
 #include "base/detail/text.h"
-#include "base/log.h"
 #include "cli/builtin_types.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
@@ -28,12 +26,11 @@ namespace duet {
 
 namespace {
 
-// Throws ConfigError unless a validation reports `metric`; warns if there is none.
+// Throws ConfigError unless a validation reports `metric`.
 void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
                   const HookContext& context) {
   if (context.metrics.empty()) return;  // nothing is validated with these hooks
   require_metric(node, key, metric, context.metrics);
-  if (!context.validates) log_warning(c10::str(node.path(), ".", key, " has no effect without data.val"));
 }
 
 // With by_epoch the number counts epochs.

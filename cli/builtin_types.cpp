@@ -109,20 +109,6 @@ void add_metric(const char* name) {
       AnyOptions(Options()));
 }
 
-struct PerplexityOptions {
-  std::string loss = "loss";
-  static const OptionFields& fields() {
-    using O = PerplexityOptions;
-    return described<O>("Perplexity", [](const auto& add) {
-      add("loss", &O::loss, "the output that holds the mean negative log-likelihood");
-    });
-  }
-};
-
-std::unique_ptr<Metric> perplexity(ConfigNode& node) {
-  return std::make_unique<Perplexity>(read_all_options<PerplexityOptions>(node).loss);
-}
-
 }  // namespace
 
 void add_builtin_types() {
@@ -144,7 +130,7 @@ void add_builtin_types() {
   add_metric<IoUMetric, IoUMetricOptions>("IoUMetric");
   add_metric<F1, F1Options>("F1");
   add_metric<ConfusionMatrix, ConfusionMatrixOptions>("ConfusionMatrix");
-  register_metric("Perplexity", perplexity, AnyOptions(PerplexityOptions()));
+  add_metric<Perplexity, PerplexityOptions>("Perplexity");
   register_metric("MeanLoss", [](ConfigNode&) { return std::make_unique<MeanLoss>(); });
   register_optim_wrapper_constructor("DefaultOptimWrapperConstructor", paramwise_constructor,
                                      AnyOptions(ParamwiseOptions()));

@@ -58,7 +58,6 @@ struct HookContext {
   int64_t steps_per_epoch = 0;         // 0: unknown
   std::vector<Schedule> schedules{};   // param_scheduler, in steps where it is to be converted
   std::vector<std::string> metrics{};  // what a validation reports, in order; empty: there will be none
-  bool validates = false;              // there is data.val
   std::string work_dir{};
   bool scratch = false;    // work_dir is thrown away after the run: write nothing outside of it
   bool evaluates = false;  // nothing is trained: a checkpoint is tested, or predicts

@@ -117,6 +117,8 @@ class Hook : public Stateful {
   virtual int priority() const { return kNormal; }
   // Names of hooks that must run before this one at every point, whatever the priorities.
   virtual std::vector<std::string> after() const { return {}; }
+  // Whether one of the same name takes its place that is added later.
+  virtual bool gives_way() const { return false; }
 
 #define DUET_MEMBER(point, member) \
   virtual void member(TrainContext&) {}

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "core/detail/stand_in.h"
 #include "core/hook.h"
 #include "distributed/detail/rank_error.h"
 
@@ -123,9 +122,7 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
     throw ConfigError("[HookList] found hook name '" + name +
                       "', expected a text without dots; rename it (dots part the names of a checkpoint)");
   }
-  if (dynamic_cast<const StandIn*>(find(name)) != nullptr) {
-    std::erase_if(hooks_, [&](const Entry& entry) { return entry.hook->name() == name; });
-  }
+  std::erase_if(hooks_, [&](const Entry& entry) { return entry.hook->name() == name && entry.hook->gives_way(); });
   require<ConfigError>(find(name) == nullptr,
                        "[HookList] found a second hook '" + name + "', expected unique names; set the options of the " +
                            "one that is there (in a config default_hooks." + name + "), or rename one of them");

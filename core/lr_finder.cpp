@@ -100,7 +100,7 @@ LrCurve BaseTrainer::find_lr(DataSource& data, const LrFinderOptions& options) {
                        c10::str("[BaseTrainer] find_lr() found min_lr ", options.min_lr, ", max_lr ", options.max_lr,
                                 " and ", options.num_training, " steps, expected 0 < min_lr < max_lr and 2 steps"));
   finish();
-  const StateDict before = host_copy(state_->state_dict()), position = data.state_dict();
+  const StateDict before = copy_of(state_->state_dict(), at::kCPU), position = data.state_dict();
   const Mode own_mode = mode();
   LrCurve curve;
   executor_->on_stream([&] {

@@ -286,11 +286,11 @@ struct WeightsReport {
 NamedTensors named_tensors(const Task& task);
 StateDict weights_of(const Task& task);
 
-// Compares alone.
-WeightsReport match_weights(const Task& task, const StateDict& weights);
+// Compares alone. With `strict` throws CheckpointError with the report if that is not exact.
+WeightsReport match_weights(const Task& task, const StateDict& weights, bool strict = false);
 
 // Copies into the task's parameters and buffers whatever fits. Throws CheckpointError with the report if nothing does,
-// or with `strict` if the report is not exact; then nothing has changed.
+// or as match_weights() does; then nothing has changed.
 WeightsReport load_matching_weights(Task& task, const StateDict& weights, bool strict = false);
 
 }  // namespace duet

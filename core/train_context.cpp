@@ -4,6 +4,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "base/log.h"
 #include "core/detail/train_step.h"
 
 namespace duet {
@@ -145,6 +146,10 @@ void RunControl::stop_diverged(const std::string& reason) {
 void RunControl::fail(const std::string& text) {
   if (error.empty()) error = text;
   outcome = RunOutcome::kFailed;
+}
+
+void TrainContext::warn_without_validation(const std::string& what) const {
+  if (is_main && !control.validates) log_warning(what + " has no effect without validation data; give train() some");
 }
 
 int64_t MicroBatches::samples() const {

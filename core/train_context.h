@@ -277,6 +277,7 @@ struct RunControl {
   bool only_evaluates() const { return kind != RunKind::kNone && kind != RunKind::kTraining; }
 
   RunKind kind = RunKind::kNone;  // of the run that is open
+  bool validates = true;          // false: in train() without validation data
   bool validation_requested = false, save_requested = false, save_proposed = false;
   std::string stop_reason{};  // the first one; empty: none
   RunOutcome stop_outcome = RunOutcome::kNone;
@@ -336,6 +337,10 @@ struct TrainContext {
   CheckpointBranch branch{};
   std::string saved_checkpoint{};  // the path of the last one that is complete
   LogLine log_line{};              // the last one that LoggerHook wrote
+
+  // For a hook that acts on what validations give, at before_train: a warning if this run has no data for one. `what`
+  // as "[EarlyStoppingHook] monitor 'accuracy'".
+  void warn_without_validation(const std::string& what) const;
 };
 
 }  // namespace duet

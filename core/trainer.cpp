@@ -81,7 +81,7 @@ void BaseTrainer::train_on(DataSource& data, const NamedSources& validation) {
   std::exception_ptr error = caught([&] {
     epochs_->make(data, *ranks_);
     executor_->on_stream([&] {
-      open_run();
+      open_run(!validation.empty());
       run_epochs(data, validation);
       ranks_->agree_on_stop();
       settle();
@@ -112,6 +112,7 @@ void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) 
   ranks_->report("data");
   data.start_epoch(progress.epoch);
   if (progress.step_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
+  step_->check_parameters();
   ranks_->check_data(data, "training");
   MicroBatches micro_batches;
   bool any = false;
@@ -232,12 +233,13 @@ void BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_end
   roll_back_if_asked();
 }
 
-void BaseTrainer::open_run() {
+void BaseTrainer::open_run(bool validates) {
   run_ = Run::kOpen;
   ranks_->start_run();
   context_.control = {};
   context_.control.outcome = RunOutcome::kRunning;
   context_.control.kind = RunKind::kTraining;
+  context_.control.validates = validates;
   epochs_->watch_time();
   hooks_.call(HookPoint::kBeforeRun, context_);
   hooks_.call(HookPoint::kBeforeTrain, context_);

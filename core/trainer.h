@@ -238,7 +238,7 @@ class BaseTrainer : public Stateful, private TrainerServices {
   enum class Phase { kBetween, kBefore, kRunning };  // of the steps; before one its batch is read
 
   // A run, from its first hook to its last.
-  void open_run();
+  void open_run(bool validates = true);
   std::exception_ptr close_run(std::exception_ptr error);
   void train_on(DataSource& data, const NamedSources& validation);
   void run_epochs(DataSource& data, const NamedSources& validation);
@@ -265,11 +265,12 @@ class BaseTrainer : public Stateful, private TrainerServices {
   StateDict checkpoint_state() override;
   void call_hooks(HookPoint point) override { hooks_.call(point, context_); }
   NonFiniteOp trace_non_finite(const MicroBatches& micro_batches) override;
-  void adopt(const StateDict& of_this_rank);  // but for the position in the data
-  void adopt(const StateDict& of_this_rank, bool& moves_data);
-  // What `load` has changed is taken back if it throws, but for a lost rank.
-  template <class Load>
-  void all_or_nothing(const Load& load);
+  struct Adoption {
+    bool moves_data = true;  // false: data and random numbers go on as they are
+    bool on_all_ranks = true;
+  };
+  // All of it or nothing: what has changed by then is taken back if it throws, but for a lost rank.
+  void adopt(const StateDict& of_all_ranks, Adoption how);
 
   LoopOptions options_;
   std::unique_ptr<TrainStep> step_;

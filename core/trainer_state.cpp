@@ -64,8 +64,7 @@ StateDict BaseTrainer::weights() const { return state_->weights(); }
 
 WeightsReport BaseTrainer::load_weights(const StateDict& weights, bool strict, std::optional<int64_t> step) {
   check_between_steps("load_weights()", Phase::kBefore);
-  if (strict) state_->check_weights(weights);
-  WeightsReport report = load_matching_weights(task(), weights);
+  WeightsReport report = load_matching_weights(task(), weights, strict);
   if (step) context_.progress.step = *step;
   return report;
 }
@@ -74,29 +73,32 @@ StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
 
 void BaseTrainer::load_state_dict(const StateDict& state) {
   check_between_steps("load_state_dict()");
-  all_or_nothing([&](bool& moves_data) { adopt(own_rank_state(state, step_->communicator()), moves_data); });
-}
-
-void BaseTrainer::adopt(const StateDict& of_this_rank) {
-  state_->load_state_dict(of_this_rank);
-  result_ = {state_->loss, {}, {}};
-  executors_->state_replaced();
-  hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
-}
-
-void BaseTrainer::adopt(const StateDict& of_this_rank, bool& moves_data) {
-  adopt(of_this_rank);
-  moves_data = true;
-  state_->move_data(of_this_rank.part("data"));
+  adopt(state, {.on_all_ranks = false});
 }
 
 // Other ranks, or hooks at after_load_checkpoint, may refuse what this rank's parts have taken by then.
-template <class Load>
-void BaseTrainer::all_or_nothing(const Load& load) {
-  const StateDict before = host_copy(state_->state_dict());
-  bool moves_data = false;
+void BaseTrainer::adopt(const StateDict& of_all_ranks, Adoption how) {
+  Communicator& ranks = step_->communicator();
+  const StateDict before = copy_of(state_->state_dict(), at::kCPU);
+  bool moved = false;
+  const auto tell = [this] {
+    result_ = {state_->loss, {}, {}};
+    executors_->state_replaced();
+    hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
+  };
+  const auto load = [&] {
+    StateDict own = own_rank_state(of_all_ranks, ranks);
+    if (!how.moves_data) {
+      own = own.without("random");  // which the order of the epochs to come is drawn from
+      own.put("random", all_random_state());
+    }
+    state_->load_state_dict(own);
+    tell();
+    moved = how.moves_data;
+    if (moved) state_->move_data(own.part("data"));
+  };
   try {
-    load(moves_data);
+    how.on_all_ranks ? run_on_all_ranks(ranks, load) : load();
     context_.branch = {.step = context_.progress.step};
   } catch (const PeerError&) {
     throw;
@@ -104,10 +106,8 @@ void BaseTrainer::all_or_nothing(const Load& load) {
     const std::exception_ptr error = std::current_exception();
     const std::exception_ptr another = caught([&] {
       state_->restore(before);
-      if (moves_data) state_->move_data(before.part("data"));
-      result_ = {state_->loss, {}, {}};
-      executors_->state_replaced();
-      hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);  // the one that threw may do so again
+      if (moved) state_->move_data(before.part("data"));
+      tell();  // the hook that threw may do so again
     });
     if (another) log_warning("[BaseTrainer] a load was taken back, which a hook refuses too: " + text_of(another));
     std::rethrow_exception(error);
@@ -136,16 +136,9 @@ void BaseTrainer::roll_back_if_asked() {
   if (context_.control.rollback_reason.empty()) return;
   Progress& progress = context_.progress;
   const Progress now = progress;
-  Communicator& ranks = step_->communicator();
   const LoadedCheckpoint checkpoint = read_rollback(context_);
   const std::string reason = std::exchange(context_.control.rollback_reason, "");
-  all_or_nothing([&](bool&) {
-    run_on_all_ranks(ranks, [&] {
-      StateDict state = own_rank_state(checkpoint.state, ranks).without("random");
-      state.put("random", all_random_state());  // the order of the epochs to come is drawn from it as well
-      adopt(state);
-    });
-  });
+  adopt(checkpoint.state, {.moves_data = false});
   go_on_from(checkpoint);
   context_.control.request_save();
   progress.epoch = now.epoch;
@@ -171,12 +164,9 @@ std::string BaseTrainer::save(const std::string& folder) {
 
 std::string BaseTrainer::load(const std::string& path, HyperParametersFrom numbers) {
   check_between_steps("load()");
-  Communicator& ranks = step_->communicator();
-  LoadedCheckpoint checkpoint = read_on_main(ranks, path);
+  LoadedCheckpoint checkpoint = read_on_main(step_->communicator(), path);
   if (numbers == HyperParametersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());
-  all_or_nothing([&](bool& moves_data) {
-    run_on_all_ranks(ranks, [&] { adopt(own_rank_state(checkpoint.state, ranks), moves_data); });
-  });
+  adopt(checkpoint.state, {});
   go_on_from(checkpoint);
   return checkpoint.path;
 }

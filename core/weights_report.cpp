@@ -48,8 +48,10 @@ const at::Tensor* find_tensor(const StateDict& weights, const std::string& name,
   return found;
 }
 
+constexpr size_t kMaxNames = 50;
+
 // The report, and what is to be copied.
-WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy>& copies) {
+WeightsReport match(const Task& task, const StateDict& weights, bool strict, std::vector<Copy>& copies) {
   WeightsReport report;
   std::set<std::string> known;
   const std::vector<std::string> unsaved = task.unsaved_buffers();
@@ -76,6 +78,10 @@ WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy
   }
   for (const auto& entry : weights.tensors()) {
     if (known.count(entry.first) == 0) report.unexpected.push_back(entry.first);
+  }
+  if (strict && !report.exact()) {
+    throw CheckpointError("[weights] these are of another model: " + report.text(kMaxNames) +
+                          "\nload what was saved from this model; of weights alone, strict: false loads what fits");
   }
   return report;
 }
@@ -119,19 +125,14 @@ std::string WeightsReport::text(size_t max_names) const {
   return text;
 }
 
-WeightsReport match_weights(const Task& task, const StateDict& weights) {
+WeightsReport match_weights(const Task& task, const StateDict& weights, bool strict) {
   std::vector<Copy> copies;
-  return match(task, weights, copies);
+  return match(task, weights, strict, copies);
 }
 
 WeightsReport load_matching_weights(Task& task, const StateDict& weights, bool strict) {
-  constexpr size_t kMaxNames = 50;
   std::vector<Copy> copies;
-  const WeightsReport report = match(task, weights, copies);
-  if (strict && !report.exact()) {
-    throw CheckpointError("[weights] they do not fit the model exactly: " + report.text(kMaxNames) +
-                          "\nload the weights of this model, or with strict: false what fits");
-  }
+  const WeightsReport report = match(task, weights, strict, copies);
   if (copies.empty()) {
     throw CheckpointError("[weights] none of them fits the model: " + report.text(kMaxNames) +
                           "\nload the weights of this model, or set prefix or revise_keys if only the names differ");

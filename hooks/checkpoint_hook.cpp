@@ -70,11 +70,11 @@ void CheckpointHook::before_train(TrainContext& context) {
   failed_ = false;
   refused_step_ = -1;
   saved_step_ = context.progress.step;
-  if (context.work_dir.empty()) {
-    if (!options_.need_work_dir) return;
-    throw ConfigError(
-        "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
-  }
+  if (context.work_dir.empty() && !options_.need_work_dir) return;
+  require<ConfigError>(
+      !context.work_dir.empty(),
+      "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
+  if (!options_.save_best.empty()) context.warn_without_validation("[CheckpointHook] save_best");
   std::string root;
   run_on_main(*context.communicator, [&] { root = make_checkpoint_folder(context, options_.out_dir); });
   root = context.communicator->broadcast(root);
@@ -158,9 +158,9 @@ std::vector<std::string> CheckpointHook::files_of_best(int64_t step) const {
 void CheckpointHook::save_weights(const TrainContext& context) {
   run_on_main(*context.communicator, [&] {
     const std::string& average = context.evaluation.averaged_by;
-    const std::string name = name_of_best(context.progress.step);
+    const std::string name = name_of_best(context.progress.step), path = store_->root() + "/" + name;
     const std::string which = average.empty() ? "model" : "hooks." + average + ".weights";
-    write_weights(store_->root() + "/" + name, host_copy(context.trainer.state_dict().part(which)));
+    write_weights(path, copy_of(context.trainer.state_dict().part(which), at::kCPU));
     for (const std::string& file : files_of_best(context.progress.step)) store_->set_best(name, file);
   });
 }

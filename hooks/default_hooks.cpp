@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/param_scheduler_hook.h"
-#include "core/detail/stand_in.h"
 #include "core/trainer.h"
 #include "hooks/detail/run_info_hooks.h"
 
@@ -21,10 +20,10 @@ struct BuiltIn {
   std::function<std::unique_ptr<Hook>(const Options&)> make;
 };
 
-// One that a program adds for itself takes its place.
-class DefaultNaNGuardHook : public NaNGuardHook, public StandIn {
+class DefaultNaNGuardHook : public NaNGuardHook {
  public:
   using NaNGuardHook::NaNGuardHook;
+  bool gives_way() const override { return true; }
 };
 
 template <class H, class... Arguments>

@@ -38,6 +38,7 @@ EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options
 }
 
 void EarlyStoppingHook::before_train(TrainContext& context) {
+  context.warn_without_validation("[EarlyStoppingHook] monitor '" + options_.monitor + "'");
   if (waited_ < options_.patience) return;
   context.control.request_stop(c10::str("early stopping: this run has waited for ", waited_,
                                         " validations; raise patience (", options_.patience, ") to go on"));

@@ -77,6 +77,13 @@ MetricValues MeanLoss::compute() const {
   return {{"loss", *value}};
 }
 
+const OptionFields& PerplexityOptions::fields() {
+  using O = PerplexityOptions;
+  return described<O>("Perplexity", [](const auto& add) {
+    add("loss", &O::loss, "the output that holds the mean negative log-likelihood");
+  });
+}
+
 MetricValues Perplexity::compute() const {
   if (!started()) return {};
   return {{"perplexity", std::exp(mean().value_or(std::nan("")))}};

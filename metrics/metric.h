@@ -7,6 +7,7 @@
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include "../base/batch.h"
+#include "../base/options.h"
 
 namespace duet {
 
@@ -83,12 +84,17 @@ class MeanLoss : public SummedMetric {
   std::string who_, loss_;
 };
 
+struct PerplexityOptions {
+  std::string loss = "loss";  // the output that holds a micro-batch's mean negative log-likelihood (natural logarithm)
+
+  static const OptionFields& fields();
+};
+
 // exp of the mean loss, weighted by Task::weight: per token, if the task's weight counts tokens. Reported as
 // "perplexity"; infinite where exp overflows.
 class Perplexity : public MeanLoss {
  public:
-  // `loss`: the output that holds a micro-batch's mean negative log-likelihood (natural logarithm).
-  explicit Perplexity(std::string loss = "loss") : MeanLoss("Perplexity", std::move(loss)) {}
+  explicit Perplexity(PerplexityOptions options = {}) : MeanLoss("Perplexity", std::move(options.loss)) {}
 
   std::vector<std::string> names() const override { return {"perplexity"}; }
   MetricValues compute() const override;

@@ -92,7 +92,6 @@ void check_builtin_hooks(const std::vector<HookConfig>& hooks, const std::vector
   HookContext context{none};
   context.steps_per_epoch = 1;  // not known yet
   context.metrics = metrics;
-  context.validates = true;  // else it would be said twice that there is no validation
   for (const HookConfig& hook : hooks) {
     if (is_built_in("hook", hook.type())) make_hook(hook.node, context, default_hook_type(hook.key));
   }

@@ -31,6 +31,10 @@ std::string lines_of(const OptimizerOptions& options, const HyperParameters& num
 
 std::string lines_of_step(const TrainerOptions& o) {
   std::string lines = line("amp", o.amp ? c10::toString(*o.amp) : "off");
+  lines += line("accumulate", o.loop.accumulate);
+  lines += line("limit_train_batches", o.loop.limit_train_batches);
+  lines += line("limit_val_batches", o.loop.limit_val_batches);
+  lines += line("limit_test_batches", o.loop.limit_test_batches);
   lines += line("clip_grad", o.clip_grad ? "on" : "off");
   lines += line("log_grad_norm", o.log_grad_norm);
   lines += line("loss_scale", o.loss_scale ? o.loss_scale->dynamic ? "dynamic" : "static" : "off");

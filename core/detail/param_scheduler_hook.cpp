@@ -39,6 +39,10 @@ void ParamSchedulerHook::before_train(TrainContext& context) {
   warn_of_gaps();
   remember_initial(context.hyper_parameters);
   draw_curves(context.hyper_parameters);
+  for (const Plateau& plateau : plateaus_) {
+    const std::string& monitor = plateau.watch.options().monitor;
+    context.warn_without_validation("[ParamSchedulerHook] monitor '" + monitor + "' of ReduceOnPlateau");
+  }
 }
 
 void ParamSchedulerHook::before_train_iter(TrainContext& context) {

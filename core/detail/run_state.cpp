@@ -1,7 +1,6 @@
 #include "core/detail/run_state.h"
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <set>
 #include <sstream>
 #include <c10/util/StringUtil.h>
@@ -38,19 +37,11 @@ StateDict RunState::state_dict() const {
 
 StateDict RunState::weights() const { return weights_of(step_.task()); }
 
-void RunState::check_weights(const StateDict& saved) const {
-  const WeightsReport report = match_weights(step_.task(), saved);
-  if (report.exact()) return;
-  throw CheckpointError(
-      "[Checkpoint] these weights belong to another model: " + report.text(std::numeric_limits<std::size_t>::max()) +
-      "\nload them into the model they were saved from");
-}
-
 void RunState::load_state_dict(const StateDict& state) {
   for (const char* counter : {"step", "epoch", "step_in_epoch", "validated_step"}) {
     static_cast<void>(state.integer(std::string("trainer.") + counter));  // throws if it is missing
   }
-  check_weights(state.part("model"));
+  match_weights(step_.task(), state.part("model"), /*strict=*/true);
   hooks_.load_state_dict(state.part("hooks"));
   restore_but_hooks(state);
 }
@@ -219,15 +210,6 @@ StateDict with_numbers_of(StateDict state, const StateDict& own) {
     if (state.has(initial)) state.set(initial, value);
   }
   return state;
-}
-
-StateDict host_copy(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) {
-    copy.set(name, tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
-  }
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
 }
 
 LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path) {

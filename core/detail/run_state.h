@@ -45,9 +45,6 @@ class RunState : public Stateful {
   at::Tensor loss{};            // 0-dim, of the latest step
   int64_t validated_step = -1;  // after which the last validation by interval was complete
 
-  // Throws CheckpointError that lists every missing, unknown or differing name.
-  void check_weights(const StateDict& saved) const;
-
  private:
   void load_counters(const StateDict& state);
 
@@ -72,9 +69,6 @@ StateDict own_rank_state(const StateDict& saved, const Communicator& ranks);
 // The state with this run's numbers of the optimizer where `own`, the state of a trainer that has loaded nothing, was
 // configured with others.
 StateDict with_numbers_of(StateDict state, const StateDict& own);
-
-// Its tensors copied to the host.
-StateDict host_copy(const StateDict& state);
 
 // What CheckpointStore::read() gives on rank 0, on all ranks. All of them call it.
 LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -94,6 +95,20 @@ void TrainStep::check_frozen() const {
         "[TrainStep] parameter '" + name +
         "' was frozen when the trainer was made, so it is in no parameter group, but "
         "requires a gradient now; make the trainer while it is trainable, and freeze it then until it is to train");
+  }
+}
+
+void TrainStep::check_parameters() const {
+  if (options_.allow_untrained) return;
+  std::set<const void*> known;
+  for (const NamedTensors& own : {parameters_, frozen_}) {
+    for (const auto& parameter : own) known.insert(parameter.second.unsafeGetTensorImpl());
+  }
+  for (const auto& [name, value] : task_->named_parameters()) {
+    if (!value.requires_grad() || known.contains(value.unsafeGetTensorImpl())) continue;
+    throw ConfigError("[TrainStep] parameter '" + name +
+                      "' has come to the model since the trainer was made, so it is in no parameter group and would "
+                      "never be trained; make another trainer with the model as it is, or set allow_untrained");
   }
 }
 

@@ -33,6 +33,8 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainerOptions& options);
   ~TrainStep() override;
 
+  // Throws ConfigError for a trainable parameter that the model has got since.
+  void check_parameters() const;
   // Host side before a step: brings the hyper-parameters and the weights of the micro-batches to the device. Never
   // captured.
   void begin(const MicroBatches& micro_batches);

@@ -71,7 +71,11 @@ namespace {
                   "), expected a folder that may be read; correct its permissions or links");
 }
 
-bool is_hidden(const fs::directory_entry& entry) { return entry.path().filename().string().front() == '.'; }
+// Also what macOS adds to archives.
+bool is_hidden(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  return name.front() == '.' || name == "__MACOSX";
+}
 
 // A link that leads nowhere, or back: a disk that is not mounted, a picture that was not fetched.
 void check_there(const fs::directory_entry& entry) {

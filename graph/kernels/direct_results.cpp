@@ -1,6 +1,3 @@
-#include <ATen/ScalarOps.h>
-#include <ATen/ops/clamp_min.h>
-#include <ATen/ops/div.h>
 #include <ATen/ops/mean.h>
 #include "graph/kernels/call_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
@@ -15,14 +12,8 @@ CallKernel make_direct_result(const OpCall& call) {
   at::Tensor x = call.floats(0), y = call.result(0);
   if (!x.defined() || !is_float(y)) return {};
   std::function<void()> run;
-  if (call.is("aten::relu", "")) {
-    run = [x, y]() mutable { at::clamp_min_out(y, x, 0); };
-  } else if (call.is("aten::mean", "")) {
+  if (call.is("aten::mean", "")) {
     run = [x, y]() mutable { at::mean_out(y, x, at::OptionalIntArrayRef(), /*keepdim=*/false); };
-  } else if (call.is("aten::div", "Scalar")) {
-    run = [x, y, number = at::native::wrapped_scalar_tensor(call.arguments[1].toScalar())]() mutable {
-      at::div_out(y, x, number);
-    };
   } else {
     run = [x, y, dim = call.arguments[2].toInt(), index = call.arguments[3].toInt()] {
       y.zero_();
@@ -44,8 +35,6 @@ bool is_plain(const at::Tensor& tensor) {
 
 void find_direct_results(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   static const std::vector<CallKernelMaker> makers = {
-      {"aten::relu", "", "direct result", make_direct_result, {.elementwise = true}},
-      {"aten::div", "Scalar", "direct result", make_direct_result, {.elementwise = true}},
       {"aten::mean", "", "direct result", make_direct_result},
       {"aten::select_backward", "", "direct result", make_direct_result}};
   find_call_kernels(makers, calls, kernels);

@@ -53,6 +53,9 @@ void bind_distributed(py::module_& module) {
       .def_property_readonly("world_size", [](Ranks& ranks) { return ranks.get().world_size(); })
       .def("barrier", [](Ranks& ranks) { ranks.get().barrier(); }, py::call_guard<py::gil_scoped_release>());
   module.def(
+      "current_ranks", [] { return std::make_unique<Ranks>(current_ranks()); },
+      "Those that init_distributed() connected, as long as somebody holds them; else a world of one.");
+  module.def(
       "init_distributed", &init, py::arg("group") = py::none(), py::arg("device") = "auto",
       "Connects to the other processes that torchrun, SLURM or MPI has started; a single process gets a world of "
       "one. Trainers made while the result is held sum their gradients. `group`: a process group of "

@@ -7,6 +7,7 @@
 #include <vector>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/Device.h>
+#include <torch/csrc/Generator.h>
 
 namespace duet::python {
 
@@ -44,8 +45,12 @@ uint64_t of_constant(PyObject* object) {
     bits = static_cast<uint64_t>(PyBytes_Type.tp_hash(object));
   } else if (Py_buffer bytes;
              PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_SIMPLE) == 0) {
-    bits = std::hash<std::string_view>()({static_cast<const char*>(bytes.buf), static_cast<std::size_t>(bytes.len)});
+    constexpr Py_ssize_t kMostBytes = 4096;
+    const std::string_view text(static_cast<const char*>(bytes.buf), static_cast<std::size_t>(bytes.len));
+    if (bytes.len <= kMostBytes) bits = std::hash<std::string_view>()(text);
     PyBuffer_Release(&bytes);
+  } else if (THPGenerator_Check(object)) {
+    bits = reinterpret_cast<uint64_t>(reinterpret_cast<THPGenerator*>(object)->cdata.unsafeGetGeneratorImpl());
   } else if (THPDevice_Check(object)) {
     bits = static_cast<uint64_t>(PyObject_Hash(object));
   } else if (PyComplex_Check(object)) {
@@ -54,21 +59,6 @@ uint64_t of_constant(PyObject* object) {
   }
   PyErr_Clear();
   return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
-}
-
-// Of a number, text or constant, or of those in a list or tuple; what else there is counts as the same.
-uint64_t of_value(PyObject* value, int deepest = 4) {
-  constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0xcc9e2d51;
-  if (value == nullptr) return kMissing;
-  if (value == Py_None) return kNone;
-  if (is_plain(value)) return of_plain(value);
-  constexpr Py_ssize_t kLongest = 16;  // as in duet.host_numbers, and as deep
-  if (!PyList_CheckExact(value) && !PyTuple_Check(value)) return is_constant(value) ? of_constant(value) : kOther;
-  if (deepest == 0 || PySequence_Fast_GET_SIZE(value) > kLongest) return kOther;
-  uint64_t sum = 0;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
-    sum = mixed(sum, of_value(PySequence_Fast_GET_ITEM(value, i), deepest - 1));
-  return sum;
 }
 
 uint64_t of_key(PyObject* key) {
@@ -86,7 +76,7 @@ uint64_t serial_of(PyObject* object) {
   static auto* const known = new std::unordered_map<PyObject*, std::pair<py::object, uint64_t>>();
   static uint64_t count = 0;
   auto& [reference, serial] = (*known)[object];
-  if (reference && reference().ptr() == object) return serial;
+  if (reference && PyWeakref_GET_OBJECT(reference.ptr()) == object) return serial;
   reference = py::reinterpret_steal<py::object>(PyWeakref_NewRef(object, nullptr));
   if (!reference) PyErr_Clear();
   return serial = reference ? ++count : 0;
@@ -97,6 +87,36 @@ uint64_t of_callable(PyObject* object) {
   const bool is_module = PyType_IsSubtype(Py_TYPE(object), module) != 0;
   return mixed(reinterpret_cast<uint64_t>(object),
                mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), is_module ? 0 : serial_of(object)));
+}
+
+constexpr Py_ssize_t kMost = 64;  // items, as in duet.host_numbers, and as deep
+constexpr int kDeepest = 4;
+
+// Of a number, text, constant or function, or of those in a list, tuple or dict; what else there is does not count: a
+// cache of tensors may grow.
+uint64_t of_value(PyObject* value, int deepest = kDeepest) {
+  constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0;
+  if (value == nullptr) return kMissing;
+  if (value == Py_None) return kNone;
+  if (is_plain(value)) return of_plain(value);
+  if (PyCallable_Check(value) != 0) return of_callable(value);
+  const bool is_dict = PyDict_Check(value), is_sequence = PyList_Check(value) || PyTuple_Check(value);
+  if (!is_dict && !is_sequence) return is_constant(value) ? of_constant(value) : kOther;
+  const Py_ssize_t size = is_dict ? PyDict_GET_SIZE(value) : PySequence_Fast_GET_SIZE(value);
+  if (size > kMost || deepest == 0) return kOther;
+  uint64_t sum = is_sequence ? 1 : 2;
+  PyObject *key, *item;
+  for (Py_ssize_t i = 0, position = 0; i < size; ++i) {
+    if (is_sequence) {
+      item = PySequence_Fast_GET_ITEM(value, i);
+    } else if (PyDict_Next(value, &position, &key, &item) == 0) {
+      break;
+    }
+    const uint64_t number = of_value(item, is_sequence ? deepest - 1 : 0);
+    if (number != kOther)
+      sum = mixed(sum, is_sequence ? mixed(number, static_cast<uint64_t>(i)) : mixed(of_key(key), number));
+  }
+  return sum;
 }
 
 // By its type alone: an object may say of itself what it likes.
@@ -211,18 +231,43 @@ bool HostState::has_function_modes() {
   return any;
 }
 
-uint64_t HostState::random_numbers() {
+uint64_t HostState::random_numbers() const {
   static const auto* python = new py::object(py::module_::import("random").attr("getstate"));
   static const auto* numpy = new py::object(py::module_::import("numpy.random").attr("get_state"));
   const py::dict state = (*numpy)(py::arg("legacy") = false)["state"];
   const uint64_t sum = mixed(static_cast<uint64_t>(py::hash((*python)())), py::cast<uint64_t>(state["pos"]));
-  return mixed(sum, py::cast<uint64_t>(state["key"][py::int_(0)]));
+  const uint64_t of_all = mixed(sum, py::cast<uint64_t>(state["key"][py::int_(0)]));
+  if (!generators_ || py::len(*generators_) == 0) return of_all;
+  static const auto* states = new py::object(py::module_::import("duet.host_numbers").attr("states"));
+  return mixed(of_all, static_cast<uint64_t>(py::cast<int64_t>((*states)(*generators_))));
 }
 
 namespace {
 
+PyObject* dict_of_class(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return PyType_GetDict(type);
+#else
+  return Py_NewRef(type->tp_dict);
+#endif
+}
+
+// Of a cell, an item, or an attribute of an object by its dict, of a class or in a slot; null if there is none.
 PyObject* value_at(PyObject* owner, PyObject* key) {
-  return key == Py_None ? PyCell_GET(owner) : PyDict_GetItem(owner, key);
+  if (PyCell_Check(owner)) return PyCell_GET(owner);
+  if (PyDict_Check(owner)) return PyDict_GetItem(owner, key);
+  if (PyList_Check(owner) || PyTuple_Check(owner)) {
+    const Py_ssize_t index = PyLong_AsSsize_t(key);
+    return index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, index) : nullptr;
+  }
+  if (PyType_Check(owner)) {
+    const auto attributes = py::reinterpret_steal<py::object>(dict_of_class(reinterpret_cast<PyTypeObject*>(owner)));
+    return PyDict_GetItem(attributes.ptr(), key);
+  }
+  PyObject* const slot = PyObject_GenericGetAttr(owner, key);  // which goes on holding it
+  if (slot == nullptr) PyErr_Clear();
+  Py_XDECREF(slot);
+  return slot;
 }
 
 }  // namespace
@@ -232,6 +277,8 @@ void HostState::look_around() const {
   const py::tuple found = (*watched)(*model_, *functions_);
   modules_ = share(py::list(found[0]));
   places_ = share(found[1]);
+  generators_ = share(found[2]);
+  sees_all_ = py::cast<bool>(found[3]);
 }
 
 // Of numbers in the places; none if another container lies in one of them.
@@ -241,7 +288,7 @@ std::optional<uint64_t> HostState::referenced() const {
     PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
     PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
     if (container != Py_None && container != value) return std::nullopt;
-    sum = mixed(sum, of_value(value));
+    if (PyTuple_GET_ITEM(place.ptr(), 3) == Py_True) sum = mixed(sum, of_value(value));
   }
   return sum;
 }

@@ -18,7 +18,7 @@ class HostState {
   // functions that they have as attributes, and hooks, those of parameters among them.
   uint64_t numbers() const;
   void visit_kept(const std::function<void(const SharedObject&)>& visit) const {
-    for (const SharedObject& kept : {functions_, modules_, places_}) {
+    for (const SharedObject& kept : {functions_, modules_, places_, generators_}) {
       if (kept) visit(kept);
     }
   }
@@ -26,8 +26,10 @@ class HostState {
   static uint64_t function_modes();
   // Whether there are others, which want to see every call.
   static bool has_function_modes();
-  // Where the random numbers of Python and NumPy stand.
-  static uint64_t random_numbers();
+  // Whether numbers() is of all that it shall be of: the code may refer to too much.
+  bool sees_all() const { return sees_all_; }
+  // Where the random numbers of Python and NumPy stand, those of generators among what numbers() looks at too.
+  uint64_t random_numbers() const;
 
  private:
   void look_around() const;
@@ -35,8 +37,9 @@ class HostState {
   std::optional<uint64_t> referenced() const;
 
   SharedObject model_, functions_;
-  mutable SharedObject modules_, places_;  // duet.host_numbers.watched
-  mutable uint64_t latest_ = 0;            // numbers()
+  mutable SharedObject modules_, places_, generators_;  // duet.host_numbers.watched
+  mutable bool sees_all_ = true;
+  mutable uint64_t latest_ = 0;  // numbers()
 };
 
 }  // namespace duet::python

@@ -67,10 +67,8 @@ void bind_metric(py::module_& module, const char* name, const char* summary) {
   bind_product<MadeMetric, Own>(module, name, summary, [](const Own& options) { return std::make_unique<M>(options); });
 }
 
-template <class M>
-struct NamedLoss {
-  std::string loss = "loss";
-};
+// MeanLoss, which has no options.
+struct PlainLoss {};
 
 }  // namespace
 
@@ -88,16 +86,10 @@ void bind_metrics(py::module_& module) {
                                                 "Average precision, of several classes the mean: 'map'.");
   bind_metric<CalibrationError, CalibrationErrorOptions>(module, "CalibrationError",
                                                          "Expected calibration error: 'calibration_error'.");
-  py::class_<NamedLoss<MeanLoss>>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.")
-      .def(py::init<>());
+  bind_metric<Perplexity, PerplexityOptions>(module, "Perplexity", "exp of the mean of the output `loss`.");
+  py::class_<PlainLoss>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.").def(py::init<>());
   makers<MadeMetric>().push_back([](const py::handle& object) -> MadeMetric {
-    return py::isinstance<NamedLoss<MeanLoss>>(object) ? std::make_unique<MeanLoss>() : nullptr;
-  });
-  py::class_<NamedLoss<Perplexity>>(module, "Perplexity", "exp of the mean of the output `loss`.")
-      .def(py::init([](std::string loss) { return NamedLoss<Perplexity>{std::move(loss)}; }), py::arg("loss") = "loss");
-  makers<MadeMetric>().push_back([](const py::handle& object) -> MadeMetric {
-    if (!py::isinstance<NamedLoss<Perplexity>>(object)) return nullptr;
-    return std::make_unique<Perplexity>(py::cast<const NamedLoss<Perplexity>&>(object).loss);
+    return py::isinstance<PlainLoss>(object) ? std::make_unique<MeanLoss>() : nullptr;
   });
 }
 

@@ -5,6 +5,7 @@
 #include "base/detail/bits.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "python/binding/batch_tree.h"
 #include "python/binding/generators.h"
 
@@ -88,6 +89,10 @@ void PythonSource::pass_by(int64_t samples, int64_t batches) {
     }
     samples_ += size;
   }
+  if (samples_ == samples) return;
+  log_warning(c10::str("[Trainer] ", samples, " samples of epoch ", epoch_,
+                       " were trained on, which no number of batches ", "has: ", samples_ - samples,
+                       " more are left out"));
 }
 
 // torch's DistributedSampler and its like order each epoch by its number.
@@ -220,8 +225,14 @@ void PythonSource::load_state_dict(const StateDict& state) {
   }
   loaded_ = state;
   epoch_ = state.integer("epoch");
-  samples_ = state.integer("position");
-  given_ = state.has("batches") ? state.integer("batches") : 0;  // of a run in C++ only the samples are known
+  // torch's DistributedSampler and its like deal the samples out in turn.
+  const py::object sampler = optional_attribute(*iterable_, "sampler");
+  const bool deals_out = sampler && py::hasattr(sampler, "num_replicas") && state.has("world_size");
+  const int64_t shares_then = deals_out ? state.integer("world_size") : 1, shares_now = deals_out ? world_size_ : 1;
+  samples_ = state.integer("position") * shares_then / shares_now;
+  const bool knows_batches =
+      state.has("batches") && shares_then == shares_now;  // of a run in C++ only the samples are known
+  given_ = knows_batches ? state.integer("batches") : 0;
   const py::object size = optional_attribute(*iterable_, "batch_size");
   if (given_ == 0 && size && py::isinstance<py::int_>(size)) {
     const int64_t batch = std::max<int64_t>(py::cast<int64_t>(size), 1);

@@ -155,11 +155,7 @@ auto in_step(const Call& call) {
   }
 }
 
-SharedObject list_of_modules(const py::object& model) {
-  require<ConfigError>(py::isinstance(model, py::module_::import("torch.nn").attr("Module")),
-                       "[Task] the model is a " + type_name(model) + ", expected a torch.nn.Module");
-  return share(py::list(model.attr("modules")()));
-}
+SharedObject list_of_modules(const py::object& model) { return share(py::list(model.attr("modules")())); }
 
 SharedObject list_of(const PythonTask::Functions& functions) {
   py::list list;
@@ -250,6 +246,7 @@ void PythonTask::append_key(std::vector<int64_t>& key) const {
   const py::gil_scoped_acquire gil;
   static const auto* name = new py::str("training");
   const std::optional<uint64_t> numbers = moves_numbers_ ? std::nullopt : std::optional(host_state_.numbers());
+  moves_numbers_ = moves_numbers_ || !host_state_.sees_all();
   if (numbers && *numbers != numbers_) modules_ = list_of_modules(*model_);
   int64_t flags = 1;
   const auto* list = modules_->ptr();
@@ -291,7 +288,7 @@ StepOutput PythonTask::training_step(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
   const uint64_t numbers = moves_numbers_ ? 0 : host_state_.numbers();
-  const uint64_t random_numbers = moves_random_numbers_ ? 0 : HostState::random_numbers();
+  const uint64_t random_numbers = moves_random_numbers_ ? 0 : host_state_.random_numbers();
   py::object prediction;
   StepOutput output = in_step([&] {
     prediction = forward(given);
@@ -303,7 +300,7 @@ StepOutput PythonTask::training_step(const Batch& batch) {
   const bool moved = !moves_numbers_ && host_state_.numbers() != numbers;
   moves_numbers_ = moves_numbers_ || (moved && has_moved_numbers_);
   has_moved_numbers_ = has_moved_numbers_ || moved;
-  moves_random_numbers_ = moves_random_numbers_ || HostState::random_numbers() != random_numbers;
+  moves_random_numbers_ = moves_random_numbers_ || host_state_.random_numbers() != random_numbers;
   const bool is_seen = HostState::has_function_modes() || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
   if (moves_numbers_ || moves_random_numbers_ || is_seen) kept_ = output.loss.detach();
   return output;

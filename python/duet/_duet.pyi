@@ -679,6 +679,9 @@ class Ranks:
     def world_size(self) -> int: ...
     def barrier(self) -> None: ...
 
+def current_ranks() -> Ranks:
+    """Those that init_distributed() connected, as long as somebody holds them; else a world of one."""
+
 def init_distributed(group: object = None, device: str = 'auto') -> Ranks:
     """Connects to the other processes that torchrun, SLURM or MPI has started; a single process gets a world of one. Trainers made while the result is held sum their gradients. `group`: a process group of torch.distributed with a backend for the CPU; without it the default one if it is initialized, else a connection of duet's own, whose errors name a rank that is lost."""
 
@@ -767,6 +770,8 @@ class Run:
     def error(self) -> str: ...
     def set_metric(self, name: str, value: typing.SupportsFloat) -> None:
         """A result of the evaluation, as those of metrics: at after_val_epoch."""
+    def gather(self, value: object) -> list:
+        """What each rank gives, by rank: objects that pickle takes. All ranks call it."""
     def log(self, name: str, value: typing.SupportsFloat | torch.Tensor) -> None:
         """A value of this step: a number or a 0-dim tensor."""
     def log_text(self, name: str, text: str) -> None: ...
@@ -1214,13 +1219,18 @@ prediction: output that holds the scores [N, classes] (a text)"""
     prediction: str
     def __init__(self, *, bins: int = ..., target: str = ..., prediction: str = ...) -> None: ...
 
+class Perplexity:
+    """exp of the mean of the output `loss`.
+
+Perplexity(loss='loss')
+
+loss: the output that holds the mean negative log-likelihood (a text)"""
+    loss: str
+    def __init__(self, *, loss: str = ...) -> None: ...
+
 class MeanLoss:
     """Mean of 'loss', weighted by the batches' weights."""
     def __init__(self) -> None: ...
-
-class Perplexity:
-    """exp of the mean of the output `loss`."""
-    def __init__(self, loss: str = 'loss') -> None: ...
 
 class Obstacle:
     """Something that keeps a step from being captured."""

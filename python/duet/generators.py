@@ -37,18 +37,19 @@ def _held_by(part):
         return () if len(part) > _FEW else part.values() if isinstance(part, dict) else part
     if isinstance(part, types.FunctionType):
         cells = [cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()]
-        named = [part.__globals__.get(name) for name in part.__code__.co_names] if _is_users(part) else ()
+        named = [part.__globals__.get(name) for name in part.__code__.co_names] if is_users(part.__module__) else ()
         return (*cells, *named, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values())
     if isinstance(part, functools.partial):
         return (part.func, *part.args, *part.keywords.values())
     if isinstance(part, (type, types.ModuleType, torch.nn.Module, torch.Tensor)):
         return ()
-    shared = [value for c in type(part).__mro__ if _is_users(c) for value in vars(c).values()]
+    shared = [value for c in type(part).__mro__ if is_users(c.__module__) for value in vars(c).values()]
     return (getattr(part, "__self__", None), getattr(part, "__func__", None), *getattr(part, "__dict__", {}).values(), *shared)
 
 
-def _is_users(thing):
-    return (thing.__module__ or "").partition(".")[0] not in _LIBRARIES
+def is_users(module):
+    """Whether a module's name, or None, is not one of a library's."""
+    return (module or "").partition(".")[0] not in _LIBRARIES
 
 
 def states(generators):

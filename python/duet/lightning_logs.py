@@ -1,5 +1,8 @@
 """self.log() of a LightningModule: results of steps, means of epochs, metrics of evaluations."""
 
+import io
+import pickle
+
 import torch
 
 from . import _duet
@@ -21,16 +24,18 @@ def _reduction_of(reduce_fx) -> str:
 
 
 class Reductions:
-    """Values that are logged over an epoch: means by weight, sums, extremes, and torchmetrics."""
+    """Values that are logged over an epoch: means by weight, sums, extremes, and torchmetrics. Of evaluations it is a metric of duet."""
 
-    def __init__(self):
+    def __init__(self, module):
+        self.module = module
         self.kinds: dict[str, str] = {}  # of what steps log
-        self.names: dict[str, str] = {}  # that the figure of the epoch has
+        self.shown: dict[str, str] = {}  # that the figure of the epoch has
         self.totals: dict[str, torch.Tensor] = {}  # two float64 numbers: the sum or extreme, and its weight
         self.metrics: dict = {}  # torchmetrics
+        self.values: dict[str, float] = {}  # the last ones
         self.epoch = 0  # that the totals are of
 
-    def add(self, name, value, weight):
+    def log(self, name, value, weight):
         kind, value = self.kinds.get(name, "mean"), value.detach().double()
         if name not in self.totals:
             self.totals[name] = value.new_tensor([{"max": -torch.inf, "min": torch.inf}.get(kind, 0), 0])
@@ -42,16 +47,18 @@ class Reductions:
             total[1] += weight
 
     def compute(self) -> dict[str, float]:
-        values = {name: float(metric.compute()) for name, metric in self.metrics.items()}
+        self.values = {name: float(metric.compute()) for name, metric in self.metrics.items()}
         for name, (total, weight) in ((name, total.tolist()) for name, total in self.totals.items()):
-            values[self.names.get(name, name)] = total / weight if self.kinds.get(name, "mean") == "mean" else total
+            self.values[self.shown.get(name, name)] = total / weight if self.kinds.get(name, "mean") == "mean" else total
         self.reset()
-        return values
+        return self.values
 
     def reset(self):
         self.totals.clear()
         for metric in self.metrics.values():
             metric.reset()
+            for part in _parts(metric).values():
+                part._to_sync = part.sync_on_compute
         self.metrics.clear()
 
     def state_dict(self):
@@ -67,36 +74,64 @@ class Reductions:
             self.totals.clear()
         self.epoch = epoch
 
-
-class LoggedMetrics:
-    """What the steps of an evaluation log, as a metric of duet."""
-
-    def __init__(self, reductions: Reductions):
-        self.reductions = reductions
-
     def names(self):
-        return list(self.reductions.totals)
-
-    def reset(self):
-        self.reductions.reset()
+        return list(self.values)
 
     def add(self, batch, outputs, weight):
         for name, value in outputs.items():
-            is_plain_loss = name == "loss" and name not in self.reductions.kinds  # duet's own figure
+            is_plain_loss = name == "loss" and name not in self.kinds  # duet's own figure
             if value.dim() == 0 and not is_plain_loss and not name.endswith(_SIZE):
-                self.reductions.add(name, value, outputs.get(name + _SIZE, weight))
+                self.log(name, value, outputs.get(name + _SIZE, weight))
 
     def rows(self):
-        totals = self.reductions.totals
-        return [torch.stack([totals[name].cpu() for name in sorted(totals)])[None]] if totals else []
+        """What a rank has, as bytes: another one may have logged other names, or nothing."""
+        paths = {id(part): path for path, part in self.module.named_modules()}
+        states = {name: (paths.get(id(metric)), _states(name, metric)) for name, metric in self.metrics.items()}
+        totals = {name: total.cpu() for name, total in self.totals.items()}
+        return [torch.frombuffer(bytearray(pickle.dumps((self.kinds, totals, states))), dtype=torch.uint8)]
 
     def set_rows(self, rows):
-        for (name, total), of_ranks in zip(sorted(self.reductions.totals.items()), rows[0].unbind(1)):
-            kind = self.reductions.kinds.get(name, "mean")
-            total.copy_(getattr(of_ranks, "a" + kind)(0) if kind in ("max", "min") else of_ranks.sum(0))
+        bytes_of_ranks, merged, states = io.BytesIO(rows[0].numpy().tobytes()), {}, {}
+        while bytes_of_ranks.tell() < rows[0].numel():
+            kinds, totals, metrics = pickle.load(bytes_of_ranks)
+            self.kinds |= kinds
+            for name, total in totals.items():
+                merged.setdefault(name, []).append(total)
+            for name, (path, state) in metrics.items():
+                if name not in self.metrics and path is None:
+                    raise _duet.ConfigError(f"[lightning] found the metric {name!r} on another rank only, expected a member of the module")
+                self.metrics.setdefault(name, self.module.get_submodule(path))
+                states.setdefault(name, []).append(state)
+        for name, of_ranks in merged.items():
+            kind = self.kinds.get(name, "mean")
+            stacked = torch.stack(of_ranks)
+            self.totals[name] = getattr(stacked, "a" + kind)(0) if kind in ("max", "min") else stacked.sum(0)
+        for name, of_ranks in states.items():
+            _merge(self.metrics[name], of_ranks)
 
-    def compute(self):
-        return self.reductions.compute()
+
+def _parts(metric):
+    """The metrics in one of torchmetrics, itself among them, that have states."""
+    return {path: part for path, part in metric.named_modules() if hasattr(part, "_reductions")} if hasattr(metric, "named_modules") else {}
+
+
+def _states(name, metric):
+    parts = _parts(metric)
+    if not parts:
+        raise _duet.ConfigError(f"[lightning] found {type(metric).__name__} logged as {name!r} on several ranks, expected a metric of torchmetrics")
+    return {path: {state: getattr(part, state) for state in part._reductions} for path, part in parts.items()}
+
+
+def _merge(metric, of_ranks):
+    """As torchmetrics combines the states of ranks, which shall not be done twice."""
+    for path, part in _parts(metric).items():
+        for state, reduce in part._reductions.items():
+            values = [states[path][state] for states in of_ranks]
+            if isinstance(values[0], list):
+                setattr(part, state, [value for of_rank in values for value in of_rank])  # as if one had seen all
+            else:
+                setattr(part, state, torch.stack(values) if reduce is None else reduce(torch.stack(values)))
+        part._computed, part._to_sync, part._update_count = None, False, max(part._update_count, 1)
 
 
 class Log:
@@ -106,8 +141,8 @@ class Log:
         self.module, self.trainer, self.accumulate = module, trainer, accumulate
         self.step: dict[str, torch.Tensor] | None = None  # the results of the step that runs
         self.run = None  # lent to the hook that runs
-        self.of_epoch: dict[str, float] | None = None  # of the evaluation that ends
-        self.training, self.evaluation = Reductions(), Reductions()
+        self.of_epoch: dict[str, tuple[float, bool]] | None = None  # of the evaluation that ends; whether as the mean over ranks
+        self.training, self.evaluation = Reductions(module), Reductions(module)
         self.reductions = self.training  # of what runs
 
     def attach(self):
@@ -117,16 +152,16 @@ class Log:
             if part is self.module or hasattr(part, "log_dict"):
                 part.log, part.log_dict = self.log, self.log_dict
 
-    def log(self, name, value, prog_bar=False, logger=None, on_step=None, on_epoch=None, reduce_fx="mean", *_, batch_size=None, **__):
+    def log(self, name, value, prog_bar=False, logger=None, on_step=None, on_epoch=None, reduce_fx="mean", *_, sync_dist=False, batch_size=None, **__):
         if self.module.trainer is not self.trainer:  # Lightning's own, since
             return type(self.module).log(
-                self.module, name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, *_, batch_size=batch_size, **__)  # fmt: skip
+                self.module, name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, *_, sync_dist=sync_dist, batch_size=batch_size, **__)  # fmt: skip
         if hasattr(value, "compute") and hasattr(value, "update"):
             self.reductions.metrics[name] = value
         elif self.step is not None:
             self._log_in_step(name, value, on_step, on_epoch, _reduction_of(reduce_fx), batch_size)
         elif self.of_epoch is not None:
-            self.of_epoch[name] = float(value)
+            self.of_epoch[name] = float(value), sync_dist
         elif on_epoch or not self.trainer.training:
             raise _duet.ConfigError(f"[lightning] found self.log({name!r}) for an epoch in a hook, expected it in a step or at the epoch's end")
         elif self.run is not None:
@@ -140,15 +175,26 @@ class Log:
             if not on_epoch:
                 self.step[name] = value.reshape(()) if value.dim() else value
                 return
-            if self.accumulate > 1 and (kind != "mean" or batch_size is not None):
-                raise _duet.ConfigError(f"[lightning] found reduce_fx or batch_size of {name!r} with accumulate, expected a mean over samples")
+            if (self.accumulate > 1 or self.trainer.world_size > 1) and (kind != "mean" or batch_size is not None):
+                raise _duet.ConfigError(
+                    f"[lightning] found reduce_fx or batch_size of {name!r} in training_step with accumulate or several ranks, expected a mean "
+                    "over samples"
+                )
             both = on_step is None or on_step
             name, of_epoch = (f"{name}_step", f"{name}_epoch") if both else (name, name)
-            self.training.names[name] = of_epoch
+            self.training.shown[name] = of_epoch
         self.reductions.kinds[name] = kind
         self.step[name] = value.reshape(()) if value.dim() else value
         if batch_size is not None:
             self.step[name + _SIZE] = torch.tensor(float(batch_size))
+
+    def values_of_epoch(self, run):
+        """What the hooks of all ranks have logged at the end of an evaluation: means over ranks, or the first one's."""
+        found = {}
+        for of_rank in run.gather(self.of_epoch or {}):
+            for name, value in of_rank.items():
+                found.setdefault(name, []).append(value)
+        return {name: sum(v for v, _ in values) / len(values) if values[0][1] else values[0][0] for name, values in found.items()}
 
     def log_dict(self, dictionary, *arguments, **options):
         for name, value in dictionary.items():
@@ -166,4 +212,4 @@ class Log:
         if self.training.kinds:
             results = run.results
             for name in self.training.kinds.keys() & results.keys():
-                self.training.add(name, results[name], results.get(name + _SIZE, run.weight))
+                self.training.log(name, results[name], results.get(name + _SIZE, run.weight))

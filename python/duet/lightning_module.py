@@ -2,12 +2,13 @@
 
 import dis
 import inspect
+import os
 from typing import Any
 
 import torch
 
 from . import _duet
-from .lightning_logs import Log, LoggedMetrics
+from .lightning_logs import Log
 from .lightning_optimizer import Optimizer
 from .tasks import Task
 
@@ -24,11 +25,11 @@ _WITHOUT_ON = ("backward", "lr_scheduler_step", "optimizer_step", "optimizer_zer
 class _AttachedTrainer:
     """What `self.trainer` of the module is while duet trains it."""
 
-    def __init__(self):
+    def __init__(self, ranks):
         vars(self).update(
             current_epoch=0, global_step=0, batch_idx=0, dataloader_idx=0, max_epochs=-1, max_steps=-1, training=False,
             validating=False, testing=False, predicting=False, sanity_checking=False, should_stop=False,
-            is_global_zero=True, callback_metrics={}, logger=None, loggers=[])  # fmt: skip
+            is_global_zero=ranks.rank == 0, global_rank=ranks.rank, world_size=ranks.world_size, callback_metrics={}, logger=None, loggers=[])  # fmt: skip
 
     def __getattr__(self, name):
         raise AttributeError(f"[lightning] self.trainer has no {name!r} under duet; it has {', '.join(vars(self))}")
@@ -75,7 +76,7 @@ class _ModuleHooks:
         self.dataset = None
 
     def _call(self, run, *names, arguments=()):
-        self.trainer.global_step, self.trainer.is_global_zero = run.progress.step, run.is_main
+        self.trainer.global_step = run.progress.step
         self.log.run = run
         try:
             for name in names:
@@ -156,7 +157,7 @@ class _ModuleHooks:
         self.log.of_epoch = {} if stage != "predict" else None
         try:
             self._call(run, f"on_{_STAGES[stage]}_epoch_end")
-            for name, value in (self.log.of_epoch or {}).items():
+            for name, value in self.log.values_of_epoch(run).items():
                 run.set_metric(name, value)
         finally:
             self.log.of_epoch = None
@@ -201,10 +202,14 @@ def lightning(module) -> Task:
 
 
 def _arguments(module, options) -> dict[str, Any]:
-    trainer, accumulate = _AttachedTrainer(), options.get("accumulate", 1)
+    ranks = _duet.current_ranks()
+    trainer, accumulate = _AttachedTrainer(ranks), options.get("accumulate", 1)
     log = Log(module, trainer, accumulate)
     log.attach()
-    for name, given in (("prepare_data", ()), ("setup", ("fit",)), ("configure_model", ())):
+    if int(os.environ.get("LOCAL_RANK", ranks.rank)) == 0:  # once on each machine
+        getattr(module, "prepare_data", lambda: None)()
+    ranks.barrier()
+    for name, given in (("setup", ("fit",)), ("configure_model", ())):
         getattr(module, name, lambda *_: None)(*given)
     training_step = _step_of(module, "training_step", trainer, log, log.training, counts=accumulate > 1)
     validation_step, test_step, predict_step = (
@@ -227,7 +232,7 @@ def _arguments(module, options) -> dict[str, Any]:
     arguments = {
         "loss": loss,
         "hooks": [_ModuleHooks(module, trainer, log, accumulate, optimizer)],
-        "metrics": [LoggedMetrics(log.evaluation)],
+        "metrics": [log.evaluation],
         **(optimizer.options if optimizer else {}),
     }
     has_test = _is_own(module, "test_step")

@@ -6,6 +6,7 @@ import warnings
 import torch
 
 from . import _duet
+from .trainers import check_model
 
 
 def _warn_of_steps_on_the_host(optimizer: torch.optim.Optimizer) -> None:
@@ -83,6 +84,7 @@ def graph_step(
         graph_key and forward; amp, loss_scale and non_finite ('skip' and 'raise' need an optimizer that is replayed with
         changing numbers, on the CPU).
     """
+    check_model("graph_step", model)
     if isinstance(optimizer, torch.optim.Optimizer):
         _warn_of_steps_on_the_host(optimizer)
     clip = _clipping(clip_grad_norm, clip_grad_value, clip_grad)

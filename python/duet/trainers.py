@@ -1,5 +1,7 @@
 """The trainers: classes over one binding, where the mode is a word."""
 
+import warnings
+
 import torch
 
 from . import _duet
@@ -43,11 +45,37 @@ class Metric:
         raise NotImplementedError
 
 
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
+
+
+def check_model(who, model):
+    if not isinstance(model, torch.nn.Module):
+        raise _duet.ConfigError(f"[{who}] model is {type(model).__name__}, expected a torch.nn.Module")
+    for cls in (cls for module in model.modules() for cls in type(module).__mro__):
+        if cls.__name__ in _WRAPPERS:
+            raise _duet.ConfigError(
+                f"[{who}] found a model in {cls.__name__}, which sums gradients by itself, expected the module in it; trainers that are "
+                "made while duet.init_distributed() is held sum them"
+            )
+
+
+def _warn_of_lone_ranks():
+    group = torch.distributed
+    if group.is_available() and group.is_initialized() and group.get_world_size() > 1 and _duet.current_ranks().world_size == 1:
+        warnings.warn(
+            f"[Trainer] torch.distributed has {group.get_world_size()} ranks, each of which trains alone here; hold duet.init_distributed() "
+            "while trainers are made to train one model together",
+            stacklevel=4,
+        )
+
+
 def _arguments(model, loss, options):
     """A task of duet.hugging_face() or duet.lightning() brings its model and its functions."""
     from .tasks import Task
 
+    _warn_of_lone_ranks()
     if not isinstance(model, Task):
+        check_model("Trainer", model)
         if isinstance(loss, torch.nn.modules.loss._Loss) and options.get("forward") is None:
             raise _duet.ConfigError(
                 f"[Trainer] loss is {type(loss).__name__}(), expected loss(model, batch), or loss(prediction, batch) "
@@ -57,6 +85,7 @@ def _arguments(model, loss, options):
         return model, {"loss": loss, **options}
     if loss is not None:
         raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")
+    check_model("Trainer", model.model)
     arguments = model.arguments(options)
     merged = {**arguments, **options}
     for name in ("hooks", "metrics"):  # the task's and the user's

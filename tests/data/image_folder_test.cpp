@@ -210,8 +210,11 @@ TEST_F(ImageFolderTest, PassesHiddenFilesAndNamesLinksBack) {
   std::filesystem::create_directories(dir_ / "set/ants/.cache");
   dir_.write("set/ants/.cache/1.png", grey_picture(1));
   dir_.write("set/ants/._10.png", "no picture");
+  std::filesystem::create_directories(dir_ / "set/__MACOSX/ants");
+  dir_.write("set/__MACOSX/ants/._10.png", "no picture");
   std::filesystem::create_symlink(std::filesystem::path(dir_ / "set/ants/10.png"), dir_ / "set/ants/link.png");
   const ImageFolder data({.root = dir_ / "set"});
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"ants", "bees"}));
   EXPECT_EQ(data.size(), 6);
   EXPECT_EQ(data.path(2), dir_ / "set/ants/link.png");
   std::filesystem::create_directory_symlink("..", dir_ / "set/ants/up");

@@ -109,7 +109,7 @@ TEST_P(GraphSteps, LoadNothingThatDoesNotFit) {
   const auto step = make(testing::mlp_task().make());
   const at::Tensor before = step->task().named_parameters().front().second.detach().clone();
   const GraphStep other(testing::cnn_task().make(), adamw());
-  expect_error<CheckpointError>([&] { step->load_state_dict(other.state_dict()); }, {"[GraphStep]", "another model"});
+  expect_error<CheckpointError>([&] { step->load_state_dict(other.state_dict()); }, {"another model"});
   EXPECT_TRUE(testing::same_bits(step->task().named_parameters().front().second, before));
 }
 

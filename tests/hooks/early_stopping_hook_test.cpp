@@ -2,16 +2,19 @@
 #include <limits>
 #include <gmock/gmock.h>
 #include "core/hook.h"
+#include "hooks/checkpoint_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/modes.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 EarlyStoppingHookOptions watching(const std::string& monitor, int64_t patience = 3) {
   return {.monitor = monitor, .patience = patience};
@@ -145,6 +148,23 @@ TEST_P(EarlyStopping, EndsARunAlsoWhereItGoesOnInTheMiddleOfItsPatience) {
   EXPECT_EQ(second->progress().step, whole->progress().step);
   EXPECT_EQ(second->stop_reason(), whole->stop_reason());
   testing::expect_same_bits(second->weights(), whole->weights());
+}
+
+TEST_P(EarlyStopping, AndAllElseThatWatchesValidationsWarnsOfATrainingWithoutOne) {
+  const TempDir folder;
+  LoopOptions loop;
+  loop.max_steps = 3;
+  const auto trainer =
+      testing::trainer_for(GetParam(), loop, "SGD", folder.path(), {ReduceOnPlateau{.monitor = "loss"}});
+  trainer->add_hook(std::make_unique<EarlyStoppingHook>(watching("loss")));
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.save_best = {"loss"}}));
+  const std::string without = testing::stderr_of([&] { trainer->train(*testing::loader(6)); });
+  for (const char* what : {"[EarlyStoppingHook] monitor 'loss'", "[CheckpointHook] save_best",
+                           "[ParamSchedulerHook] monitor 'loss' of ReduceOnPlateau"}) {
+    EXPECT_THAT(without, HasSubstr(std::string(what) + " has no effect without validation data"));
+  }
+  const std::string own_loop = testing::stderr_of([&] { trainer->step(testing::mlp_batch(1)); });
+  EXPECT_THAT(own_loop, Not(HasSubstr("no effect"))) << "which may validate";
 }
 
 DUET_IN_BOTH_MODES(EarlyStopping);

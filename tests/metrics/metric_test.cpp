@@ -46,7 +46,7 @@ TEST(MeanLoss, RefusesWhatIsNoMean) {
 
 TEST(Perplexity, IsTheExponentialOfTheMeanOverAllTokens) {
   const at::Tensor losses = at::rand({10}, at::kDouble);
-  Perplexity metric("nll");
+  Perplexity metric({.loss = "nll"});
   EXPECT_EQ(metric.names(), std::vector<std::string>{"perplexity"});
   EXPECT_TRUE(metric.compute().empty());
   for (const auto& [from, to] : {std::pair{0, 4}, {4, 8}, {8, 10}}) {

@@ -1,5 +1,6 @@
 """Several ranks under torchrun, with duet's own connection and with torch.distributed's."""
 
+import itertools
 import os
 import pathlib
 import subprocess
@@ -38,9 +39,68 @@ trainer = duet.EagerTrainer(
     torch.nn.Linear(8, 1), lambda prediction, batch: prediction.square().mean(), forward=toy.forward,
     metrics=[duet.Auroc(target="y"), Area()], default_hooks=False)
 torch.save(trainer.validate(toy.batches(5, classes=2)[ranks.rank :: 2]), f"{sys.argv[3]}/values-{ranks.rank}")
+for mode in ("eager", "graph"):
+    trainer = duet.make_trainer(mode, duet.lightning(test_distributed.Figures()), default_hooks=False)
+    of_ranks = [toy.batches(5)[ranks.rank :: 2], toy.batches(5) if ranks.rank == 1 else []]
+    torch.save([trainer.validate(data) for data in of_ranks], f"{sys.argv[3]}/figures-{mode}-{ranks.rank}")
+seen = []
+trainer = test_distributed.numbers_seen(seen, max_steps=3)
+trainer.fit(test_distributed.numbers(ranks, batch_size=4))
+trainer.save(f"{sys.argv[3]}/checkpoints")
+torch.save(seen, f"{sys.argv[3]}/seen-{ranks.rank}")
 ranks.barrier()
 del trainer
 """
+
+
+class Figures(toy.Net):
+    """A LightningModule, as far as duet asks for one."""
+
+    automatic_optimization = True
+
+    def __init__(self):
+        torch.manual_seed(4)
+        super().__init__()
+        import torchmetrics
+
+        self.sure = torchmetrics.MeanMetric()
+        self.area = torchmetrics.classification.MulticlassAUROC(3)
+
+    def setup(self, stage):
+        assert self.trainer.is_global_zero == (duet.current_ranks().rank == 0)
+
+    def training_step(self, batch, batch_idx):
+        return toy.loss(self, batch)
+
+    def validation_step(self, batch, batch_idx):
+        prediction = self(batch["x"]).softmax(1)
+        self.sure.update(prediction.amax(1))
+        self.area.update(prediction, batch["y"])
+        self.log("sure", self.sure)
+        self.log("area", self.area)
+        self.log("largest", batch["x"].max(), reduce_fx="max")
+
+    def on_validation_epoch_end(self):
+        self.log("mean_rank", self.trainer.global_rank, sync_dist=True)
+        self.log("rank", self.trainer.global_rank)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=1e-2, fused=True)
+
+
+def numbers(ranks, batch_size):
+    data = torch.utils.data.TensorDataset(torch.arange(48.0))
+    sampler = torch.utils.data.distributed.DistributedSampler(data, ranks.world_size, ranks.rank)
+    return torch.utils.data.DataLoader(data, batch_size, sampler=sampler)
+
+
+def numbers_seen(seen, **options):
+    def loss(model, batch):
+        seen.extend(batch[0].tolist())
+        return model(batch[0][:, None]).square().mean()
+
+    torch.manual_seed(4)
+    return duet.EagerTrainer(torch.nn.Linear(1, 1), loss, optimizer=duet.SGD(lr=1e-4), default_hooks=False, **options)
 
 
 def linear():
@@ -71,6 +131,29 @@ def test_two_ranks_train_one_model_and_make_one_evaluation(kind, tmp_path):
     for rank in range(2):
         found = torch.load(tmp_path / f"values-{rank}")
         assert (found["auroc"], found["area"]) == pytest.approx((alone["auroc"], alone["area"]), rel=1e-9)
+
+
+    for mode, rank in itertools.product(("eager", "graph"), range(2)):
+        for found in torch.load(tmp_path / f"figures-{mode}-{rank}"):
+            assert found == pytest.approx({**figures(), "mean_rank": 0.5, "rank": 0.0}, rel=1e-6), (mode, rank)
+    # On with another number of ranks: each number is seen once.
+    seen = torch.load(tmp_path / "seen-0") + torch.load(tmp_path / "seen-1")
+    trainer = numbers_seen(seen, max_epochs=1)
+    trainer.load(str(tmp_path / "checkpoints"))
+    trainer.fit(numbers(duet.current_ranks(), batch_size=8))
+    assert sorted(seen) == list(range(48))
+
+
+def figures():
+    """Of Figures over all batches."""
+    module = Figures().eval()
+    with torch.no_grad():
+        for batch in toy.batches(5):
+            prediction = module(batch["x"]).softmax(1)
+            module.sure.update(prediction.amax(1))
+            module.area.update(prediction, batch["y"])
+    largest = max(batch["x"].max().item() for batch in toy.batches(5))
+    return {"sure": module.sure.compute().item(), "area": module.area.compute().item(), "largest": largest}
 
 
 def test_one_process_is_a_world_of_one():

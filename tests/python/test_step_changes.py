@@ -1,5 +1,8 @@
 """What a loop changes between its steps, noticed at the very step: nothing here relies on a check."""
 
+import collections
+import dataclasses
+import types
 import weakref
 from unittest import mock
 
@@ -78,11 +81,66 @@ class Weighted:
     def of(self, value):
         return value * self.weight
 
+    __call__ = of
+
+    @property
+    def twice(self):
+        return 2 * self.weight
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    weight: float
+
+
+def users_module():
+    module = types.ModuleType("settings_of_a_user")
+    module.weight = 1.0
+    return module
+
+
+def heavier(thing):
+    thing.weight = 3.0
+
+
+def another_generator(generators):
+    generators[0] = torch.Generator().manual_seed(5)
+
 
 CRITERIA = {
     "method_of_an_object": (Weighted, lambda c, y, t: c.of(F.mse_loss(y, t)), lambda c: setattr(c, "weight", 3.0)),
     "number_of_a_module": (nn.SmoothL1Loss, lambda c, y, t: c(y, t), lambda c: setattr(c, "beta", 0.1)),
     "training_flag": (lambda: nn.Dropout(0.5), lambda c, y, t: F.mse_loss(c(y), t), lambda c: c.eval()),
+    "class_attribute": (lambda: type("Settings", (), {"weight": 1.0}), lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "attribute_of_its_class": (lambda: type("Settings", (), {"weight": 1.0})(), lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: heavier(type(c))),
+    "slot": (lambda: Slotted(1.0), lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "property": (Weighted, lambda c, y, t: F.mse_loss(y, t) * c.twice, heavier),
+    "call": (Weighted, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
+    "users_module": (users_module, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "values_of_a_dict": (lambda: {"a": 1.0, "b": 2.0}, lambda c, y, t: F.mse_loss(y, t) * sum(c.values()), lambda c: c.update(b=3.0)),
+    "computed_key": (lambda: {"w1": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c[f"w{y.dim() - 1}"], lambda c: c.update(w1=3.0)),
+    "number_as_key": (lambda: {0: 1.0}, lambda c, y, t: F.mse_loss(y, t) * c[0], lambda c: c.update({0: 3.0})),
+    "dict_in_a_dict": (lambda: {"aux": {"z": 1.0}}, lambda c, y, t: F.mse_loss(y, t) * c["aux"]["z"], lambda c: c["aux"].update(z=3.0)),
+    "key_that_comes": (dict, lambda c, y, t: F.mse_loss(y, t) * c.get("w", 1.0), lambda c: c.update(w=3.0)),
+    "subclass_of_dict": (collections.OrderedDict, lambda c, y, t: F.mse_loss(y, t) * (1 + sum(c.values())), lambda c: c.update(w=3.0)),
+    "large_dict": (lambda: {**{f"word{i}": i for i in range(500)}, "w": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c["w"], lambda c: c.update(w=3.0)),
+    "modules_in_a_list": (lambda: [nn.Dropout(0.5)], lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: setattr(c[0], "p", 0.1)),
+    "module_in_a_tuple": (lambda: (nn.Dropout(0.5),), lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: c[0].eval()),
+    "object_in_a_list": (lambda: [Weighted()], lambda c, y, t: F.mse_loss(y, t) * c[0].weight, lambda c: heavier(c[0])),
+    "functions_in_a_list": (lambda: [torch.square, torch.abs], lambda c, y, t: F.mse_loss(c[0](y), t), list.reverse),
+    "function_in_a_dict": (lambda: {"f": torch.square}, lambda c, y, t: F.mse_loss(c["f"](y), t), lambda c: c.update(f=torch.abs)),
+    "array": (lambda: np.ones(3), lambda c, y, t: F.mse_loss(y, t) * float(c[1]), lambda c: c.fill(3.0)),
+    "generator": (lambda: [torch.Generator()], lambda c, y, t: F.mse_loss(y + torch.rand(3, generator=c[0]), t), another_generator),
+    "many_numbers": (
+        lambda: {i: {j: 0.01 for j in range(50)} for i in range(50)},
+        lambda c, y, t: F.mse_loss(y, t) * sum(sum(part.values()) for part in c.values()),
+        lambda c: c[49].update({49: 3.0}),
+    ),
+    "more_than_is_looked_at": (
+        lambda: [[Weighted() for _ in range(64)] for _ in range(64)],
+        lambda c, y, t: F.mse_loss(y, t) * sum(w.weight for row in c for w in row) / 4096,
+        lambda c: setattr(c[63][63], "weight", 4096.0),
+    ),
 }
 
 

@@ -3,6 +3,7 @@ the host."""
 
 import collections
 import enum
+import random
 import types
 
 import numpy
@@ -296,6 +297,20 @@ def test_a_step_sees_of_a_batch_what_the_loop_sees(name):
         batch["x"] = make(batch["x"])
 
     both(Linear, lambda module, batch, now: F.cross_entropy(module(torch.Tensor(use(batch["x"]))), batch["y"]), 20, before)
+
+
+class Draws(Linear):
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+
+    def forward(self, x):
+        return self.layer(x) * (2 if self.generator.random() < 0.1 else 1)
+
+
+@pytest.mark.parametrize("make", [random.Random, numpy.random.default_rng, numpy.random.RandomState])
+def test_a_generator_of_the_models_own_moves_as_in_the_loop(make):
+    both(lambda: Draws(make(3)), cross_entropy, 60, check="off", verify_interval=0)
 
 
 def test_numbers_are_told_apart_by_type_and_bits():

@@ -64,7 +64,7 @@ struct RandomNet : torch::nn::Module {
       }
       case 12: return x + x.narrow(0, 1, 1);
       case 13: return x / (other * other + 1);
-      case 14: return x.sum({0, 1}).relu() + x;
+      case 14: return x.sum(at::IntArrayRef({0, 1})).relu() + x;
       case 15: return x * (row.detach() * 2).relu() + row;
       case 16: return x + torch::gelu(other.detach() * whole.detach(), "tanh");
       case 17: return x + (other.detach() * whole.detach()).index_select(0, order);
