@@ -47,6 +47,19 @@ void bind_progress(py::module_& module) {
       });
 }
 
+py::list gather(const Run& run, const py::object& value) {
+  const py::module_ pickle = py::module_::import("pickle");
+  const auto own = py::cast<std::string>(pickle.attr("dumps")(value));
+  std::vector<std::string> all;
+  {
+    const py::gil_scoped_release no_gil;
+    all = run.get().communicator->all_gather(own);
+  }
+  py::list objects;
+  for (const std::string& bytes : all) objects.append(pickle.attr("loads")(py::bytes(bytes)));
+  return objects;
+}
+
 void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
   using Value = std::variant<double, at::Tensor>;
   bound
@@ -59,21 +72,8 @@ void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
             evaluation.metrics[name] = value;
           },
           py::arg("name"), py::arg("value"), "A result of the evaluation, as those of metrics: at after_val_epoch.")
-      .def(
-          "gather",
-          [](const Run& run, const py::object& value) {
-            const py::module_ pickle = py::module_::import("pickle");
-            const auto own = py::cast<std::string>(pickle.attr("dumps")(value));
-            std::vector<std::string> all;
-            {
-              const py::gil_scoped_release no_gil;
-              all = run.get().communicator->all_gather(own);
-            }
-            py::list objects;
-            for (const std::string& bytes : all) objects.append(pickle.attr("loads")(py::bytes(bytes)));
-            return objects;
-          },
-          py::arg("value"), "What each rank gives, by rank: objects that pickle takes. All ranks call it.")
+      .def("gather", gather, py::arg("value"),
+           "What each rank gives, by rank: objects that pickle takes. All ranks call it.")
       .def(
           "log",
           [](const Run& run, const std::string& name, const Value& value) {
