@@ -1,11 +1,13 @@
 #include "python/binding/host_state.h"
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <structmember.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Generator.h>
 
@@ -44,10 +46,10 @@ uint64_t of_constant(PyObject* object) {
   if (PyBytes_Check(object)) {
     bits = static_cast<uint64_t>(PyBytes_Type.tp_hash(object));
   } else if (Py_buffer bytes;
-             PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_SIMPLE) == 0) {
-    constexpr Py_ssize_t kMostBytes = 4096;
-    const std::string_view text(static_cast<const char*>(bytes.buf), static_cast<std::size_t>(bytes.len));
-    if (bytes.len <= kMostBytes) bits = std::hash<std::string_view>()(text);
+             PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_FULL_RO) == 0) {
+    std::array<char, 4096> copy;
+    const bool fits = bytes.len <= std::ssize(copy) && PyBuffer_ToContiguous(copy.data(), &bytes, bytes.len, 'C') == 0;
+    if (fits) bits = std::hash<std::string_view>()({copy.data(), static_cast<std::size_t>(bytes.len)});
     PyBuffer_Release(&bytes);
   } else if (THPGenerator_Check(object)) {
     bits = reinterpret_cast<uint64_t>(reinterpret_cast<THPGenerator*>(object)->cdata.unsafeGetGeneratorImpl());
@@ -61,10 +63,10 @@ uint64_t of_constant(PyObject* object) {
   return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
 }
 
+// One of the user's own type may run code of its own when it is asked.
 uint64_t of_key(PyObject* key) {
-  const Py_hash_t hash = PyObject_Hash(key);
-  if (hash == -1) PyErr_Clear();
-  return static_cast<uint64_t>(hash);
+  if (!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) return reinterpret_cast<uint64_t>(key);
+  return static_cast<uint64_t>(PyObject_Hash(key));
 }
 
 PyTypeObject* type_of(const char* module, const char* name) {
@@ -92,7 +94,7 @@ uint64_t of_callable(PyObject* object) {
 constexpr Py_ssize_t kMost = 64;  // items, as in duet.host_numbers, and as deep
 constexpr int kDeepest = 4;
 
-// Of a number, text, constant or function, or of those in a list, tuple or dict; what else there is does not count: a
+// Of a number, text, constant or function, or of those in a list or tuple; what else there is does not count: a
 // cache of tensors may grow.
 uint64_t of_value(PyObject* value, int deepest = kDeepest) {
   constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0;
@@ -100,21 +102,13 @@ uint64_t of_value(PyObject* value, int deepest = kDeepest) {
   if (value == Py_None) return kNone;
   if (is_plain(value)) return of_plain(value);
   if (PyCallable_Check(value) != 0) return of_callable(value);
-  const bool is_dict = PyDict_Check(value), is_sequence = PyList_Check(value) || PyTuple_Check(value);
-  if (!is_dict && !is_sequence) return is_constant(value) ? of_constant(value) : kOther;
-  const Py_ssize_t size = is_dict ? PyDict_GET_SIZE(value) : PySequence_Fast_GET_SIZE(value);
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return is_constant(value) ? of_constant(value) : kOther;
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
   if (size > kMost || deepest == 0) return kOther;
-  uint64_t sum = is_sequence ? 1 : 2;
-  PyObject *key, *item;
-  for (Py_ssize_t i = 0, position = 0; i < size; ++i) {
-    if (is_sequence) {
-      item = PySequence_Fast_GET_ITEM(value, i);
-    } else if (PyDict_Next(value, &position, &key, &item) == 0) {
-      break;
-    }
-    const uint64_t number = of_value(item, is_sequence ? deepest - 1 : 0);
-    if (number != kOther)
-      sum = mixed(sum, is_sequence ? mixed(number, static_cast<uint64_t>(i)) : mixed(of_key(key), number));
+  uint64_t sum = 1;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    const uint64_t number = of_value(PySequence_Fast_GET_ITEM(value, i), deepest - 1);
+    if (number != kOther) sum = mixed(sum, mixed(number, static_cast<uint64_t>(i)));
   }
   return sum;
 }
@@ -254,20 +248,25 @@ PyObject* dict_of_class(PyTypeObject* type) {
 
 // Of a cell, an item, or an attribute of an object by its dict, of a class or in a slot; null if there is none.
 PyObject* value_at(PyObject* owner, PyObject* key) {
+  if (Py_TYPE(key) == &PyMemberDescr_Type) {
+    if (reinterpret_cast<PyMemberDescrObject*>(key)->d_member->type != T_OBJECT_EX) return nullptr;
+    // Of a slot, which goes on holding what it gives.
+    PyObject* const slot = Py_TYPE(key)->tp_descr_get(key, owner, reinterpret_cast<PyObject*>(Py_TYPE(owner)));
+    if (slot == nullptr) PyErr_Clear();
+    Py_XDECREF(slot);
+    return slot;
+  }
   if (PyCell_Check(owner)) return PyCell_GET(owner);
   if (PyDict_Check(owner)) return PyDict_GetItem(owner, key);
   if (PyList_Check(owner) || PyTuple_Check(owner)) {
     const Py_ssize_t index = PyLong_AsSsize_t(key);
-    return index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, index) : nullptr;
+    return 0 <= index && index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, index) : nullptr;
   }
   if (PyType_Check(owner)) {
     const auto attributes = py::reinterpret_steal<py::object>(dict_of_class(reinterpret_cast<PyTypeObject*>(owner)));
     return PyDict_GetItem(attributes.ptr(), key);
   }
-  PyObject* const slot = PyObject_GenericGetAttr(owner, key);  // which goes on holding it
-  if (slot == nullptr) PyErr_Clear();
-  Py_XDECREF(slot);
-  return slot;
+  return nullptr;
 }
 
 }  // namespace
@@ -279,6 +278,7 @@ void HostState::look_around() const {
   places_ = share(found[1]);
   generators_ = share(found[2]);
   sees_all_ = py::cast<bool>(found[3]);
+  names_ = share(found[4]);
 }
 
 // Of numbers in the places; none if another container lies in one of them.
@@ -288,7 +288,29 @@ std::optional<uint64_t> HostState::referenced() const {
     PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
     PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
     if (container != Py_None && container != value) return std::nullopt;
-    if (PyTuple_GET_ITEM(place.ptr(), 3) == Py_True) sum = mixed(sum, of_value(value));
+    if (PyTuple_GET_ITEM(place.ptr(), 3) != Py_True) continue;
+    sum = mixed(sum, value != nullptr && PyDict_Check(value) ? of_items(value) : of_value(value));
+  }
+  return sum;
+}
+
+// But for what a loop counts in there while each step is checked: what reads it is found by that. What the code names
+// counts whatever it does.
+uint64_t HostState::of_items(PyObject* dict) const {
+  constexpr int64_t kFirst = 512, kQuick = 16;  // calls
+  if (PyDict_GET_SIZE(dict) > kMost) return 0;
+  std::unordered_map<uint64_t, Item>& known = items_[dict];
+  uint64_t sum = 2;
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
+    const uint64_t number = of_value(value, 0);
+    if (number == 0) continue;
+    Item& item = known.try_emplace(of_key(key), Item{number}).first->second;
+    const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(names_->ptr(), key) == 1;
+    if (std::exchange(item.number, number) != number && calls_ <= kFirst && !is_named) {
+      item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
+    }
+    if (item.quick_changes < 3) sum = mixed(sum, mixed(of_key(key), number));
   }
   return sum;
 }
@@ -303,6 +325,8 @@ bool HostState::has_new_modules() const {
 }
 
 uint64_t HostState::numbers() const {
+  constexpr int64_t kQuick = 16;
+  ++calls_;
   const auto sum = [this](uint64_t of_places) {
     uint64_t sum = mixed(of_places, of_global_hooks());
     for (const py::handle module : *modules_) sum = mixed(sum, of_module(module));
@@ -312,6 +336,11 @@ uint64_t HostState::numbers() const {
     const std::optional<uint64_t> of_places = referenced();
     const uint64_t now = sum(of_places.value_or(0));
     if (of_places && (now == latest_ || !has_new_modules())) return latest_ = now;
+  }
+  quick_looks_ = calls_ - std::exchange(looked_, calls_) < kQuick ? quick_looks_ + 1 : 0;
+  if (quick_looks_ > kQuick) {  // another container at each step
+    sees_all_ = false;
+    return latest_;
   }
   look_around();
   return latest_ = sum(referenced().value_or(0));

@@ -14,7 +14,7 @@ import torch
 HOST = (random._inst, numpy.random.mtrand._rand)  # what the functions of random and numpy.random draw from
 _MANY = 10_000  # objects are looked at, at most
 _FEW = 64  # a container of more holds data
-_LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "torchdata", "numpy", "duet"} - {"__main__"}
+LIBRARIES = {*sys.stdlib_module_names, "torch", "torchvision", "torchdata", "numpy", "duet"} - {"__main__"}
 
 
 def own(loader):
@@ -37,19 +37,19 @@ def _held_by(part):
         return () if len(part) > _FEW else part.values() if isinstance(part, dict) else part
     if isinstance(part, types.FunctionType):
         cells = [cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()]
-        named = [part.__globals__.get(name) for name in part.__code__.co_names] if is_users(part.__module__) else ()
+        named = [part.__globals__.get(name) for name in part.__code__.co_names] if _is_users(part.__module__) else ()
         return (*cells, *named, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values())
     if isinstance(part, functools.partial):
         return (part.func, *part.args, *part.keywords.values())
     if isinstance(part, (type, types.ModuleType, torch.nn.Module, torch.Tensor)):
         return ()
-    shared = [value for c in type(part).__mro__ if is_users(c.__module__) for value in vars(c).values()]
+    shared = [value for c in type(part).__mro__ if _is_users(c.__module__) for value in vars(c).values()]
     return (getattr(part, "__self__", None), getattr(part, "__func__", None), *getattr(part, "__dict__", {}).values(), *shared)
 
 
-def is_users(module):
+def _is_users(module):
     """Whether a module's name, or None, is not one of a library's."""
-    return (module or "").partition(".")[0] not in _LIBRARIES
+    return (module or "").partition(".")[0] not in LIBRARIES
 
 
 def states(generators):

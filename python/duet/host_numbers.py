@@ -1,16 +1,16 @@
 """Where the code of a step finds numbers that are no tensors."""
 
-import dis
 import enum
 import functools
 import logging
 import random
+import sys
 import types
 
 import numpy
 import torch
 
-from .generators import is_users
+from .generators import LIBRARIES
 
 CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
              numpy.ndarray)  # fmt: skip
@@ -19,30 +19,30 @@ _PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _DESCRIPTORS = (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType, property, classmethod, staticmethod)
 _GENERATORS = (random.Random, numpy.random.Generator, numpy.random.RandomState)
-_IMPLICIT = ("__call__", "__getitem__", "__iter__")
+_EXPLICIT = ("__init__", "__new__", "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
 _LIMIT = 8192  # places; they are looked at before every step
 
 
+@functools.cache
+def _is_library(name):
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return name in LIBRARIES or "site-packages" in file or "dist-packages" in file
+
+
+def is_users(module):
+    """Whether a module is not a library's, by its name; what has none is."""
+    return type(module) is not str or not _is_library(module.partition(".")[0])
+
+
 def _names(code):
-    """What a function's code may look up: names of its module, attributes and keys."""
-    names = set(code.co_names)
+    """What a function's code may look up: names of its module and attributes; keys."""
+    names, keys = set(code.co_names), {constant for constant in code.co_consts if isinstance(constant, str)}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-        elif isinstance(constant, (str, int)):
-            names.add(constant)
-    return names
-
-
-def _reads_any_key(code):
-    """Whether a key may be another one than its code names."""
-    last = ""
-    for instruction in dis.get_instructions(code):
-        is_subscript = instruction.opname == "BINARY_SUBSCR" or (instruction.opname == "BINARY_OP" and instruction.argrepr == "[]")
-        if instruction.opname in ("DICT_MERGE", "DICT_UPDATE") or (is_subscript and not last.startswith("LOAD_CONST")):
-            return True
-        last = instruction.opname
-    return any(_reads_any_key(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+            inside = _names(constant)
+            names |= inside[0]
+            keys |= inside[1]
+    return names, keys
 
 
 def _is(value, kinds):
@@ -50,30 +50,54 @@ def _is(value, kinds):
     return issubclass(type(value), kinds)
 
 
-def _own(value, name="__dict__"):
-    try:
-        return object.__getattribute__(value, name)
-    except Exception:
-        return None
-
-
-def _attributes(value):
-    """An object's attributes, where they are and by their names: its own, those in slots, those of its classes; of a class
-    or a module of the user's likewise. None: it has none."""
-    if _is(value, (torch.Tensor, types.FunctionType, logging.Logger)) or (_is(value, types.ModuleType) and not is_users(value.__name__)):
-        return None
-    members = [(cls, name, item) for cls in _classes(value) if is_users(cls.__module__) for name, item in vars(cls).items()]
-    found = [member for member in members if type(member[2]) not in _DESCRIPTORS]
-    if not _is(value, type):
-        found += [(value, name, _own(value, name)) for _, name, item in members if type(item) is types.MemberDescriptorType]
-    own = _own(value)
-    if type(own) is dict:
-        found += [(own, name, item) for name, item in list(own.items())]
-    return found if found or type(own) is dict else None
+_mro_of, _dict_of_class = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 
 
 def _classes(value):
-    return (value if _is(value, type) else type(value)).__mro__
+    return _mro_of(value if _is(value, type) else type(value))
+
+
+def _is_users_class(cls):
+    return is_users(_dict_of_class(cls).get("__module__"))
+
+
+def _own_dict(value):
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except Exception:
+        return None
+    return own if type(own) is dict else None
+
+
+def _attributes(value, names):
+    """Of these names the attributes of an object, where they are and by their names: its own, those in slots, those of its
+    classes; of a class or a module of the user's likewise. None: it has none."""
+    if _is(value, (torch.Tensor, types.FunctionType, logging.Logger)):
+        return None
+    own = _own_dict(value)
+    if _is(value, types.ModuleType) and not is_users((own or {}).get("__name__")):
+        return None
+    classes = [_dict_of_class(cls) for cls in _classes(value) if _is_users_class(cls)]
+    found, shared = [], set()
+    for cls, inside in zip(filter(_is_users_class, _classes(value)), classes):
+        for name in names & inside.keys():
+            item = inside[name]
+            if type(item) is types.MemberDescriptorType and not _is(value, type):
+                found.append((value, item, _slot(value, item)))
+            elif type(item) not in _DESCRIPTORS:
+                shared.add(name)
+                found.append((cls, name, item))
+    found += [(cls, name, None) for cls, inside in zip(filter(_is_users_class, _classes(value)), classes) for name in shared - inside.keys()]
+    if own is not None:
+        found += [(own, name, own.get(name)) for name in names & (own.keys() | shared)]  # those that are shared may come
+    return sorted(found, key=lambda place: str(place[1])) if found or own is not None else None
+
+
+def _slot(value, descriptor):
+    try:
+        return descriptor.__get__(value)
+    except AttributeError:
+        return None
 
 
 def _items(value):
@@ -103,17 +127,16 @@ def _is_of_torch(thing):
 
 class _Search:
     def __init__(self, functions):
-        self.found, self.names, self.known, self.open = [], set(), set(), list(functions)
+        self.found, self.names, self.keys, self.known, self.open = [], set(), set(), set(), list(functions)
         self.modules, self.functions = [], []  # that the code may call, of what is in these objects
         self.generators = []  # and those that it may draw from
         while self.open:
             self.function(self.open.pop())
-        self.reads_any_key = not self.names.isdisjoint(("items", "values")) or any(_reads_any_key(f.__code__) for f in self.known)
 
     def function(self, function):
         """Notes what the function's code finds in its closure, its defaults and its module, functions to go on with."""
         if type(function) is functools.partial:
-            self.found += [(None, None, value) for value in (*function.args, *function.keywords.values())]
+            self.found += [(None, None, function.args), (None, None, function.keywords)]
             return self.open.append(function.func)
         owner = None
         if type(function) is types.MethodType:
@@ -128,8 +151,9 @@ class _Search:
         if function in self.known:
             return
         self.known.add(function)
-        names = _names(function.__code__)
-        self.names |= names
+        names, keys = _names(function.__code__)
+        self.names |= names | keys
+        self.keys |= keys
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         self.found += [(None, None, value) for value in defaults]
         places = [(cell, None) for cell in function.__closure__ or ()]
@@ -145,21 +169,22 @@ class _Search:
 
     def methods_of(self, value):
         """Those that the names of all these functions are in the object's classes, properties, and what has no name."""
-        found = {}
-        for cls in reversed([cls for cls in _classes(value) if not _is_of_torch(cls)]):
-            for name, member in vars(cls).items():
+        found, own = [], _own_dict(value) or ()
+        for cls in [cls for cls in _classes(value) if not _is_of_torch(cls)]:
+            for name, member in _dict_of_class(cls).items():
                 is_wrapped = type(member) in (classmethod, staticmethod)
                 method = member.fget if type(member) is property else member.__func__ if is_wrapped else member
-                if type(method) is types.FunctionType and (name in self.names or name in _IMPLICIT):
-                    found[name] = method
-        return [types.MethodType(method, value) for method in found.values()]
+                is_implicit = name.startswith("__") and name not in _EXPLICIT and _is_users_class(cls)
+                if type(method) is types.FunctionType and (name in self.names or is_implicit) and name not in own:
+                    found.append(types.MethodType(method, value))
+        return found
 
     def places(self):
         """With what is in the objects among it: all items of lists, tuples and dicts, attributes that the code names."""
         places, known, found = {}, set(), self.found
-        while found and len(places) <= _LIMIT:
+        while found and len(places) <= _LIMIT and len(known) <= _LIMIT:
             owner, key, value = found.pop()
-            items, attributes = _items(value), _attributes(value)
+            items, attributes = _items(value), _attributes(value, self.names)
             is_number = _is(value, _PLAIN) or _is_list_of_numbers(value)
             is_container = not is_number and (items is not None or attributes is not None)
             if owner is None and items:
@@ -173,24 +198,23 @@ class _Search:
             self.note(value)
             found += [(value, *item) for item in inside]
             if attributes is not None:
-                found += [place for place in attributes if place[1] in self.names]
+                found += attributes
                 self.functions += self.methods_of(value)
+        self.is_complete = not found
         return list(places.values())
 
     def inside(self, value, items):
-        """What is in a list, tuple or dict, and whether its own numbers count with it. Of a dict what the code names, unless
-        it may ask for anything."""
-        if not _is(value, dict) or (self.reads_any_key and dict.__len__(value) <= MOST):
-            return [item for item in items if not _is(item[1], _PLAIN)], bool(items) or _is(value, dict)  # a list may fill up
-        names = self.names & dict.keys(value) if self.reads_any_key else self.names  # of which some may come
-        return [(name, dict.get(value, name)) for name in sorted(names, key=str)], False
+        """What is in a list, tuple or dict, and whether its own numbers count with it."""
+        if _is(value, dict) and dict.__len__(value) > MOST:
+            return [(name, dict.get(value, name)) for name in sorted(self.names) if dict.__contains__(value, name)], False
+        return [item for item in items if not _is(item[1], _PLAIN)], bool(items) or _is(value, dict)  # a list may fill up
 
     def note(self, value):
         if _is(value, torch.nn.Module):
             self.modules.append(value)
         elif type(value) in _GENERATORS:
             self.generators.append(value)
-        elif type(value) in _FUNCTIONS:
+        elif type(value) in _FUNCTIONS and is_users(getattr(value, "__module__", None)):
             self.functions.append(value)
 
 
@@ -203,8 +227,8 @@ def states(generators):
 def watched(model, functions):
     """The modules that the code of these may call, those of the model first; the places that it refers to: [(where,
     key, container or None, whether its value counts)], cells of closures, globals, items, and attributes that it names of
-    objects in these; the generators of Python and NumPy among it; and whether these are all places. A container is there
-    to tell whether another one has taken its place."""
+    objects in these; the generators of Python and NumPy among it; whether these are all places; and the
+    keys that the code names. A container is there to tell whether another one has taken its place."""
     modules, functions = list(model.modules()), list(functions)
     while True:
         search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))])
@@ -215,7 +239,7 @@ def watched(model, functions):
         further = [*search.functions, *(method for module in modules for method in search.methods_of(module))]
         unopened = {id(_code_of(function)): function for function in further if id(_code_of(function)) not in opened}
         if not called and not unopened:
-            return modules, places, search.generators, len(places) <= _LIMIT
+            return modules, places, search.generators, search.is_complete, search.keys
         modules += called.values()
         functions += unopened.values()
 

@@ -47,7 +47,7 @@ class Reductions:
             total[1] += weight
 
     def compute(self) -> dict[str, float]:
-        self.values = {name: float(metric.compute()) for name, metric in self.metrics.items()}
+        self.values = {name: _number(name, metric.compute()) for name, metric in self.metrics.items()}
         for name, (total, weight) in ((name, total.tolist()) for name, total in self.totals.items()):
             self.values[self.shown.get(name, name)] = total / weight if self.kinds.get(name, "mean") == "mean" else total
         self.reset()
@@ -85,29 +85,49 @@ class Reductions:
 
     def rows(self):
         """What a rank has, as bytes: another one may have logged other names, or nothing."""
-        paths = {id(part): path for path, part in self.module.named_modules()}
-        states = {name: (paths.get(id(metric)), _states(name, metric)) for name, metric in self.metrics.items()}
         totals = {name: total.cpu() for name, total in self.totals.items()}
-        return [torch.frombuffer(bytearray(pickle.dumps((self.kinds, totals, states))), dtype=torch.uint8)]
+        return [torch.frombuffer(bytearray(pickle.dumps((self.kinds, totals, self._states()))), dtype=torch.uint8)]
 
     def set_rows(self, rows):
-        bytes_of_ranks, merged, states = io.BytesIO(rows[0].numpy().tobytes()), {}, {}
+        bytes_of_ranks, merged, states = io.BytesIO(rows[0].numpy().tobytes()), {}, []
         while bytes_of_ranks.tell() < rows[0].numel():
             kinds, totals, metrics = pickle.load(bytes_of_ranks)
             self.kinds |= kinds
+            states.append(metrics)
             for name, total in totals.items():
                 merged.setdefault(name, []).append(total)
-            for name, (path, state) in metrics.items():
-                if name not in self.metrics and path is None:
-                    raise _duet.ConfigError(f"[lightning] found the metric {name!r} on another rank only, expected a member of the module")
-                self.metrics.setdefault(name, self.module.get_submodule(path))
-                states.setdefault(name, []).append(state)
         for name, of_ranks in merged.items():
             kind = self.kinds.get(name, "mean")
             stacked = torch.stack(of_ranks)
             self.totals[name] = getattr(stacked, "a" + kind)(0) if kind in ("max", "min") else stacked.sum(0)
-        for name, of_ranks in states.items():
-            _merge(self.metrics[name], of_ranks)
+        self._merge(states)
+
+    def merge_metrics(self, run):
+        """The totals of training are over all ranks as they are."""
+        if _duet.current_ranks().world_size > 1:
+            self._merge(run.gather(self._states()))
+
+    def _states(self):
+        paths = {id(part): path for path, part in self.module.named_modules()}
+        return {name: (paths.get(id(metric)), _states(name, metric)) for name, metric in self.metrics.items()}
+
+    def _merge(self, of_ranks):
+        states = {}
+        for name, (path, state) in (item for metrics in of_ranks for item in metrics.items()):
+            if name not in self.metrics and path is None:
+                raise _duet.ConfigError(f"[lightning] found the metric {name!r} on another rank only, expected a member of the module")
+            if name not in self.metrics:
+                self.metrics[name] = self.module.get_submodule(path)
+            states.setdefault(name, []).append(state)
+        for name, of_metric in states.items():
+            _merge(self.metrics[name], of_metric)
+
+
+def _number(name, value):
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise _duet.ConfigError(f"[lightning] found the metric {name!r} that gives {type(value).__name__}, expected one number") from error
 
 
 def _parts(metric):
@@ -144,6 +164,7 @@ class Log:
         self.of_epoch: dict[str, tuple[float, bool]] | None = None  # of the evaluation that ends; whether as the mean over ranks
         self.training, self.evaluation = Reductions(module), Reductions(module)
         self.reductions = self.training  # of what runs
+        self.of_epoch_end = Reductions(module)  # torchmetrics that are logged there
 
     def attach(self):
         """Another trainer may have trained the module since, Lightning's too."""
@@ -157,7 +178,7 @@ class Log:
             return type(self.module).log(
                 self.module, name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, *_, sync_dist=sync_dist, batch_size=batch_size, **__)  # fmt: skip
         if hasattr(value, "compute") and hasattr(value, "update"):
-            self.reductions.metrics[name] = value
+            (self.reductions if self.of_epoch is None else self.of_epoch_end).metrics[name] = value
         elif self.step is not None:
             self._log_in_step(name, value, on_step, on_epoch, _reduction_of(reduce_fx), batch_size)
         elif self.of_epoch is not None:
@@ -194,7 +215,9 @@ class Log:
         for of_rank in run.gather(self.of_epoch or {}):
             for name, value in of_rank.items():
                 found.setdefault(name, []).append(value)
-        return {name: sum(v for v, _ in values) / len(values) if values[0][1] else values[0][0] for name, values in found.items()}
+        self.of_epoch_end.merge_metrics(run)
+        means = {name: sum(v for v, _ in values) / len(values) if values[0][1] else values[0][0] for name, values in found.items()}
+        return means | self.of_epoch_end.compute()
 
     def log_dict(self, dictionary, *arguments, **options):
         for name, value in dictionary.items():

@@ -12,6 +12,7 @@ from .lightning_logs import Log
 from .lightning_optimizer import Optimizer
 from .tasks import Task
 
+_LIBRARIES = ("lightning", "pytorch_lightning")
 _STAGES = {"val": "validation", "test": "test", "predict": "predict"}  # of duet's hooks and of Lightning's
 _FLAGS = {"val": "validating", "test": "testing", "predict": "predicting"}
 _AROUND = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
@@ -56,6 +57,8 @@ class _Method:
 
     def reads(self, place):
         """Whether its code reads the argument there: a number that is another in each step costs time."""
+        if (getattr(self.function, "__module__", None) or "").partition(".")[0] in _LIBRARIES:
+            return False  # Lightning's own methods read none
         code = getattr(self.function, "__code__", None)
         if code is None or hasattr(self.function, "__wrapped__") or self.count is None:
             return True
@@ -126,6 +129,7 @@ class _ModuleHooks:
         self._call(run)
 
     def after_train_epoch(self, run):
+        self.log.training.merge_metrics(run)
         values = self.log.training.compute()
         self._keep({name.removesuffix("_epoch"): value for name, value in values.items()} | values)
         self._call(run, "on_train_epoch_end")
@@ -206,7 +210,7 @@ def _arguments(module, options) -> dict[str, Any]:
     trainer, accumulate = _AttachedTrainer(ranks), options.get("accumulate", 1)
     log = Log(module, trainer, accumulate)
     log.attach()
-    if int(os.environ.get("LOCAL_RANK", ranks.rank)) == 0:  # once on each machine
+    if ranks.world_size == 1 or int(os.environ.get("LOCAL_RANK", ranks.rank)) == 0:  # once on each machine
         getattr(module, "prepare_data", lambda: None)()
     ranks.barrier()
     for name, given in (("setup", ("fit",)), ("configure_model", ())):
@@ -275,8 +279,7 @@ def _refuse_what_is_not_called(module):
 
 def _base_of(module):
     """Lightning's own class, if the module is one of its."""
-    libraries = ("lightning", "pytorch_lightning")
-    bases = (c for c in type(module).__mro__ if c.__name__ == "LightningModule" and c.__module__.split(".")[0] in libraries)
+    bases = (c for c in type(module).__mro__ if c.__name__ == "LightningModule" and c.__module__.split(".")[0] in _LIBRARIES)
     return next(bases, None)
 
 
