@@ -17,7 +17,6 @@ CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device
 MOST = 64  # items of a list, tuple or dict; more are data
 _PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-_DESCRIPTORS = (types.FunctionType, types.MemberDescriptorType, types.GetSetDescriptorType, property, classmethod, staticmethod)
 _GENERATORS = (random.Random, numpy.random.Generator, numpy.random.RandomState)
 _EXPLICIT = ("__init__", "__new__", "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
 _LIMIT = 8192  # places; they are looked at before every step
@@ -84,7 +83,7 @@ def _attributes(value, names):
             item = inside[name]
             if type(item) is types.MemberDescriptorType and not _is(value, type):
                 found.append((value, item, _slot(value, item)))
-            elif type(item) not in _DESCRIPTORS:
+            elif not hasattr(type(item), "__get__"):  # no method, no property
                 shared.add(name)
                 found.append((cls, name, item))
     found += [(cls, name, None) for cls, inside in zip(filter(_is_users_class, _classes(value)), classes) for name in shared - inside.keys()]
@@ -185,7 +184,7 @@ class _Search:
         while found and len(places) <= _LIMIT and len(known) <= _LIMIT:
             owner, key, value = found.pop()
             items, attributes = _items(value), _attributes(value, self.names)
-            is_number = _is(value, _PLAIN) or _is_list_of_numbers(value)
+            is_number = _is(value, _PLAIN) or (attributes is None and _is_list_of_numbers(value))
             is_container = not is_number and (items is not None or attributes is not None)
             if owner is None and items:
                 owner, key = (value,), 0

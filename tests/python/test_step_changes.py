@@ -93,6 +93,21 @@ class Slotted:
     weight: float
 
 
+class SlottedList(list):
+    __slots__ = ("weight",)
+
+    def __init__(self):
+        super().__init__([1.0])
+        self.weight = 1.0
+
+
+class Hidden(Slotted):
+    def __init__(self):
+        self.own = 1.0
+
+    weight = property(lambda self: float(f"{self.own}"), lambda self, value: setattr(self, "own", value))
+
+
 def users_module():
     module = types.ModuleType("settings_of_a_user")
     module.weight = 1.0
@@ -114,6 +129,8 @@ CRITERIA = {
     "class_attribute": (lambda: type("Settings", (), {"weight": 1.0}), lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
     "attribute_of_its_class": (lambda: type("Settings", (), {"weight": 1.0})(), lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: heavier(type(c))),
     "slot": (lambda: Slotted(1.0), lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "slot_of_a_list": (SlottedList, lambda c, y, t: F.mse_loss(y, t) * (c.weight + c[0]), heavier),
+    "property_over_a_slot": (Hidden, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
     "property": (Weighted, lambda c, y, t: F.mse_loss(y, t) * c.twice, heavier),
     "call": (Weighted, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
     "users_module": (users_module, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),

@@ -299,6 +299,17 @@ def test_a_step_sees_of_a_batch_what_the_loop_sees(name):
     both(Linear, lambda module, batch, now: F.cross_entropy(module(torch.Tensor(use(batch["x"]))), batch["y"]), 20, before)
 
 
+def test_what_a_loop_counts_beside_a_number_that_matters_costs_no_replay():
+    def before(n, module, now, batch):  # n itself is in `now`, too
+        now["w"] = 2.0 if n in (40, 41) else 1.0
+
+    def loss(module, batch, now):
+        return cross_entropy(module, batch, now) * sum(now[key] for key in ("w",))
+
+    report = both(Linear, loss, 60, before, check="off", verify_interval=0)
+    assert sum(entry["unchecked"] for entry in report) > 40, report
+
+
 class Draws(Linear):
     def __init__(self, generator):
         super().__init__()
