@@ -83,7 +83,7 @@ def _attributes(value, names):
             item = inside[name]
             if type(item) is types.MemberDescriptorType and not _is(value, type):
                 found.append((value, item, _slot(value, item)))
-            elif not hasattr(type(item), "__get__"):  # no method, no property
+            elif not hasattr(type(item), "__get__") or _is_users_class(type(item)):  # no method, no property
                 shared.add(name)
                 found.append((cls, name, item))
     found += [(cls, name, None) for cls, inside in zip(filter(_is_users_class, _classes(value)), classes) for name in shared - inside.keys()]
