@@ -10,6 +10,8 @@
 #include <structmember.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Generator.h>
+#include "base/detail/bits.h"
+#include "python/binding/generators.h"
 
 namespace duet::python {
 
@@ -232,8 +234,7 @@ uint64_t HostState::random_numbers() const {
   const uint64_t sum = mixed(static_cast<uint64_t>(py::hash((*python)())), py::cast<uint64_t>(state["pos"]));
   const uint64_t of_all = mixed(sum, py::cast<uint64_t>(state["key"][py::int_(0)]));
   if (!generators_ || py::len(*generators_) == 0) return of_all;
-  static const auto* states = new py::object(py::module_::import("duet.host_numbers").attr("states"));
-  return mixed(of_all, static_cast<uint64_t>(py::cast<int64_t>((*states)(*generators_))));
+  return mixed(of_all, std::hash<std::string>()(bits_hash(random_state_of(*generators_))));
 }
 
 namespace {
@@ -278,7 +279,7 @@ void HostState::look_around() const {
   places_ = share(found[1]);
   generators_ = share(found[2]);
   sees_all_ = py::cast<bool>(found[3]);
-  names_ = share(found[4]);
+  keys_ = share(found[4]);
 }
 
 // Of numbers in the places; none if another container lies in one of them.
@@ -306,7 +307,7 @@ uint64_t HostState::of_items(PyObject* dict) const {
     const uint64_t number = of_value(value, 0);
     if (number == 0) continue;
     Item& item = known.try_emplace(of_key(key), Item{number}).first->second;
-    const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(names_->ptr(), key) == 1;
+    const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(keys_->ptr(), key) == 1;
     if (std::exchange(item.number, number) != number && calls_ <= kFirst && !is_named) {
       item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
     }

@@ -19,7 +19,7 @@ class HostState {
   // functions that they have as attributes, and hooks, those of parameters among them.
   uint64_t numbers() const;
   void visit_kept(const std::function<void(const SharedObject&)>& visit) const {
-    for (const SharedObject& kept : {functions_, modules_, places_, generators_, names_}) {
+    for (const SharedObject& kept : {functions_, modules_, places_, generators_, keys_}) {
       if (kept) visit(kept);
     }
   }
@@ -45,7 +45,7 @@ class HostState {
   std::optional<uint64_t> referenced() const;
 
   SharedObject model_, functions_;
-  mutable SharedObject modules_, places_, generators_, names_;  // duet.host_numbers.watched
+  mutable SharedObject modules_, places_, generators_, keys_;  // duet.host_numbers.watched
   mutable bool sees_all_ = true;
   mutable std::unordered_map<PyObject*, std::unordered_map<uint64_t, Item>> items_;  // of dicts in places, by key
   mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;                         // of numbers()

@@ -22,7 +22,7 @@ def own(loader):
     found, parts = [], [loader]
     seen = {id(part): part for part in (torch.default_generator, *HOST, loader)}
     for part in parts:
-        if type(part) in _KINDS:
+        if type(part) in KINDS:
             found.append(part)
             continue
         for value in _held_by(part):
@@ -54,7 +54,7 @@ def _is_users(module):
 
 def states(generators):
     """Their states as one tensor of bytes."""
-    text = json.dumps([(_name(g), _KINDS[type(g)][0](g)) for g in generators], default=numpy.ndarray.tolist)
+    text = json.dumps([(_name(g), KINDS[type(g)][0](g)) for g in generators], default=numpy.ndarray.tolist)
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
@@ -65,7 +65,7 @@ def restore(generators, tensor):
         warnings.warn(f"found {len(generators)} random generators in the loader, expected the {len(saved)} of the checkpoint: they are left as they are")
         return
     for generator, (_, state) in zip(generators, saved):
-        _KINDS[type(generator)][1](generator, state)
+        KINDS[type(generator)][1](generator, state)
 
 
 def _name(generator):
@@ -85,7 +85,7 @@ def _set_torch(generator, text):
     generator.set_state(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8))
 
 
-_KINDS = {
+KINDS = {
     torch.Generator: (lambda g: base64.b64encode(g.get_state().numpy()).decode(), _set_torch),
     numpy.random.Generator: (lambda g: g.bit_generator.state, _set_numpy),
     numpy.random.RandomState: (lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state)),

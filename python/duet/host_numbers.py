@@ -3,21 +3,19 @@
 import enum
 import functools
 import logging
-import random
 import sys
 import types
 
 import numpy
 import torch
 
-from .generators import LIBRARIES
+from .generators import KINDS, LIBRARIES
 
 CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
              numpy.ndarray)  # fmt: skip
 MOST = 64  # items of a list, tuple or dict; more are data
 _PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-_GENERATORS = (random.Random, numpy.random.Generator, numpy.random.RandomState)
 _EXPLICIT = ("__init__", "__new__", "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
 _LIMIT = 8192  # places; they are looked at before every step
 
@@ -76,9 +74,9 @@ def _attributes(value, names):
     own = _own_dict(value)
     if _is(value, types.ModuleType) and not is_users((own or {}).get("__name__")):
         return None
-    classes = [_dict_of_class(cls) for cls in _classes(value) if _is_users_class(cls)]
+    classes = {cls: _dict_of_class(cls) for cls in _classes(value) if _is_users_class(cls)}
     found, shared = [], set()
-    for cls, inside in zip(filter(_is_users_class, _classes(value)), classes):
+    for cls, inside in classes.items():
         for name in names & inside.keys():
             item = inside[name]
             if type(item) is types.MemberDescriptorType and not _is(value, type):
@@ -86,7 +84,7 @@ def _attributes(value, names):
             elif not hasattr(type(item), "__get__") or _is_users_class(type(item)):  # no method, no property
                 shared.add(name)
                 found.append((cls, name, item))
-    found += [(cls, name, None) for cls, inside in zip(filter(_is_users_class, _classes(value)), classes) for name in shared - inside.keys()]
+    found += [(cls, name, None) for cls, inside in classes.items() for name in shared - inside.keys()]
     if own is not None:
         found += [(own, name, own.get(name)) for name in names & (own.keys() | shared)]  # those that are shared may come
     return sorted(found, key=lambda place: str(place[1])) if found or own is not None else None
@@ -211,16 +209,10 @@ class _Search:
     def note(self, value):
         if _is(value, torch.nn.Module):
             self.modules.append(value)
-        elif type(value) in _GENERATORS:
+        elif type(value) in KINDS:
             self.generators.append(value)
         elif type(value) in _FUNCTIONS and is_users(getattr(value, "__module__", None)):
             self.functions.append(value)
-
-
-def states(generators):
-    """A number that is another one where a generator has been drawn from."""
-    read = (lambda g: g.getstate(), lambda g: g.bit_generator.state, lambda g: g.get_state(legacy=False))
-    return hash(repr([read[_GENERATORS.index(type(generator))](generator) for generator in generators]))
 
 
 def watched(model, functions):
