@@ -21,10 +21,13 @@ Heads<Number> heads_of(const at::Tensor& rows, Number* data) {
 Heads<const float> inputs_of(const at::Tensor& rows) { return heads_of(rows, floats_of(rows)); }
 Heads<float> results_of(const at::Tensor& rows) { return heads_of(rows, writable_floats_of(rows)); }
 
+enum class Single { kByBlas, kAsMklForAmd };  // who multiplies the last query, where that is alone in its block
+
 // The call's tensors, and where in its arguments q, k, v and the flag of a causal mask are.
 struct AttentionCall {
   const OpCall& call;
   std::size_t query, causal;
+  Single single;
 
   // No heads: it does not fit.
   Attention shape() const {
@@ -39,19 +42,27 @@ struct AttentionCall {
     // Of two or three queries in the last block BLAS adds up in an order of its own.
     const int64_t rest = length % kQueryBlock;
     if (!fits || rest == 2 || rest == 3 || factor <= 0 || factor > 1) return {};
-    return {q.size(1), length, width, call.arguments[causal].toBool(), static_cast<float>(factor), blas_sgemm()};
+    if (single == Single::kAsMklForAmd && rest != 1) return {};
+    const Sgemm blas = single == Single::kByBlas ? blas_sgemm() : nullptr;
+    return {q.size(1), length, width, call.arguments[causal].toBool(), static_cast<float>(factor), blas};
   }
 
   // Whether the products of its last query go to BLAS, which does not take rows that overlap.
   bool has_single_query() const { return call.floats(query).size(2) % kQueryBlock == 1; }
 
-  // All with the sizes of q and rows without gaps.
+  // All with the sizes of q and rows without gaps. Where they begin decides in which order MKL adds.
   bool have_rows(std::initializer_list<at::Tensor> tensors) const {
     const at::IntArrayRef sizes = call.floats(query).sizes();
     return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
       return is_float(tensor) && tensor.sizes() == sizes && tensor.stride(3) == 1 &&
-             (!has_single_query() || tensor.stride(2) >= tensor.size(3));
+             (!has_single_query() || tensor.stride(2) >= tensor.size(3)) &&
+             (single == Single::kByBlas || begins_at_vectors(tensor));
     });
+  }
+  static bool begins_at_vectors(const at::Tensor& tensor) {
+    constexpr int64_t kVector = 4;
+    return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % (kVector * sizeof(float)) == 0 &&
+           std::ranges::all_of(tensor.strides().slice(0, 3), [](int64_t stride) { return stride % kVector == 0; });
   }
   bool is_row_of_each(const at::Tensor& tensor) const {
     return is_float(tensor) && tensor.sizes() == call.floats(query).sizes().slice(0, 3);
@@ -59,8 +70,9 @@ struct AttentionCall {
 };
 
 // _scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, causal, mask, scale) -> (out, log_sum)
+template <Single kSingle>
 CallKernel make_attention(const OpCall& call) {
-  const AttentionCall attention{call, 0, 4};
+  const AttentionCall attention{call, 0, 4, kSingle};
   const at::Tensor q = call.floats(0), k = call.floats(1), v = call.floats(2);
   const at::Tensor out = call.result(0), log_sum = call.result(1);
   const Attention like = attention.shape();
@@ -77,9 +89,9 @@ CallKernel make_attention(const OpCall& call) {
 }
 
 // ..._backward(grad_out, q, k, v, out, log_sum, dropout, causal, mask, scale) -> (grad_q, grad_k, grad_v)
-template <bool kScalesScores, bool kScalesGradients>
+template <bool kScalesScores, bool kScalesGradients, Single kSingle = Single::kByBlas>
 CallKernel make_attention_backward(const OpCall& call) {
-  const AttentionCall attention{call, 1, 7};
+  const AttentionCall attention{call, 1, 7, kSingle};
   const at::Tensor grad_out = call.floats(0), q = call.floats(1), k = call.floats(2), v = call.floats(3);
   const at::Tensor out = call.floats(4), log_sum = call.floats(5);
   const at::Tensor grad_q = call.result(0), grad_k = call.result(1), grad_v = call.result(2);
@@ -110,12 +122,15 @@ CallKernel make_attention_backward(const OpCall& call) {
 }  // namespace
 
 void find_bitexact_attention(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  constexpr const char* kForward = "aten::_scaled_dot_product_flash_attention_for_cpu";
   constexpr const char* kBackward = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
   const auto maker = [](const char* op, CallKernel (*make)(const OpCall&)) {
     return CallKernelMaker{op, "", "bit-exact attention", make, {.dims_of_rows = 3}};
   };
   static const std::vector<CallKernelMaker> makers = {
-      maker("aten::_scaled_dot_product_flash_attention_for_cpu", make_attention),
+      maker(kForward, make_attention<Single::kAsMklForAmd>),
+      maker(kForward, make_attention<Single::kByBlas>),
+      maker(kBackward, make_attention_backward<false, false, Single::kAsMklForAmd>),
       maker(kBackward, make_attention_backward<false, false>),  // MKL for AMD
       maker(kBackward, make_attention_backward<false, true>),   // MKL with AVX-512 on Intel's CPUs
       maker(kBackward, make_attention_backward<true, true>),    // the same, small products

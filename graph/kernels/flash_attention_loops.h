@@ -1,7 +1,7 @@
 #pragma once
 
 #include <math.h>
-#include "graph/kernels/gemm_loops.h"
+#include "graph/kernels/single_query_loops.h"
 #include "graph/kernels/softmax_loops.h"
 
 // Attention over short sequences, as ATen's flash attention has it where one block holds all keys: products over a
@@ -15,15 +15,6 @@ namespace duet {
 namespace {
 
 constexpr int64_t kRowGap = 16;  // rows of scores begin a multiple of it apart: tiles write whole vectors
-
-template <class Number>
-struct Rows {
-  Number* data;
-  int64_t stride;
-
-  Number* row(int64_t i) const { return data + i * stride; }
-  Rows from(int64_t i) const { return {row(i), stride}; }
-};
 
 template <class Number>
 Rows<Number> rows_of(const Heads<Number>& all, const Attention& shape, int64_t head) {
@@ -97,7 +88,7 @@ void clear_rows(Rows<float> rows, const RowShape& shape) {
 }
 
 // Queries that are computed together. Weights and scores are [row][key], each row `stride` after the one before.
-// Products of a single query BLAS computes itself: it has another order for them.
+// Products of a single query BLAS computes itself, unless its order for them is known.
 struct QueryBlock {
   QueryBlock(const Attention& attention, int64_t first_query)
       : shape(attention),
@@ -115,6 +106,8 @@ struct QueryBlock {
   void score(Rows<const float> a, const Factor& b, float* scores) const {
     const Gemm product{rows,          seen(),          shape.width, a.row(first), a.stride, 1,
                        b.scaled.data, b.scaled.stride, shape.width, scores,       stride};
+    if (rows == 1 && shape.blas == nullptr)
+      return score_single(product.a, b.rows, {seen(), shape.width}, b.scale, scores);
     if (rows == 1) return multiply_by_blas(product, b, "tn", 0);
     multiply_seen(product, Start::kPart, [&](int64_t, int64_t end) { return Reach{0, shape.width, seen_by(end - 1)}; });
   }
@@ -123,6 +116,7 @@ struct QueryBlock {
   void mix(const float* weights, const Factor& b, Rows<float> c, Start start) const {
     const Gemm product{rows,          shape.width,     seen(), weights, stride,  1,
                        b.scaled.data, b.scaled.stride, 1,      c.data,  c.stride};
+    if (rows == 1 && shape.blas == nullptr) return mix_single(weights, b.rows, {seen(), shape.width}, b.scale, c.data);
     if (rows == 1) {
       clear_rows(c, {1, shape.width});
       return multiply_by_blas(product, b, "nn", start == Start::kZero ? 1 : 0);
@@ -139,6 +133,7 @@ struct QueryBlock {
     };
     if (rows == 1) {
       clear_rows(c.from(old), {seen() - old, shape.width});
+      if (shape.blas == nullptr) return mix_single_back(weights, b.rows.data, {seen(), shape.width}, b.scale, c);
       return multiply_by_blas(keys(0, seen()), b, "nt", 1);
     }
     multiply_seen(keys(0, old), Start::kSum, [&](int64_t, int64_t) { return Reach{0, rows, shape.width}; });

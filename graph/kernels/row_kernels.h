@@ -86,7 +86,7 @@ struct Attention {
   int64_t heads = 0, length = 0, width = 0;
   bool causal = false;
   float scale = 1;
-  Sgemm blas = nullptr;  // for products of a single row, which has an order of its own there
+  Sgemm blas = nullptr;  // for products of a single row, which has an order of its own there; null: MKL's on AMD's CPUs
   // Backward: whether BLAS multiplies these products by the scale, and not a factor of theirs.
   bool scales_scores = false, scales_gradients = false;
   Heads<const float> q, k, v;

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "graph/kernels/gemm_loops.h"
+
+// Products of a single query, which BLAS treats as those of a vector: here with every sum in the order of MKL on AMD's
+// CPUs, where it multiplies and adds four numbers at a time. A call of it costs twenty times what such a product does.
+
+namespace duet {
+
+namespace {
+
+constexpr int64_t kMklLanes = 4;
+
+template <class Number>
+struct Rows {
+  Number* data;
+  int64_t stride;
+
+  Number* row(int64_t i) const { return data + i * stride; }
+  Rows from(int64_t i) const { return {row(i), stride}; }
+};
+
+// Sums side by side of the terms from `begin` to `end`, of each kSets * kMklLanes terms one to a sum, added to one. The
+// first sum begins with `start`.
+template <int kSets>
+float sum_in_lanes(const float* a, const float* b, int64_t begin, int64_t end, float start) {
+  float sums[kSets * kMklLanes] = {start};
+  for (int64_t k = begin; k < end; k += kSets * kMklLanes) {
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < kSets * kMklLanes; ++i) sums[i] += a[k + i] * b[k + i];
+  }
+  for (int64_t i = kMklLanes; i < kSets * kMklLanes; ++i) sums[i - kMklLanes] += sums[i];
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
+float add_terms(const float* a, const float* b, int64_t begin, int64_t end, float sum) {
+  for (int64_t k = begin; k < end; ++k) sum += a[k] * b[k];
+  return sum;
+}
+
+// scores[key] = scale * (a b[key]), for 4 n + 1 keys: all but the last one BLAS takes four at a time. The width is a
+// multiple of 8.
+void score_single(const float* a, Rows<const float> b, const RowShape& shape, float scale, float* scores) {
+  const int64_t last = shape.rows - 1, width = shape.width, rest = width - kMklLanes;
+  const auto first_terms = [a](const float* row) { return add_terms(a, row, 0, kMklLanes, 0); };
+  for (int64_t key = 0; key < last; ++key) {
+    const float* row = b.row(key);
+    scores[key] = sum_in_lanes<1>(a, row, kMklLanes, width, first_terms(row)) * scale;
+  }
+  const float* row = b.row(last);
+  scores[last] = add_terms(a, row, rest, width, sum_in_lanes<2>(a, row, kMklLanes, rest, first_terms(row))) * scale;
+}
+
+// c = the sum over keys of b[key] times scale * weights[key].
+void mix_single(const float* weights, Rows<const float> b, const RowShape& shape, float scale, float* c) {
+  for (int64_t j = 0; j < shape.width; j += kLanes) {
+    Floats sum = broadcast(0.0F);
+    for (int64_t key = 0; key < shape.rows; ++key) {
+      sum = add(sum, multiply(load(b.row(key) + j), broadcast(scale * weights[key])));
+    }
+    store(c + j, sum);
+  }
+}
+
+// c[key] += b times scale * weights[key].
+void mix_single_back(const float* weights, const float* b, const RowShape& shape, float scale, Rows<float> c) {
+  for (int64_t key = 0; key < shape.rows; ++key) {
+    const Floats weight = broadcast(scale * weights[key]);
+    for (int64_t j = 0; j < shape.width; j += kLanes) {
+      store(c.row(key) + j, add(load(c.row(key) + j), multiply(load(b + j), weight)));
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace duet
