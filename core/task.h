@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 #include "../base/batch.h"
+#include "../base/error.h"
 #include "../base/state_dict.h"
 #include "../optim/groups/param_group.h"
 
@@ -114,7 +116,9 @@ class ModuleTask : public Task {
   using GraphKeyFn = std::function<std::string()>;
 
   ModuleTask(std::shared_ptr<Module> module, ForwardFn forward, LossFn loss, WeightFn weight = nullptr)
-      : module_(std::move(module)), forward_(std::move(forward)), loss_(std::move(loss)), weight_(std::move(weight)) {}
+      : module_(std::move(module)), forward_(std::move(forward)), loss_(std::move(loss)), weight_(std::move(weight)) {
+    require<ConfigError>(module_ != nullptr, "[make_task] the module is null; make one, as std::make_shared<Net>()");
+  }
 
   void set(WeightFn weight) { weight_ = std::move(weight); }
   void set(GraphKeyFn graph_key) { graph_key_ = std::move(graph_key); }
@@ -136,13 +140,14 @@ class ModuleTask : public Task {
   }
   std::vector<bool> training_flags() const override {
     std::vector<bool> flags{module_->is_training()};
-    for (const auto& submodule : submodules()) flags.push_back(submodule->is_training());
+    for (const auto& submodule : find_submodules()) flags.push_back(submodule->is_training());
     return flags;
   }
   void set_training_flags(const std::vector<bool>& flags) override {
     module_->train(flags.front());  // sets those of all below; those of a submodule are set after its parent's
-    for (std::size_t i = 0; i < submodules().size(); ++i) {
-      if (submodules()[i]->is_training() != flags[i + 1]) submodules()[i]->train(flags[i + 1]);
+    const Submodules modules = submodules();
+    for (std::size_t i = 0; i < modules.size() && i + 1 < flags.size(); ++i) {
+      if (modules[i]->is_training() != flags[i + 1]) modules[i]->train(flags[i + 1]);
     }
   }
   void to(at::Device device) override { module_->to(device); }
@@ -176,14 +181,22 @@ class ModuleTask : public Task {
   at::Tensor forward(const Batch& batch) { return forward_ ? forward_(*module_, batch) : at::Tensor(); }
 
   using Submodules = decltype(std::declval<const Module&>().modules(false));
-  const Submodules& submodules() const {
-    if (submodules_.empty()) submodules_ = module_->modules(/*include_self=*/false);
-    return submodules_;
+  Submodules find_submodules() const {
+    const Submodules found = module_->modules(/*include_self=*/false);
+    submodules_.assign(found.begin(), found.end());
+    return found;
+  }
+  // Those that were found last, unless one of them is gone: another may have taken its place.
+  Submodules submodules() const {
+    Submodules modules;
+    for (const auto& known : submodules_) modules.push_back(known.lock());
+    const bool all_are_there = !modules.empty() && std::ranges::find(modules, nullptr) == modules.end();
+    return all_are_there ? modules : find_submodules();
   }
 
   std::shared_ptr<Module> module_;
-  mutable Submodules submodules_;  // of module_, once asked for
-  Submodules held_;                // in evaluation mode
+  mutable std::vector<typename Submodules::value_type::weak_type> submodules_;  // of module_
+  Submodules held_;                                                             // in evaluation mode
   ForwardFn forward_;
   LossFn loss_;
   WeightFn weight_;
@@ -197,7 +210,7 @@ std::shared_ptr<Module> shared_module(std::shared_ptr<Module> module) {
 }
 template <class Holder, class Module = typename Holder::ContainedType>
 std::shared_ptr<Module> shared_module(const Holder& holder) {
-  return holder.ptr();
+  return holder.is_empty() ? nullptr : holder.ptr();
 }
 
 // A loss as a StepOutput, whichever of the two it is.

@@ -18,11 +18,18 @@ Mode parse_mode(const std::string& text) {
   throw ConfigError("[parse_mode] found mode '" + text + "', expected eager or graph; correct the call");
 }
 
+namespace {
+
+void check_number(const std::string& name, const at::Tensor& value) {
+  if (value.defined() && value.numel() == 1) return;
+  throw ConfigError(c10::str("[RunLog] found ", value.defined() ? c10::str("a tensor ", value.sizes()) : "nothing",
+                             " for '", name, "', expected one number; reduce it to its mean"));
+}
+
+}  // namespace
+
 void RunLog::operator()(const std::string& name, at::Tensor value) {
-  if (!value.defined() || value.numel() != 1) {
-    throw ConfigError(c10::str("[RunLog] found ", value.defined() ? c10::str("a tensor ", value.sizes()) : "nothing",
-                               " for '", name, "', expected one number; reduce it to its mean"));
-  }
+  check_number(name, value);
   for (auto& entry : values_) {
     if (entry.first != name) continue;
     entry.second = std::move(value);
@@ -39,7 +46,10 @@ void RunLog::put_results(const StepResult& result) {
     if (value.defined()) values_.emplace_back(name, value);
   };
   put("loss", result.loss);
-  for (const auto& [name, value] : result.log) put(name, value);
+  for (const auto& [name, value] : result.log) {
+    check_number(name, value);
+    put(name, value);
+  }
   put("grad_norm", result.grad_norm);
   std::rotate(values_.begin(), values_.begin() + before, values_.end());
 }

@@ -277,8 +277,8 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
 void BaseTrainer::finish() {
   check_between_steps("finish()");
   require<ConfigError>(!state_->is_attached(),
-                       "[BaseTrainer] found finish() called within train(), expected it after; to end the run ask for "
-                       "it with context.control.request_stop()");
+                       "[BaseTrainer] found finish() called within train(), as find_lr() and another train() do, "
+                       "expected it after; to end the run ask for it with context.control.request_stop()");
   if (run_ == Run::kClosed) return forward_->settle();
   const std::exception_ptr found = caught([this] {
     ranks_->agree_on_stop();
@@ -354,6 +354,7 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
 
 MetricValues BaseTrainer::validate(const NamedSources& data) {
   check_names(data);
+  step_->check_parameters();
   if (run_ == Run::kOpen) settle_steps();  // for what is saved after it: layers are in another mode then
   const bool in_train = state_->is_attached();
   // A pass that has no results is made up for by a resume.

@@ -117,6 +117,7 @@ void BaseTrainer::adopt(const StateDict& of_all_ranks, Adoption how) {
 // The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.
 StateDict BaseTrainer::checkpoint_state() {
   check_between_steps("save()");
+  step_->check_parameters();
   ranks_->report("checkpoint");
   StateDict state;
   run_on_all_ranks(step_->communicator(), [&] {

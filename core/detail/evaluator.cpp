@@ -129,7 +129,10 @@ void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
   hooks.call(pass.point(kBefore), context);
   hooks.call(pass.point(kBeforeEpoch), context);
   for (const NamedSource& source : data) {
+    const bool is_trained_on = &source.source == context.data;
+    const StateDict position = is_trained_on ? source.source.state_dict() : StateDict();
     pass_over(pass, source);
+    if (is_trained_on) source.source.load_state_dict(position);  // the epoch goes on where it stood
     if (context.control.is_interrupted()) return;
   }
   if (pass.results != nullptr) {

@@ -256,6 +256,7 @@ LoadedCheckpoint read_rollback(const TrainContext& context) {
   const RunControl& control = context.control;
   const std::string root = CheckpointStore::root_of(context.work_dir);
   try {
+    require<CheckpointError>(!context.work_dir.empty(), "there are none without a work_dir");
     run_on_main(*context.communicator, [&] { leave_good_ones(root, control); });
     return read_on_main(*context.communicator, root);
   } catch (const CheckpointError& error) {

@@ -47,6 +47,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
     : task_(std::move(task)), device_(device), options_(options) {
   require<ConfigError>(task_ != nullptr, "[TrainStep] the task is null; make one with make_task(module, loss_fn)");
   options_.validate();
+  check_names(*task_);
   task_->to(device_);
   freeze(*task_, options_.freeze);
   for (auto& parameter : task_->named_parameters()) {

@@ -43,6 +43,15 @@ void freeze(Task& task, const std::vector<std::string>& patterns) {
   task.train(true);
 }
 
+void check_names(const Task& task) {
+  std::set<std::string> names;
+  for (const auto& tensor : named_tensors(task)) {
+    require<ConfigError>(names.insert(tensor.first).second,
+                         "[TrainStep] found two tensors called '" + tensor.first +
+                             "' among parameters and buffers, of which a checkpoint would keep one; rename one");
+  }
+}
+
 void leave_out_untrained(const ParamGroups& groups, bool allowed, NamedTensors& parameters) {
   std::set<const void*> trainable, held;
   for (const auto& parameter : parameters) trainable.insert(parameter.second.unsafeGetTensorImpl());

@@ -15,6 +15,9 @@ class Task;
 // What TrainerOptions::freeze says. Throws ConfigError for a pattern that fits no module and no parameter.
 void freeze(Task& task, const std::vector<std::string>& patterns);
 
+// Throws ConfigError if a parameter and a buffer have one name, which LibTorch allows.
+void check_names(const Task& task);
+
 // Takes from `parameters`, those that require a gradient, the ones that no group holds. Throws ConfigError for a group
 // that holds something else, and unless it is `allowed` for a parameter in no group.
 void leave_out_untrained(const ParamGroups& groups, bool allowed, NamedTensors& parameters);

@@ -42,8 +42,8 @@ GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOp
       cache_(options, method_.device != nullptr) {}
 
 StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
-  bool noticed = check_addresses() || noticed_;
-  noticed_ = false;
+  const bool references_lost = check_addresses();
+  const bool noticed = std::exchange(noticed_, false) || references_lost;
   SignatureEntry& entry = entry_for(micro_batches);
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) {  // hooks in the step came or went
     entry.check.differed();
@@ -56,9 +56,7 @@ StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
     const bool records = may_record && entry.eager_steps >= method_.eager_steps;
     return {records ? StepPath::kRecord : StepPath::kEager, &entry};
   }
-  noticed = entry.step->lost_outside() || noticed;
-  entry.noticed = noticed;
-  if (noticed) cache_.must_check();
+  if (entry.step->lost_outside() || noticed) cache_.must_check();
   // The first check shows whether replays need their host code.
   const bool waits = observer.postpones_checks() && (entry.step->was_checked() || !entry.check.due());
   const auto due = [waits](const auto& schedule) { return waits ? schedule.cannot_wait() : schedule.due(); };
@@ -99,6 +97,7 @@ StepResult GraphExecutor::execute(const StepPlan& plan, const MicroBatches& micr
   entry.last_use = ++steps_;
   steps_done_ = observer.steps_done();
   const bool is_ready = entry.step && entry.step->segments().is_ready();
+  const auto looked_into = c10::make_scope_exit([&entry] { entry.noticed = false; });
   if (plan.path == StepPath::kReplay && is_ready) return replay(entry, micro_batches, observer);
   const auto refreshed = c10::make_scope_exit([this] { storages_.refresh_references(); });  // host code runs
   if (plan.path == StepPath::kEager) return run_eager(entry, micro_batches, observer);
@@ -324,12 +323,15 @@ bool GraphExecutor::is_as_it_ran(const SignatureEntry& entry, const StepObserver
 void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful, int64_t since) const {
   const bool alone = step_.communicator().is_single(), trains = step_.kind() == CodeKind::kStep;
   if (alone && doubtful == 0 && fallback_ != Fallback::kStrict) return;
-  throw_doubt(c10::str(who(entry), ": ", entry.report.reason, ". Up to ", doubtful, trains ? " steps" : " batches",
-                       " since the last check may have used an old value",
-                       alone ? "" : ", and the other ranks may have got a wrong gradient", "; ",
-                       trains ? "resume from a checkpoint before them" : "evaluate them again",
-                       ", with graph.check every or graph.fallback eager"),
-              doubtful, since);
+  std::string doubt;
+  if (!alone || doubtful > 0) {
+    doubt = c10::str(". Up to ", doubtful, trains ? " steps" : " batches",
+                     " since the last check may have used an old value",
+                     alone ? "" : ", and the other ranks may have got a wrong gradient", "; ",
+                     trains ? "resume from a checkpoint before them" : "evaluate them again",
+                     ", with graph.check every or graph.fallback eager");
+  }
+  throw_doubt(c10::str(who(entry), ": ", entry.report.reason, doubt), doubtful, since);
 }
 
 // Only steps leave something behind.

@@ -59,7 +59,7 @@ template <class MayGo>
 SignatureEntry* least_recently_used(const std::vector<SignatureEntry*>& entries, MayGo may_go) {
   SignatureEntry* oldest = nullptr;
   for (SignatureEntry* entry : entries) {
-    if (may_go(*entry) && (oldest == nullptr || entry->last_use < oldest->last_use)) oldest = entry;
+    if ((oldest == nullptr || entry->last_use < oldest->last_use) && may_go(*entry)) oldest = entry;
   }
   return oldest;
 }
@@ -292,6 +292,7 @@ void SignatureCache::drop_outdated(const StepCode& step) {
 
 void SignatureCache::must_check() {
   for (SignatureEntry* entry : order_) {
+    entry->noticed = true;
     options_.check == Check::kOff ? entry->verify.must_verify() : entry->check.must_check();
   }
 }

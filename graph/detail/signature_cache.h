@@ -53,7 +53,7 @@ struct SignatureEntry {
   std::unique_ptr<CapturedStep> step;
   int64_t retry_at = std::numeric_limits<int64_t>::max(), retries = 0;  // at so many eager steps
   int64_t differing_before_retry = 0;
-  bool noticed = false;     // something that the step reads was let go of just now
+  bool noticed = false;     // something that a step reads was let go of since this one was there
   int64_t eager_steps = 0;  // since it was new or was dropped
   VerifySchedule verify;
   CheckSchedule check;

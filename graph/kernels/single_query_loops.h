@@ -20,12 +20,17 @@ struct Rows {
   Rows from(int64_t i) const { return {row(i), stride}; }
 };
 
-// Sums side by side of the terms from `begin` to `end`, of each kSets * kMklLanes terms one to a sum, added to one. The
-// first sum begins with `start`.
+float add_terms(const float* a, const float* b, int64_t count, float sum) {
+  for (int64_t k = 0; k < count; ++k) sum += a[k] * b[k];
+  return sum;
+}
+
+// Sums side by side of the terms up to `end`, of each kSets * kMklLanes terms one to a sum, added to one. The first one
+// begins with the first four terms.
 template <int kSets>
-float sum_in_lanes(const float* a, const float* b, int64_t begin, int64_t end, float start) {
-  float sums[kSets * kMklLanes] = {start};
-  for (int64_t k = begin; k < end; k += kSets * kMklLanes) {
+float sum_in_lanes(const float* a, const float* b, int64_t end) {
+  float sums[kSets * kMklLanes] = {add_terms(a, b, kMklLanes, 0)};
+  for (int64_t k = kMklLanes; k < end; k += kSets * kMklLanes) {
 #pragma GCC unroll 8
     for (int64_t i = 0; i < kSets * kMklLanes; ++i) sums[i] += a[k + i] * b[k + i];
   }
@@ -33,22 +38,15 @@ float sum_in_lanes(const float* a, const float* b, int64_t begin, int64_t end, f
   return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
-float add_terms(const float* a, const float* b, int64_t begin, int64_t end, float sum) {
-  for (int64_t k = begin; k < end; ++k) sum += a[k] * b[k];
-  return sum;
-}
-
 // scores[key] = scale * (a b[key]), for 4 n + 1 keys: all but the last one BLAS takes four at a time. The width is a
 // multiple of 8.
 void score_single(const float* a, Rows<const float> b, const RowShape& shape, float scale, float* scores) {
-  const int64_t last = shape.rows - 1, width = shape.width, rest = width - kMklLanes;
-  const auto first_terms = [a](const float* row) { return add_terms(a, row, 0, kMklLanes, 0); };
+  const int64_t last = shape.rows - 1, rest = shape.width - kMklLanes;
   for (int64_t key = 0; key < last; ++key) {
-    const float* row = b.row(key);
-    scores[key] = sum_in_lanes<1>(a, row, kMklLanes, width, first_terms(row)) * scale;
+    scores[key] = sum_in_lanes<1>(a, b.row(key), shape.width) * scale;
   }
   const float* row = b.row(last);
-  scores[last] = add_terms(a, row, rest, width, sum_in_lanes<2>(a, row, kMklLanes, rest, first_terms(row))) * scale;
+  scores[last] = add_terms(a + rest, row + rest, kMklLanes, sum_in_lanes<2>(a, row, rest)) * scale;
 }
 
 // c = the sum over keys of b[key] times scale * weights[key].

@@ -70,6 +70,7 @@ class LoopStep {
     const CallerWordsScope words(step_words());
     TrainerArguments sorted = read_loop_arguments(arguments);
     sorted.functions.loss = share(std::move(loop.loss));
+    sorted.functions.further = share(optimizer_->recorded_code());
     sorted.options.optimizer = optimizer_->options();
     sorted.options.clip_grad = optimizer_->clip();
     require_skippable(sorted.options);

@@ -55,7 +55,8 @@ uint64_t of_constant(PyObject* object) {
     PyBuffer_Release(&bytes);
   } else if (THPGenerator_Check(object)) {
     bits = reinterpret_cast<uint64_t>(reinterpret_cast<THPGenerator*>(object)->cdata.unsafeGetGeneratorImpl());
-  } else if (THPDevice_Check(object)) {
+  } else if (THPDevice_Check(object) || PyRange_Check(object) || PyAnySet_Check(object) ||
+             PyNumber_Check(object) != 0) {
     bits = static_cast<uint64_t>(PyObject_Hash(object));
   } else if (PyComplex_Check(object)) {
     const Py_complex number = PyComplex_AsCComplex(object);
@@ -275,12 +276,24 @@ PyObject* value_at(PyObject* owner, PyObject* key) {
 void HostState::look_around() const {
   static const auto* watched = new py::object(py::module_::import("duet.host_numbers").attr("watched"));
   const py::tuple found = (*watched)(*model_, *functions_);
-  modules_ = share(py::list(found[0]));
-  places_ = share(found[1]);
-  generators_ = share(found[2]);
-  sees_all_ = py::cast<bool>(found[3]);
-  keys_ = share(found[4]);
+  own_code_ = share(py::list(found[0]));
+  modules_ = share(py::list(found[1]));
+  places_ = share(found[2]);
+  generators_ = share(found[3]);
+  sees_all_ = py::cast<bool>(found[4]);
+  keys_ = share(found[5]);
 }
+
+namespace {
+
+// What the search would look into, where it has found nothing of the kind.
+bool is_new_object(PyObject* value) {
+  if (value == nullptr || PyList_Check(value) || PyTuple_Check(value) || is_tensor(value)) return false;
+  const bool is_function = PyCallable_Check(value) != 0 && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE);
+  return !is_function && (PyCallable_Check(value) != 0 || of_value(value) == 0);
+}
+
+}  // namespace
 
 // Of numbers in the places; none if another container lies in one of them.
 std::optional<uint64_t> HostState::referenced() const {
@@ -288,10 +301,11 @@ std::optional<uint64_t> HostState::referenced() const {
   for (const py::handle place : *places_) {
     PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
     PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
-    if (container != Py_None && container != value) return std::nullopt;
+    if (container != Py_None ? container != value : is_new_object(value)) return std::nullopt;
     if (PyTuple_GET_ITEM(place.ptr(), 3) != Py_True) continue;
     sum = mixed(sum, value != nullptr && PyDict_Check(value) ? of_items(value) : of_value(value));
   }
+  if (std::exchange(has_new_object_, false)) return std::nullopt;
   return sum;
 }
 
@@ -305,8 +319,11 @@ uint64_t HostState::of_items(PyObject* dict) const {
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
     const uint64_t number = of_value(value, 0);
+    const bool is_object = is_new_object(value);
+    Item& item = known.try_emplace(of_key(key), Item{number, is_object}).first->second;
+    has_new_object_ = has_new_object_ || (is_object && !item.is_object);
+    item.is_object = is_object;
     if (number == 0) continue;
-    Item& item = known.try_emplace(of_key(key), Item{number}).first->second;
     const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(keys_->ptr(), key) == 1;
     if (std::exchange(item.number, number) != number && calls_ <= kFirst && !is_named) {
       item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
@@ -316,11 +333,12 @@ uint64_t HostState::of_items(PyObject* dict) const {
   return sum;
 }
 
-// Whether the model has modules that are not looked at.
-bool HostState::has_new_modules() const {
+// Whether the model has modules or hooks that are not looked at.
+bool HostState::has_new_code() const {
+  static const auto* own_code = new py::object(py::module_::import("duet.host_numbers").attr("own_code"));
   std::size_t i = 0;
-  for (const py::handle module : model_->attr("modules")()) {
-    if (i >= py::len(*modules_) || !module.is((*modules_)[py::int_(i++)])) return true;
+  for (const py::handle part : (*own_code)(*model_)) {
+    if (i >= py::len(*own_code_) || !part.is((*own_code_)[py::int_(i++)])) return true;
   }
   return false;
 }
@@ -336,7 +354,7 @@ uint64_t HostState::numbers() const {
   if (places_) {
     const std::optional<uint64_t> of_places = referenced();
     const uint64_t now = sum(of_places.value_or(0));
-    if (of_places && (now == latest_ || !has_new_modules())) return latest_ = now;
+    if (of_places && (now == latest_ || !has_new_code())) return latest_ = now;
   }
   quick_looks_ = calls_ - std::exchange(looked_, calls_) < kQuick ? quick_looks_ + 1 : 0;
   if (quick_looks_ > kQuick) {  // another container at each step

@@ -19,7 +19,7 @@ class HostState {
   // functions that they have as attributes, and hooks, those of parameters among them.
   uint64_t numbers() const;
   void visit_kept(const std::function<void(const SharedObject&)>& visit) const {
-    for (const SharedObject& kept : {functions_, modules_, places_, generators_, keys_}) {
+    for (const SharedObject& kept : {functions_, own_code_, modules_, places_, generators_, keys_}) {
       if (kept) visit(kept);
     }
   }
@@ -35,18 +35,19 @@ class HostState {
  private:
   struct Item {
     uint64_t number = 0;
+    bool is_object = false;
     int64_t changed = 0;  // in which call
     int quick_changes = 0;
   };
 
   void look_around() const;
   uint64_t of_items(PyObject* dict) const;
-  bool has_new_modules() const;
+  bool has_new_code() const;
   std::optional<uint64_t> referenced() const;
 
   SharedObject model_, functions_;
-  mutable SharedObject modules_, places_, generators_, keys_;  // duet.host_numbers.watched
-  mutable bool sees_all_ = true;
+  mutable SharedObject own_code_, modules_, places_, generators_, keys_;  // duet.host_numbers.watched
+  mutable bool sees_all_ = true, has_new_object_ = false;
   mutable std::unordered_map<PyObject*, std::unordered_map<uint64_t, Item>> items_;  // of dicts in places, by key
   mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;                         // of numbers()
   mutable uint64_t latest_ = 0;                                                      // numbers()

@@ -162,6 +162,7 @@ SharedObject list_of(const PythonTask::Functions& functions) {
   for (const SharedObject& function : {functions.loss, functions.forward, functions.validation, functions.predict}) {
     if (function) list.append(*function);
   }
+  if (functions.further) list += *functions.further;
   return share(std::move(list));
 }
 
@@ -347,7 +348,7 @@ void PythonTask::visit_kept(const VisitKept& visit) const {
   if (flagged_ != modules_) visit(flagged_);  // one reference
   host_state_.visit_kept(visit);
   for (const SharedObject& function : {functions_.loss, functions_.forward, functions_.validation, functions_.predict,
-                                       functions_.weight, functions_.graph_key}) {
+                                       functions_.weight, functions_.graph_key, functions_.further}) {
     visit(function);
   }
 }

@@ -22,6 +22,7 @@ class PythonTask : public Task {
     SharedObject predict;     // predict(model, batch) -> a tensor or a dict of outputs
     SharedObject weight;      // weight(batch): what the loss is a mean over
     SharedObject graph_key;   // graph_key(): host values that the step depends on
+    SharedObject further;     // a list of other functions that a step calls
   };
   // Throws ConfigError if `model` is no torch.nn.Module.
   PythonTask(const py::object& model, Functions functions);

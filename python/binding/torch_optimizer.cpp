@@ -173,6 +173,14 @@ TorchFlags TorchOptimizer::read_flags() {
   return flags;
 }
 
+py::list TorchOptimizer::recorded_code() const {
+  py::list code;
+  if (known_) return code;
+  code.append(optimizer_->attr("step"));
+  for (const py::handle hooks : *hooks_) code += py::list(hooks.attr("values")());
+  return code;
+}
+
 OptimizerKind TorchOptimizer::recorded_kind() {
   return {
       .name = "torch.optim's " + type_name(*optimizer_),

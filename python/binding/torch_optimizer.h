@@ -25,6 +25,8 @@ class TorchOptimizer {
   std::optional<ClipGrad> clip() const;
   // Whether a step can be skipped: only the step of a known optimizer is this class's own.
   bool can_skip() const { return known_; }
+  // What a step calls of Python: step() and its hooks, unless it is known.
+  py::list recorded_code() const;
   ParamGroups groups() const;
   at::Device device() const { return parameters_.front().value.device(); }
 

@@ -1,6 +1,9 @@
 """Where the code of a step finds numbers that are no tensors."""
 
+import array
+import decimal
 import enum
+import fractions
 import functools
 import logging
 import sys
@@ -12,11 +15,16 @@ import torch
 from .generators import KINDS, LIBRARIES
 
 CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
-             numpy.ndarray)  # fmt: skip
+             numpy.ndarray, bytearray, array.array, range, frozenset, decimal.Decimal, fractions.Fraction)  # fmt: skip
 MOST = 64  # items of a list, tuple or dict; more are data
 _PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_OF_AUTOGRAD = ("forward", "backward", "setup_context", "vjp", "jvp", "vmap")  # which a Function's apply() calls
 _EXPLICIT = ("__init__", "__new__", "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
+_WRAPPED = ((classmethod, "__func__"), (staticmethod, "__func__"), (property, "fget"), (functools.cached_property, "func"))
+_HOOKS_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes, not of functions
 _LIMIT = 8192  # places; they are looked at before every step
 
 
@@ -69,9 +77,11 @@ def _own_dict(value):
 def _attributes(value, names):
     """Of these names the attributes of an object, where they are and by their names: its own, those in slots, those of its
     classes; of a class or a module of the user's likewise. None: it has none."""
-    if _is(value, (torch.Tensor, types.FunctionType, logging.Logger)):
+    if _is(value, (torch.Tensor, logging.Logger)):
         return None
     own = _own_dict(value)
+    if type(value) is types.FunctionType:
+        return [(own, name, own[name]) for name in sorted(names & own.keys())] or None
     if _is(value, types.ModuleType) and not is_users((own or {}).get("__name__")):
         return None
     classes = {cls: _dict_of_class(cls) for cls in _classes(value) if _is_users_class(cls)}
@@ -169,9 +179,9 @@ class _Search:
         found, own = [], _own_dict(value) or ()
         for cls in [cls for cls in _classes(value) if not _is_of_torch(cls)]:
             for name, member in _dict_of_class(cls).items():
-                is_wrapped = type(member) in (classmethod, staticmethod)
-                method = member.fget if type(member) is property else member.__func__ if is_wrapped else member
+                method = next((getattr(member, part) for kind, part in _WRAPPED if type(member) is kind), member)
                 is_implicit = name.startswith("__") and name not in _EXPLICIT and _is_users_class(cls)
+                is_implicit = is_implicit or (name in _OF_AUTOGRAD and issubclass(cls, torch.autograd.Function))
                 if type(method) is types.FunctionType and (name in self.names or is_implicit) and name not in own:
                     found.append(types.MethodType(method, value))
         return found
@@ -186,9 +196,11 @@ class _Search:
             is_container = not is_number and (items is not None or attributes is not None)
             if owner is None and items:
                 owner, key = (value,), 0
-            inside, counts = ([], not is_container) if items is None or is_number or id(value) in known else self.inside(value, items)
+            counts = not is_container or type(value) in _FUNCTIONS
+            inside, counts = ([], counts) if items is None or is_number or id(value) in known else self.inside(value, items)
             if owner is not None and (is_number or is_container or (callable(value) and not _is_definition(key, value))):
-                places.setdefault((id(owner), key), (owner, key, value if is_container else None, counts))
+                may_be_other = is_container or (not is_number and type(value).__flags__ & _HEAP_TYPE)
+                places.setdefault((id(owner), key), (owner, key, value if may_be_other else None, counts))
             if is_number or id(value) in known:
                 continue
             known.add(id(value))
@@ -215,12 +227,23 @@ class _Search:
             self.functions.append(value)
 
 
+def own_code(model):
+    """The model's modules, and the hooks of these and of their tensors."""
+    modules = list(model.modules())
+    attributes = [vars(module) for module in modules]
+    tensors = [tensor for own in attributes for kind in ("_parameters", "_buffers") for tensor in own.get(kind, {}).values()]
+    hooks = [own.get(name) for own in attributes for name in _HOOKS_OF_MODULES]
+    hooks += [getattr(tensor, name) for tensor in tensors if tensor is not None for name in _HOOKS_OF_TENSORS]
+    return modules + [hook for some in hooks if some for hook in some.values()]
+
+
 def watched(model, functions):
-    """The modules that the code of these may call, those of the model first; the places that it refers to: [(where,
-    key, container or None, whether its value counts)], cells of closures, globals, items, and attributes that it names of
-    objects in these; the generators of Python and NumPy among it; whether these are all places; and the
-    keys that the code names. A container is there to tell whether another one has taken its place."""
-    modules, functions = list(model.modules()), list(functions)
+    """own_code(model); the modules that this code and these functions may call; the places that it refers to: [(where, key,
+    container or None, whether its value counts)], cells of closures, globals, items, and attributes that it names of
+    objects in these; the generators of Python and NumPy among it; whether these are all places; and the keys that the code
+    names. A container is there to tell whether another one has taken its place."""
+    own = own_code(model)
+    modules, functions = list(model.modules()), [*functions, *(hook for hook in own if not _is(hook, torch.nn.Module))]
     while True:
         search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))])
         places = search.places()
@@ -230,7 +253,7 @@ def watched(model, functions):
         further = [*search.functions, *(method for module in modules for method in search.methods_of(module))]
         unopened = {id(_code_of(function)): function for function in further if id(_code_of(function)) not in opened}
         if not called and not unopened:
-            return modules, places, search.generators, search.is_complete, search.keys
+            return own, modules, places, search.generators, search.is_complete, search.keys
         modules += called.values()
         functions += unopened.values()
 

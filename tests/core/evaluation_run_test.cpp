@@ -2,6 +2,7 @@
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
+#include "base/detail/bits.h"
 #include "base/error.h"
 #include "metrics/metric.h"
 #include "tests/support/expect_error.h"
@@ -116,6 +117,21 @@ TEST_P(EvaluationRun, IsPartOfTheRunAroundIt) {
   EXPECT_EQ(std::count(calls.begin(), calls.end(), "after_run"), 0);
   trainer->finish();
   EXPECT_EQ(calls.back(), "after_run");
+}
+
+// Also within an epoch, by the trainer or by a hook.
+TEST_P(EvaluationRun, LeavesTheEpochWhereItStood) {
+  const auto data = loader(12), same = loader(12);
+  const auto trainer = trainer_for(mode(), {.max_epochs = 3, .val_interval = 2});
+  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) {
+    if (run.progress.step % 3 == 0) trainer->predict(*data, [](const Batch&, const NamedTensors&) {});
+  });
+  trainer->train(*data, *data);
+  const auto other = trainer_for(mode(), {.max_epochs = 3});
+  other->train(*same);
+  EXPECT_EQ(trainer->progress().step, 3 * data->batches_per_epoch());
+  for (const auto& [name, tensor] : other->weights().tensors())
+    EXPECT_TRUE(same_bits(tensor, trainer->weights().tensor(name)));
 }
 
 DUET_IN_BOTH_MODES(EvaluationRun);

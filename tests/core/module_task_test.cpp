@@ -155,6 +155,49 @@ TEST(Freeze, NamesWhatIsNotThere) {
   expect_error<ConfigError>(with(std::string(60, '*') + "x"), {"[freeze] found no module"});
 }
 
+struct Dropped : torch::nn::Module {
+  torch::nn::Linear layer{register_module("layer", torch::nn::Linear(4, 4))};
+  torch::nn::Dropout drop{register_module("drop", torch::nn::Dropout(0.5))};
+};
+
+class ReplacedModule : public testing::InBothModes {};
+
+// All is dropped in training, so that the loss tells.
+TEST_P(ReplacedModule, HasATrainingFlagThatCounts) {
+  const auto net = std::make_shared<Dropped>();
+  const auto task = [&] {
+    return make_task(
+        net, [](Dropped& own, const Batch& batch) { return own.drop(own.layer(batch["x"])); },
+        [](const at::Tensor& prediction, const Batch&) { return prediction.square().sum(); });
+  };
+  const auto trainer = duet::make_trainer(mode(), task(), {.optimizer = SGD{.lr = 0}});
+  const Batch batch{{"x", at::ones({2, 4})}};
+  for (int i = 0; i < 3; ++i) trainer->step(batch);
+  net->drop = net->replace_module("drop", torch::nn::Dropout(1.0));
+  for (const bool is_on : {false, true, false}) {
+    net->drop->train(is_on);
+    for (int i = 0; i < 4; ++i) {
+      trainer->predict(batch);
+      EXPECT_EQ(trainer->step(batch).loss.item<float>() == 0, is_on);
+      EXPECT_EQ(net->drop->is_training(), is_on);
+    }
+  }
+}
+
+DUET_IN_BOTH_MODES(ReplacedModule);
+
+struct OneName : torch::nn::Module {
+  at::Tensor weight = register_parameter("w", at::ones({2})), count = register_buffer("w", at::zeros({2}));
+};
+
+TEST(MakeTask, RefusesNoModuleAndOneNameOfTwoTensors) {
+  const auto loss = [](auto& own, const Batch&) { return own.parameters()[0].sum(); };
+  expect_error<ConfigError>([&] { make_task(std::shared_ptr<Net>(), loss); }, {"[make_task] the module is null"});
+  expect_error<ConfigError>([&] { make_task(torch::nn::Linear(nullptr), loss); }, {"[make_task] the module is null"});
+  expect_error<ConfigError>([&] { duet::make_trainer(Mode::kEager, make_task(std::make_shared<OneName>(), loss), {}); },
+                            {"two tensors called 'w'", "rename one"});
+}
+
 INSTANTIATE_TEST_SUITE_P(BothModes, Freeze, ::testing::Values(Mode::kEager, Mode::kGraph));
 
 }  // namespace

@@ -129,6 +129,18 @@ TEST_P(AnyWorkers, ThrowWhereTheBadBatchWouldCome) {
   }
 }
 
+// Its ids would be those of others.
+TEST_P(AnyWorkers, RefuseABatchWithoutASample) {
+  struct Fewer : Numbers {
+    using Numbers::Numbers;
+    Batch get(const std::vector<int64_t>& indices) const override {
+      return Numbers::get({indices.begin() + 1, indices.end()});
+    }
+  };
+  DataLoader loader(std::make_shared<Fewer>(8), {.batch_size = 4, .num_workers = GetParam()});
+  expect_error<DataError>([&] { loader.next(); }, {"[DataLoader] found 3 samples, expected 4"});
+}
+
 TEST_P(AnyWorkers, RefuseAForeignStateAndGoOn) {
   const auto loader = make_loader(GetParam());
   const auto other = make_loader(0, true, 24);

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import types
 import weakref
 from unittest import mock
@@ -118,6 +119,39 @@ def heavier(thing):
     thing.weight = 3.0
 
 
+class Cached:
+    own = 1.0
+
+    @functools.cached_property
+    def weight(self):
+        return self.own
+
+
+def heavier_again(cached):
+    cached.own = 3.0
+    del cached.weight
+
+
+class Scale(torch.autograd.Function):
+    weight = 1.0
+
+    @staticmethod
+    def forward(context, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * Scale.weight
+
+
+def function_with_weight():
+    def function(value):
+        return value * function.weight
+
+    function.weight = 1.0
+    return function
+
+
 def another_generator(generators):
     generators[0] = torch.Generator().manual_seed(5)
 
@@ -133,6 +167,10 @@ CRITERIA = {
     "property_over_a_slot": (Hidden, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
     "property": (Weighted, lambda c, y, t: F.mse_loss(y, t) * c.twice, heavier),
     "call": (Weighted, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
+    "cached_property": (Cached, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier_again),
+    "autograd_function": (lambda: setattr(Scale, "weight", 1.0) or Scale, lambda c, y, t: c.apply(F.mse_loss(y, t)), lambda c: heavier(Scale)),
+    "attribute_of_a_function": (function_with_weight, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
+    "range": (lambda: {"r": range(1, 3)}, lambda c, y, t: F.mse_loss(y, t) * sum(c["r"]), lambda c: c.update(r=range(2, 4))),
     "users_module": (users_module, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
     "values_of_a_dict": (lambda: {"a": 1.0, "b": 2.0}, lambda c, y, t: F.mse_loss(y, t) * sum(c.values()), lambda c: c.update(b=3.0)),
     "computed_key": (lambda: {"w1": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c[f"w{y.dim() - 1}"], lambda c: c.update(w1=3.0)),
@@ -178,6 +216,84 @@ def test_what_the_loss_finds_in_its_closure(name):
         return loss_of(criterion, module(batch["x"]), F.one_hot(batch["y"], 3).float())
 
     toy.same_as_loop(run, loss, make_model, **UNCHECKED)
+
+
+@pytest.mark.parametrize("of_item", [False, True])
+def test_an_object_that_comes_is_looked_into(of_item):
+    place = {"factor": None} if of_item else types.SimpleNamespace(factor=None)
+    held = place if of_item else vars(place)
+
+    def run(step, module, optimizer):
+        losses = []
+        for i, batch in enumerate(toy.batches(30)):
+            if i in (0, 10):
+                held["factor"] = Weighted() if i else None
+            if i == 20:
+                heavier(held["factor"])
+            losses.append(step(batch))
+        return losses
+
+    def loss(module, batch):
+        factor = place["factor"] if of_item else place.factor
+        return toy.loss(module, batch) * (factor.weight if factor is not None else 2.0)
+
+    toy.same_as_loop(run, loss, **UNCHECKED)
+
+
+HOOKS = {
+    "forward": lambda m, s: m.hidden.register_forward_hook(lambda module, args, output: output * s.weight),
+    "forward_pre": lambda m, s: m.output.register_forward_pre_hook(lambda module, args: (args[0] * s.weight,)),
+    "backward": lambda m, s: m.output.register_full_backward_hook(lambda module, of_inputs, of_outputs: (of_inputs[0] * s.weight,)),
+    "tensor": lambda m, s: m.output.weight.register_hook(lambda gradient: gradient * s.weight),
+    "object": lambda m, s: m.output.weight.register_hook(s),
+}
+
+
+@pytest.mark.parametrize("since", [0, 5])
+@pytest.mark.parametrize("name", HOOKS)
+def test_what_hooks_find(name, since):
+    def run(step, module, optimizer):
+        settings, losses = Weighted(), []
+        for i, batch in enumerate(toy.batches(30)):
+            if i == since:
+                HOOKS[name](module, settings)
+            if i == 20:
+                heavier(settings)
+            losses.append(step(batch))
+        return losses
+
+    toy.same_as_loop(run, **UNCHECKED)
+
+
+class ScaledSgd(torch.optim.SGD):
+    weight = 1.0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            parameter.sub_(parameter.grad, alpha=0.1 * self.weight)
+
+
+@pytest.mark.parametrize("of_hook", [False, True])
+def test_what_an_optimizer_finds(of_hook):
+    def run(step, module, optimizer):
+        return [(heavier(settings) if i == 20 else None, step(batch))[1] for i, batch in enumerate(toy.batches(30))]
+
+    settings = None
+
+    def make(module):
+        nonlocal settings
+        optimizer = toy.sgd(module) if of_hook else ScaledSgd(module.parameters())
+        settings = Weighted() if of_hook else optimizer
+
+        def scale(own, args, kwargs):
+            own.param_groups[0]["params"][0].grad.mul_(settings.weight)
+
+        if of_hook:
+            optimizer.register_step_pre_hook(scale)
+        return optimizer
+
+    toy.same_as_loop(run, optimizer=make, **UNCHECKED)
 
 
 def test_a_frozen_parameter_that_thaws_asks_for_a_new_step():
