@@ -28,10 +28,6 @@ py::object number_in(const py::handle& group, const std::string& name) {
   return betas[py::int_(name == "beta1" ? 0 : 1)];
 }
 
-}  // namespace
-
-namespace {
-
 // Of a group: all that is no number which may change from step to step.
 constexpr const char* kFlags[] = {"fused",      "amsgrad",        "maximize",
                                   "nesterov",   "centered",       "foreach",
@@ -91,12 +87,10 @@ TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimi
     numbers_ = torch_numbers(flags_);
     for (std::size_t group = 0; group <= parameters_.back().group; ++group)
       types_.push_back(make_device_scalar(0, at::kDouble, at::kCPU));
-    const auto kind = std::make_shared<const OptimizerKind>(torch_kind(flags_, types_));
-    slots_ = kind->slots(OptimizerOptions());
-    options_ = OptimizerOptions(kind);
-  } else {
-    options_ = OptimizerOptions(std::make_shared<const OptimizerKind>(recorded_kind()));
   }
+  const auto kind = std::make_shared<const OptimizerKind>(known_ ? torch_kind(flags_, types_) : recorded_kind());
+  slots_ = kind->slots(OptimizerOptions());
+  options_ = OptimizerOptions(kind);
 }
 
 // Equal as long as step() does the same, numbers apart. It is asked at every step.
@@ -150,9 +144,8 @@ void TorchOptimizer::check_unchanged() {
   append_what_decides(now_);
   if (now_ == made_with_) return;
   throw ConfigError(
-      "[graph_step] the optimizer's parameter groups, flags (amsgrad, maximize, ...) or hooks are others than when "
-      "this "
-      "graph_step was made; make a new one");
+      "[graph_step] the optimizer's parameter groups, flags (amsgrad, maximize, ...) or hooks are others "
+      "than when this graph_step was made; make a new one");
 }
 
 TorchFlags TorchOptimizer::read_flags() {

@@ -1,0 +1,237 @@
+"""Numbers and objects that the code of a step reads, changed between its steps: noticed at the very step."""
+
+import collections
+import dataclasses
+import functools
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import toy
+
+UNCHECKED = {"check": "off", "verify_interval": 0}
+
+
+class Weighted:
+    def __init__(self):
+        self.weight = 1.0
+
+    def of(self, value):
+        return value * self.weight
+
+    __call__ = of
+
+    @property
+    def twice(self):
+        return 2 * self.weight
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    weight: float
+
+
+class SlottedList(list):
+    __slots__ = ("weight",)
+
+    def __init__(self):
+        super().__init__([1.0])
+        self.weight = 1.0
+
+
+class Hidden(Slotted):
+    def __init__(self):
+        self.own = 1.0
+
+    weight = property(lambda self: float(f"{self.own}"), lambda self, value: setattr(self, "own", value))
+
+
+def users_module():
+    module = types.ModuleType("settings_of_a_user")
+    module.weight = 1.0
+    return module
+
+
+def heavier(thing):
+    thing.weight = 3.0
+
+
+class Cached:
+    own = 1.0
+
+    @functools.cached_property
+    def weight(self):
+        return self.own
+
+
+def heavier_again(cached):
+    cached.own = 3.0
+    del cached.weight
+
+
+class Scale(torch.autograd.Function):
+    weight = 1.0
+
+    @staticmethod
+    def forward(context, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * Scale.weight
+
+
+def function_with_weight():
+    def function(value):
+        return value * function.weight
+
+    function.weight = 1.0
+    return function
+
+
+def another_generator(generators):
+    generators[0] = torch.Generator().manual_seed(5)
+
+
+CRITERIA = {
+    "method_of_an_object": (Weighted, lambda c, y, t: c.of(F.mse_loss(y, t)), lambda c: setattr(c, "weight", 3.0)),
+    "number_of_a_module": (nn.SmoothL1Loss, lambda c, y, t: c(y, t), lambda c: setattr(c, "beta", 0.1)),
+    "training_flag": (lambda: nn.Dropout(0.5), lambda c, y, t: F.mse_loss(c(y), t), lambda c: c.eval()),
+    "class_attribute": (lambda: type("Settings", (), {"weight": 1.0}), lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "attribute_of_its_class": (lambda: type("Settings", (), {"weight": 1.0})(), lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: heavier(type(c))),
+    "slot": (lambda: Slotted(1.0), lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "slot_of_a_list": (SlottedList, lambda c, y, t: F.mse_loss(y, t) * (c.weight + c[0]), heavier),
+    "property_over_a_slot": (Hidden, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "property": (Weighted, lambda c, y, t: F.mse_loss(y, t) * c.twice, heavier),
+    "call": (Weighted, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
+    "cached_property": (Cached, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier_again),
+    "autograd_function": (lambda: setattr(Scale, "weight", 1.0) or Scale, lambda c, y, t: c.apply(F.mse_loss(y, t)), lambda c: heavier(Scale)),
+    "attribute_of_a_function": (function_with_weight, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
+    "range": (lambda: {"r": range(1, 3)}, lambda c, y, t: F.mse_loss(y, t) * sum(c["r"]), lambda c: c.update(r=range(2, 4))),
+    "users_module": (users_module, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
+    "values_of_a_dict": (lambda: {"a": 1.0, "b": 2.0}, lambda c, y, t: F.mse_loss(y, t) * sum(c.values()), lambda c: c.update(b=3.0)),
+    "computed_key": (lambda: {"w1": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c[f"w{y.dim() - 1}"], lambda c: c.update(w1=3.0)),
+    "number_as_key": (lambda: {0: 1.0}, lambda c, y, t: F.mse_loss(y, t) * c[0], lambda c: c.update({0: 3.0})),
+    "dict_in_a_dict": (lambda: {"aux": {"z": 1.0}}, lambda c, y, t: F.mse_loss(y, t) * c["aux"]["z"], lambda c: c["aux"].update(z=3.0)),
+    "key_that_comes": (dict, lambda c, y, t: F.mse_loss(y, t) * c.get("w", 1.0), lambda c: c.update(w=3.0)),
+    "subclass_of_dict": (collections.OrderedDict, lambda c, y, t: F.mse_loss(y, t) * (1 + sum(c.values())), lambda c: c.update(w=3.0)),
+    "large_dict": (lambda: {**{f"word{i}": i for i in range(500)}, "w": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c["w"], lambda c: c.update(w=3.0)),
+    "modules_in_a_list": (lambda: [nn.Dropout(0.5)], lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: setattr(c[0], "p", 0.1)),
+    "module_in_a_tuple": (lambda: (nn.Dropout(0.5),), lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: c[0].eval()),
+    "object_in_a_list": (lambda: [Weighted()], lambda c, y, t: F.mse_loss(y, t) * c[0].weight, lambda c: heavier(c[0])),
+    "functions_in_a_list": (lambda: [torch.square, torch.abs], lambda c, y, t: F.mse_loss(c[0](y), t), list.reverse),
+    "function_in_a_dict": (lambda: {"f": torch.square}, lambda c, y, t: F.mse_loss(c["f"](y), t), lambda c: c.update(f=torch.abs)),
+    "array": (lambda: np.ones(3), lambda c, y, t: F.mse_loss(y, t) * float(c[1]), lambda c: c.fill(3.0)),
+    "generator": (lambda: [torch.Generator()], lambda c, y, t: F.mse_loss(y + torch.rand(3, generator=c[0]), t), another_generator),
+    "many_numbers": (
+        lambda: {i: {j: 0.01 for j in range(50)} for i in range(50)},
+        lambda c, y, t: F.mse_loss(y, t) * sum(sum(part.values()) for part in c.values()),
+        lambda c: c[49].update({49: 3.0}),
+    ),
+    "more_than_is_looked_at": (
+        lambda: [[Weighted() for _ in range(64)] for _ in range(64)],
+        lambda c, y, t: F.mse_loss(y, t) * sum(w.weight for row in c for w in row) / 4096,
+        lambda c: setattr(c[63][63], "weight", 4096.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_what_the_loss_finds_in_its_closure(name):
+    make, loss_of, change = CRITERIA[name]
+    criterion = None
+
+    def make_model():
+        nonlocal criterion
+        criterion = make()
+        return toy.model()
+
+    def run(step, module, optimizer):
+        return [(change(criterion) if i == 15 else None, step(batch))[1] for i, batch in enumerate(toy.batches(30))]
+
+    def loss(module, batch):
+        return loss_of(criterion, module(batch["x"]), F.one_hot(batch["y"], 3).float())
+
+    toy.same_as_loop(run, loss, make_model, **UNCHECKED)
+
+
+@pytest.mark.parametrize("of_item", [False, True])
+def test_an_object_that_comes_is_looked_into(of_item):
+    place = {"factor": None} if of_item else types.SimpleNamespace(factor=None)
+    held = place if of_item else vars(place)
+
+    def run(step, module, optimizer):
+        losses = []
+        for i, batch in enumerate(toy.batches(30)):
+            if i in (0, 10):
+                held["factor"] = Weighted() if i else None
+            if i == 20:
+                heavier(held["factor"])
+            losses.append(step(batch))
+        return losses
+
+    def loss(module, batch):
+        factor = place["factor"] if of_item else place.factor
+        return toy.loss(module, batch) * (factor.weight if factor is not None else 2.0)
+
+    toy.same_as_loop(run, loss, **UNCHECKED)
+
+
+HOOKS = {
+    "forward": lambda m, s: m.hidden.register_forward_hook(lambda module, args, output: output * s.weight),
+    "forward_pre": lambda m, s: m.output.register_forward_pre_hook(lambda module, args: (args[0] * s.weight,)),
+    "backward": lambda m, s: m.output.register_full_backward_hook(lambda module, of_inputs, of_outputs: (of_inputs[0] * s.weight,)),
+    "tensor": lambda m, s: m.output.weight.register_hook(lambda gradient: gradient * s.weight),
+    "object": lambda m, s: m.output.weight.register_hook(s),
+}
+
+
+@pytest.mark.parametrize("since", [0, 5])
+@pytest.mark.parametrize("name", HOOKS)
+def test_what_hooks_find(name, since):
+    def run(step, module, optimizer):
+        settings, losses = Weighted(), []
+        for i, batch in enumerate(toy.batches(30)):
+            if i == since:
+                HOOKS[name](module, settings)
+            if i == 20:
+                heavier(settings)
+            losses.append(step(batch))
+        return losses
+
+    toy.same_as_loop(run, **UNCHECKED)
+
+
+class ScaledSgd(torch.optim.SGD):
+    weight = 1.0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            parameter.sub_(parameter.grad, alpha=0.1 * self.weight)
+
+
+@pytest.mark.parametrize("of_hook", [False, True])
+def test_what_an_optimizer_finds(of_hook):
+    def run(step, module, optimizer):
+        return [(heavier(settings) if i == 20 else None, step(batch))[1] for i, batch in enumerate(toy.batches(30))]
+
+    settings = None
+
+    def make(module):
+        nonlocal settings
+        optimizer = toy.sgd(module) if of_hook else ScaledSgd(module.parameters())
+        settings = Weighted() if of_hook else optimizer
+
+        def scale(own, args, kwargs):
+            own.param_groups[0]["params"][0].grad.mul_(settings.weight)
+
+        if of_hook:
+            optimizer.register_step_pre_hook(scale)
+        return optimizer
+
+    toy.same_as_loop(run, optimizer=make, **UNCHECKED)
