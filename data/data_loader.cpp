@@ -95,12 +95,7 @@ std::function<Batch()> DataLoader::reading(Drawn drawn) const {
   return [dataset = dataset_, pin_memory = options_.pin_memory, drawn = std::move(drawn)] {
     const at::NoGradGuard no_grad;
     Batch batch = dataset->draw(drawn.indices, drawn.draws);
-    if (!batch.items().empty() && batch.size() != std::ssize(drawn.indices)) {
-      throw DataError(c10::str("[DataLoader] found ", batch.size(), " samples, expected ", drawn.indices.size(),
-                               ", one for each index that the Dataset was asked for; leave broken samples out of its "
-                               "size(), or give another one in their place"));
-    }
-    batch.set_sample_ids(drawn.indices);
+    if (batch.size() == std::ssize(drawn.indices)) batch.set_sample_ids(drawn.indices);  // or rows are no samples
     return pin_memory ? batch.mapped([](const at::Tensor& tensor) { return tensor.pin_memory(); }) : batch;
   };
 }

@@ -6,7 +6,7 @@ import warnings
 import torch
 
 from . import _duet
-from .trainers import check_model
+from .trainers import check_loss, check_model
 
 
 def _warn_of_steps_on_the_host(optimizer: torch.optim.Optimizer) -> None:
@@ -85,6 +85,7 @@ def graph_step(
         changing numbers, on the CPU).
     """
     check_model("graph_step", model)
+    check_loss("graph_step", loss, options)
     if isinstance(optimizer, torch.optim.Optimizer):
         _warn_of_steps_on_the_host(optimizer)
     clip = _clipping(clip_grad_norm, clip_grad_value, clip_grad)

@@ -59,6 +59,15 @@ def check_model(who, model):
             )
 
 
+def check_loss(who, loss, options):
+    if isinstance(loss, torch.nn.modules.loss._Loss) and options.get("forward") is None:
+        raise _duet.ConfigError(
+            f"[{who}] loss is {type(loss).__name__}(), expected loss(model, batch), or loss(prediction, batch) "
+            "with forward=; write loss=lambda prediction, batch: F.cross_entropy(prediction, batch[1]), "
+            "forward=lambda model, batch: model(batch[0])"
+        )
+
+
 def _warn_of_lone_ranks():
     group = torch.distributed
     if group.is_available() and group.is_initialized() and group.get_world_size() > 1 and _duet.current_ranks().world_size == 1:
@@ -76,12 +85,7 @@ def _arguments(model, loss, options):
     _warn_of_lone_ranks()
     if not isinstance(model, Task):
         check_model("Trainer", model)
-        if isinstance(loss, torch.nn.modules.loss._Loss) and options.get("forward") is None:
-            raise _duet.ConfigError(
-                f"[Trainer] loss is {type(loss).__name__}(), expected loss(model, batch), or loss(prediction, batch) "
-                "with forward=; write loss=lambda prediction, batch: F.cross_entropy(prediction, batch[1]), "
-                "forward=lambda model, batch: model(batch[0])"
-            )
+        check_loss("Trainer", loss, options)
         return model, {"loss": loss, **options}
     if loss is not None:
         raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")

@@ -131,6 +131,7 @@ def logs_scores(model, batch):
 
 # What graph_step is given: a module, a loss, an optimizer of the whole model, further options; and what it says.
 MISTAKES = {
+    r"loss is MSELoss\(\), expected .*with forward=": lambda m: duet.graph_step(m, torch.nn.MSELoss(), toy.sgd(m)),
     "LBFGS": lambda m: duet.graph_step(m, toy.loss, torch.optim.LBFGS(m.parameters())),
     "no parameter of the model": lambda m: duet.graph_step(m.hidden, toy.loss, torch.optim.SGD(m.output.parameters(), lr=0.1)),
     "no trainable parameter": lambda m: duet.graph_step(m, toy.loss, torch.optim.SGD(m.norm.requires_grad_(False).parameters())),
