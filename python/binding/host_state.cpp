@@ -287,10 +287,10 @@ void HostState::look_around() const {
 namespace {
 
 // What the search would look into, where it has found nothing of the kind.
-bool is_new_object(PyObject* value) {
+bool is_object(PyObject* value, uint64_t number) {
   if (value == nullptr || PyList_Check(value) || PyTuple_Check(value) || is_tensor(value)) return false;
-  const bool is_function = PyCallable_Check(value) != 0 && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE);
-  return !is_function && (PyCallable_Check(value) != 0 || of_value(value) == 0);
+  if (PyCallable_Check(value) == 0) return number == 0;
+  return PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) != 0;  // others are functions
 }
 
 }  // namespace
@@ -301,9 +301,11 @@ std::optional<uint64_t> HostState::referenced() const {
   for (const py::handle place : *places_) {
     PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
     PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
-    if (container != Py_None ? container != value : is_new_object(value)) return std::nullopt;
+    if (container != Py_None && container != value) return std::nullopt;
     if (PyTuple_GET_ITEM(place.ptr(), 3) != Py_True) continue;
-    sum = mixed(sum, value != nullptr && PyDict_Check(value) ? of_items(value) : of_value(value));
+    const uint64_t number = value != nullptr && PyDict_Check(value) ? of_items(value) : of_value(value);
+    if (container == Py_None && is_object(value, number)) return std::nullopt;
+    sum = mixed(sum, number);
   }
   if (std::exchange(has_new_object_, false)) return std::nullopt;
   return sum;
@@ -319,10 +321,10 @@ uint64_t HostState::of_items(PyObject* dict) const {
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
     const uint64_t number = of_value(value, 0);
-    const bool is_object = is_new_object(value);
-    Item& item = known.try_emplace(of_key(key), Item{number, is_object}).first->second;
-    has_new_object_ = has_new_object_ || (is_object && !item.is_object);
-    item.is_object = is_object;
+    const bool now_object = is_object(value, number);
+    Item& item = known.try_emplace(of_key(key), Item{number, now_object}).first->second;
+    const bool was_object = std::exchange(item.is_object, now_object);
+    has_new_object_ = has_new_object_ || (now_object && !was_object);
     if (number == 0) continue;
     const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(keys_->ptr(), key) == 1;
     if (std::exchange(item.number, number) != number && calls_ <= kFirst && !is_named) {
