@@ -74,13 +74,6 @@ void multiply_seen(const Gemm& g, Start start, ReachOf reach_of) {
   }
 }
 
-// Rows that a block is multiplied with, and what the number times them is: rows, or panels of columns.
-struct Factor {
-  Rows<const float> rows;
-  float scale;
-  Rows<const float> scaled;
-};
-
 void clear_rows(Rows<float> rows, const RowShape& shape) {
   for (int64_t i = 0; i < shape.rows; ++i) {
     for (int64_t j = 0; j < shape.width; ++j) rows.row(i)[j] = 0;
@@ -106,8 +99,7 @@ struct QueryBlock {
   void score(Rows<const float> a, const Factor& b, float* scores) const {
     const Gemm product{rows,          seen(),          shape.width, a.row(first), a.stride, 1,
                        b.scaled.data, b.scaled.stride, shape.width, scores,       stride};
-    if (rows == 1 && shape.blas == nullptr)
-      return score_single(product.a, b.rows, {seen(), shape.width}, b.scale, scores);
+    if (rows == 1 && shape.blas == nullptr) return score_single(product.a, b, {seen(), shape.width}, scores);
     if (rows == 1) return multiply_by_blas(product, b, "tn", 0);
     multiply_seen(product, Start::kPart, [&](int64_t, int64_t end) { return Reach{0, shape.width, seen_by(end - 1)}; });
   }
@@ -116,7 +108,7 @@ struct QueryBlock {
   void mix(const float* weights, const Factor& b, Rows<float> c, Start start) const {
     const Gemm product{rows,          shape.width,     seen(), weights, stride,  1,
                        b.scaled.data, b.scaled.stride, 1,      c.data,  c.stride};
-    if (rows == 1 && shape.blas == nullptr) return mix_single(weights, b.rows, {seen(), shape.width}, b.scale, c.data);
+    if (rows == 1 && shape.blas == nullptr) return mix_single(weights, b, {seen(), shape.width}, c.data);
     if (rows == 1) {
       clear_rows(c, {1, shape.width});
       return multiply_by_blas(product, b, "nn", start == Start::kZero ? 1 : 0);
@@ -133,7 +125,7 @@ struct QueryBlock {
     };
     if (rows == 1) {
       clear_rows(c.from(old), {seen() - old, shape.width});
-      if (shape.blas == nullptr) return mix_single_back(weights, b.rows.data, {seen(), shape.width}, b.scale, c);
+      if (shape.blas == nullptr) return mix_single_back(weights, b, {seen(), shape.width}, c);
       return multiply_by_blas(keys(0, seen()), b, "nt", 1);
     }
     multiply_seen(keys(0, old), Start::kSum, [&](int64_t, int64_t) { return Reach{0, rows, shape.width}; });

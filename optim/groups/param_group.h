@@ -138,8 +138,9 @@ class HyperParameters {
 
   // The value of a number before the step that follows `applied` steps.
   using Curve = std::function<double(std::size_t group, int64_t applied)>;
-  // From now on `name` follows `curve` in every group that has it. Steps that were skipped do not count, and finding
-  // that out costs no read from the device. A set() in between holds for the next step only.
+  // From now on `name` follows `curve` in every group that has it: a function of its arguments alone, since it is asked
+  // for many steps ahead. What depends on anything else is for set(), before each step. Steps that were skipped do not
+  // count, and finding that out costs no read from the device. A set() in between holds for the next step only.
   virtual void set_schedule(const std::string& name, Curve curve) = 0;
   // The number keeps the value it has.
   virtual void clear_schedule(const std::string& name) = 0;
