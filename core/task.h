@@ -69,8 +69,8 @@ class Task : public ModelInfo {
   // Names every host value that training_step depends on and that may change between steps. A step is
   // captured once per key, so that a changed value is never replayed from an older capture.
   virtual std::string graph_key() const { return {}; }
-  // Appends what else of the model decides what a step does: the training flag of every submodule. Called before each
-  // step in graph mode.
+  // Appends what else of the model decides what a step does: which submodules it has, and their training flags. Called
+  // before each step in graph mode.
   virtual void append_key(std::vector<int64_t>& /*key*/) const {}
   // Buffers that weights from elsewhere need not have: of PyTorch those with persistent=False.
   virtual std::vector<std::string> unsaved_buffers() const { return {}; }
@@ -133,10 +133,10 @@ class ModuleTask : public Task {
   }
   void train(bool on) override {
     module_->train(on);
-    for (const auto& held : held_) held->train(false);
+    for (const std::string& name : held_) module_->named_modules()[name]->train(false);
   }
   void hold_in_evaluation(const std::vector<std::string>& modules) override {
-    for (const std::string& name : modules) held_.push_back(name.empty() ? module_ : module_->named_modules()[name]);
+    held_.insert(held_.end(), modules.begin(), modules.end());
   }
   std::vector<bool> training_flags() const override {
     std::vector<bool> flags{module_->is_training()};
@@ -160,6 +160,7 @@ class ModuleTask : public Task {
       flags = 2 * flags + (submodule->is_training() ? 1 : 0);
     }
     key.push_back(flags);
+    key.push_back(generation_);
   }
 
   double weight(const Batch& batch) const override { return weight_ ? weight_(batch) : Task::weight(batch); }
@@ -183,6 +184,8 @@ class ModuleTask : public Task {
   using Submodules = decltype(std::declval<const Module&>().modules(false));
   Submodules find_submodules() const {
     const Submodules found = module_->modules(/*include_self=*/false);
+    const auto is = [](const auto& known, const auto& module) { return known.lock() == module; };
+    if (!std::ranges::equal(submodules_, found, is)) ++generation_;
     submodules_.assign(found.begin(), found.end());
     return found;
   }
@@ -196,7 +199,8 @@ class ModuleTask : public Task {
 
   std::shared_ptr<Module> module_;
   mutable std::vector<typename Submodules::value_type::weak_type> submodules_;  // of module_
-  Submodules held_;                                                             // in evaluation mode
+  mutable int64_t generation_ = 0;                                              // of them
+  std::vector<std::string> held_;                                               // in evaluation mode
   ForwardFn forward_;
   LossFn loss_;
   WeightFn weight_;

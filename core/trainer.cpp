@@ -354,7 +354,6 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
 
 MetricValues BaseTrainer::validate(const NamedSources& data) {
   check_names(data);
-  step_->check_parameters();
   if (run_ == Run::kOpen) settle_steps();  // for what is saved after it: layers are in another mode then
   const bool in_train = state_->is_attached();
   // A pass that has no results is made up for by a resume.

@@ -129,10 +129,11 @@ void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
   hooks.call(pass.point(kBefore), context);
   hooks.call(pass.point(kBeforeEpoch), context);
   for (const NamedSource& source : data) {
-    const bool is_trained_on = &source.source == context.data;
-    const StateDict position = is_trained_on ? source.source.state_dict() : StateDict();
-    pass_over(pass, source);
-    if (is_trained_on) source.source.load_state_dict(position);  // the epoch goes on where it stood
+    const bool is_in_use = &source.source == context.data && context.progress.step_in_epoch > 0;
+    const StateDict position = is_in_use ? source.source.state_dict() : StateDict();
+    const std::exception_ptr error = caught([&] { pass_over(pass, source); });
+    if (is_in_use) source.source.load_state_dict(position);  // the epoch goes on where it stood
+    if (error) std::rethrow_exception(error);
     if (context.control.is_interrupted()) return;
   }
   if (pass.results != nullptr) {

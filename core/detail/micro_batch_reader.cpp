@@ -58,11 +58,6 @@ namespace {
 
 void check_plain_data(const Batch& batch) {
   for (const auto& [name, tensor] : batch.items()) {
-    if (tensor.is_inference()) {
-      throw DataError("[BaseTrainer] batch tensor '" + name +
-                      "' was made in inference mode, which autograd cannot save "
-                      "for the backward pass; clone() it outside of that, or make it under no_grad");
-    }
     if (!tensor.requires_grad()) continue;
     throw DataError("[BaseTrainer] batch tensor '" + name + "' requires a gradient, expected plain data; " +
                     "detach() it, and call requires_grad_() on a copy inside training_step if the loss needs that");

@@ -229,7 +229,7 @@ bool forward_block(const AttentionForward& work, const QueryBlock& block, int64_
   for (int64_t i = 0; i < block.rows; ++i) {
     for (int64_t j = 0; j < shape.width; j += kLanes) {
       const Floats y = multiply(load(memory.sums + i * shape.width + j), broadcast(shares[i]));
-      watch.see(shape.causal ? select(is_minus_zero(y), broadcast(NAN), y) : y);
+      watch.see(select(is_minus_zero(y), broadcast(NAN), y));  // ATen may have a 0
       store(out.row(i) + j, y);
     }
   }

@@ -55,12 +55,14 @@ uint64_t of_constant(PyObject* object) {
     PyBuffer_Release(&bytes);
   } else if (THPGenerator_Check(object)) {
     bits = reinterpret_cast<uint64_t>(reinterpret_cast<THPGenerator*>(object)->cdata.unsafeGetGeneratorImpl());
-  } else if (THPDevice_Check(object) || PyRange_Check(object) || PyAnySet_Check(object) ||
-             PyNumber_Check(object) != 0) {
+  } else if (THPDevice_Check(object)) {
     bits = static_cast<uint64_t>(PyObject_Hash(object));
   } else if (PyComplex_Check(object)) {
     const Py_complex number = PyComplex_AsCComplex(object);
     bits = mixed(std::bit_cast<uint64_t>(number.real), std::bit_cast<uint64_t>(number.imag));
+  } else if (PyRange_Check(object) || PyAnySet_Check(object) || PyNumber_Check(object) != 0) {
+    const auto text = py::reinterpret_steal<py::object>(PyObject_Repr(object));
+    if (text) bits = static_cast<uint64_t>(PyObject_Hash(text.ptr()));
   }
   PyErr_Clear();
   return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
@@ -290,7 +292,7 @@ namespace {
 bool is_object(PyObject* value, uint64_t number) {
   if (value == nullptr || PyList_Check(value) || PyTuple_Check(value) || is_tensor(value)) return false;
   if (PyCallable_Check(value) == 0) return number == 0;
-  return PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) != 0;  // others are functions
+  return PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) != 0 && !is_constant(value);  // others are functions
 }
 
 }  // namespace
@@ -298,6 +300,7 @@ bool is_object(PyObject* value, uint64_t number) {
 // Of numbers in the places; none if another container lies in one of them.
 std::optional<uint64_t> HostState::referenced() const {
   uint64_t sum = 0;
+  has_new_object_ = false;
   for (const py::handle place : *places_) {
     PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
     PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
@@ -307,7 +310,7 @@ std::optional<uint64_t> HostState::referenced() const {
     if (container == Py_None && is_object(value, number)) return std::nullopt;
     sum = mixed(sum, number);
   }
-  if (std::exchange(has_new_object_, false)) return std::nullopt;
+  if (has_new_object_) return std::nullopt;
   return sum;
 }
 
@@ -316,13 +319,14 @@ std::optional<uint64_t> HostState::referenced() const {
 uint64_t HostState::of_items(PyObject* dict) const {
   constexpr int64_t kFirst = 512, kQuick = 16;  // calls
   if (PyDict_GET_SIZE(dict) > kMost) return 0;
-  std::unordered_map<uint64_t, Item>& known = items_[dict];
+  const auto [found, is_new] = items_.try_emplace(dict);
+  std::unordered_map<uint64_t, Item>& known = found->second;
   uint64_t sum = 2;
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
     const uint64_t number = of_value(value, 0);
     const bool now_object = is_object(value, number);
-    Item& item = known.try_emplace(of_key(key), Item{number, now_object}).first->second;
+    Item& item = known.try_emplace(of_key(key), Item{number, now_object && is_new}).first->second;
     const bool was_object = std::exchange(item.is_object, now_object);
     has_new_object_ = has_new_object_ || (now_object && !was_object);
     if (number == 0) continue;
@@ -342,7 +346,7 @@ bool HostState::has_new_code() const {
   for (const py::handle part : (*own_code)(*model_)) {
     if (i >= py::len(*own_code_) || !part.is((*own_code_)[py::int_(i++)])) return true;
   }
-  return false;
+  return i < py::len(*own_code_);
 }
 
 uint64_t HostState::numbers() const {

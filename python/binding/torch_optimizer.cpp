@@ -169,7 +169,8 @@ TorchFlags TorchOptimizer::read_flags() {
 py::list TorchOptimizer::recorded_code() const {
   py::list code;
   if (known_) return code;
-  code.append(optimizer_->attr("step"));
+  code.append(optimizer_->attr("step"));  // which a scheduler may have wrapped
+  code.append(py::type::of(*optimizer_).attr("step").attr("__get__")(*optimizer_));
   for (const py::handle hooks : *hooks_) code += py::list(hooks.attr("values")());
   return code;
 }
@@ -321,8 +322,7 @@ void TorchOptimizer::attach(GraphStep& step) {
 std::string TorchOptimizer::torch_name(const Parameter& parameter, std::size_t slot) const {
   const std::string& name = slots_[slot].name;
   if (name == "torch_step") return "step";
-  const bool unused = name == "started" || (name == "momentum_buffer" && !has_momentum_[parameter.group]);
-  return unused ? "" : name;
+  return name == "started" || (name == "momentum_buffer" && !has_momentum_[parameter.group]) ? "" : name;
 }
 
 // Whether torch's state shows the very tensors that the step works on, and has none where they are not shown yet.

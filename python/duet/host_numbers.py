@@ -80,6 +80,8 @@ def _attributes(value, names):
     if _is(value, (torch.Tensor, logging.Logger)):
         return None
     own = _own_dict(value)
+    if _is(value, torch.optim.Optimizer):
+        names = names - {"param_groups"}  # which are keys of their own
     if type(value) is types.FunctionType:
         return [(own, name, own[name]) for name in sorted(names & own.keys())] or None
     if _is(value, types.ModuleType) and not is_users((own or {}).get("__name__")):
@@ -228,12 +230,13 @@ class _Search:
 
 
 def own_code(model):
-    """The model's modules, and the hooks of these and of their tensors."""
+    """The model's modules, and the hooks of these, of their tensors, and of all modules."""
     modules = list(model.modules())
     attributes = [vars(module) for module in modules]
     tensors = [tensor for own in attributes for kind in ("_parameters", "_buffers") for tensor in own.get(kind, {}).values()]
     hooks = [own.get(name) for own in attributes for name in _HOOKS_OF_MODULES]
     hooks += [getattr(tensor, name) for tensor in tensors if tensor is not None for name in _HOOKS_OF_TENSORS]
+    hooks += [getattr(torch.nn.modules.module, "_global" + name) for name in _HOOKS_OF_MODULES]
     return modules + [hook for some in hooks if some for hook in some.values()]
 
 
@@ -243,7 +246,9 @@ def watched(model, functions):
     objects in these; the generators of Python and NumPy among it; whether these are all places; and the keys that the code
     names. A container is there to tell whether another one has taken its place."""
     own = own_code(model)
-    modules, functions = list(model.modules()), [*functions, *(hook for hook in own if not _is(hook, torch.nn.Module))]
+    hooks = own[len(list(model.modules())) :]
+    modules = [*model.modules(), *(module for hook in hooks if _is(hook, torch.nn.Module) for module in hook.modules())]
+    functions = [*functions, *hooks]
     while True:
         search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))])
         places = search.places()
@@ -259,4 +264,4 @@ def watched(model, functions):
 
 
 def _code_of(function):
-    return getattr(function, "__func__", function)
+    return function.__func__ if type(function) is types.MethodType else function

@@ -170,10 +170,14 @@ TEST_P(ReplacedModule, HasATrainingFlagThatCounts) {
         net, [](Dropped& own, const Batch& batch) { return own.drop(own.layer(batch["x"])); },
         [](const at::Tensor& prediction, const Batch&) { return prediction.square().sum(); });
   };
-  const auto trainer = duet::make_trainer(mode(), task(), {.optimizer = SGD{.lr = 0}});
+  const auto trainer = duet::make_trainer(parse_mode(mode()), task(), {.optimizer = SGD{.lr = 0}});
   const Batch batch{{"x", at::ones({2, 4})}};
   for (int i = 0; i < 3; ++i) trainer->step(batch);
+  std::vector<int64_t> before, after;
+  trainer->task().append_key(before);
   net->drop = net->replace_module("drop", torch::nn::Dropout(1.0));
+  trainer->task().append_key(after);
+  EXPECT_NE(before, after);
   for (const bool is_on : {false, true, false}) {
     net->drop->train(is_on);
     for (int i = 0; i < 4; ++i) {

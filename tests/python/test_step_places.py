@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.modules import module as nn_module
 
 import toy
 
@@ -111,7 +112,7 @@ CRITERIA = {
     "cached_property": (Cached, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier_again),
     "autograd_function": (lambda: setattr(Scale, "weight", 1.0) or Scale, lambda c, y, t: c.apply(F.mse_loss(y, t)), lambda c: heavier(Scale)),
     "attribute_of_a_function": (function_with_weight, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
-    "range": (lambda: {"r": range(1, 3)}, lambda c, y, t: F.mse_loss(y, t) * sum(c["r"]), lambda c: c.update(r=range(2, 4))),
+    "range": (lambda: {"r": range(-1, 2)}, lambda c, y, t: F.mse_loss(y, t) * sum(c["r"]), lambda c: c.update(r=range(-2, 1))),
     "users_module": (users_module, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
     "values_of_a_dict": (lambda: {"a": 1.0, "b": 2.0}, lambda c, y, t: F.mse_loss(y, t) * sum(c.values()), lambda c: c.update(b=3.0)),
     "computed_key": (lambda: {"w1": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c[f"w{y.dim() - 1}"], lambda c: c.update(w1=3.0)),
@@ -159,26 +160,37 @@ def test_what_the_loss_finds_in_its_closure(name):
     toy.same_as_loop(run, loss, make_model, **UNCHECKED)
 
 
-@pytest.mark.parametrize("of_item", [False, True])
-def test_an_object_that_comes_is_looked_into(of_item):
-    place = {"factor": None} if of_item else types.SimpleNamespace(factor=None)
+@pytest.mark.parametrize("place", [types.SimpleNamespace(factor=None), {"factor": None}, {"other": 1}], ids=["attribute", "item", "key"])
+def test_an_object_that_comes_is_looked_into(place):
+    of_item = type(place) is dict
     held = place if of_item else vars(place)
 
     def run(step, module, optimizer):
         losses = []
         for i, batch in enumerate(toy.batches(30)):
-            if i in (0, 10):
-                held["factor"] = Weighted() if i else None
+            if i == 0 and held.get("factor") is not None:
+                held.pop("factor") if "other" in held else held.update(factor=None)
+            if i == 10:
+                held["factor"] = Weighted()
             if i == 20:
                 heavier(held["factor"])
             losses.append(step(batch))
         return losses
 
     def loss(module, batch):
-        factor = place["factor"] if of_item else place.factor
+        factor = place.get("factor") if of_item else place.factor
         return toy.loss(module, batch) * (factor.weight if factor is not None else 2.0)
 
     toy.same_as_loop(run, loss, **UNCHECKED)
+
+
+class ScalingModule(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+
+    def forward(self, module, args, output):
+        return output * self.settings.weight
 
 
 HOOKS = {
@@ -187,6 +199,8 @@ HOOKS = {
     "backward": lambda m, s: m.output.register_full_backward_hook(lambda module, of_inputs, of_outputs: (of_inputs[0] * s.weight,)),
     "tensor": lambda m, s: m.output.weight.register_hook(lambda gradient: gradient * s.weight),
     "object": lambda m, s: m.output.weight.register_hook(s),
+    "module": lambda m, s: m.hidden.register_forward_hook(ScalingModule(s)),
+    "of_all_modules": lambda m, s: nn_module.register_module_forward_hook(lambda module, args, output: output * s.weight),
 }
 
 
@@ -197,10 +211,11 @@ def test_what_hooks_find(name, since):
         settings, losses = Weighted(), []
         for i, batch in enumerate(toy.batches(30)):
             if i == since:
-                HOOKS[name](module, settings)
+                handle = HOOKS[name](module, settings)
             if i == 20:
                 heavier(settings)
             losses.append(step(batch))
+        handle.remove()
         return losses
 
     toy.same_as_loop(run, **UNCHECKED)
@@ -215,15 +230,16 @@ class ScaledSgd(torch.optim.SGD):
             parameter.sub_(parameter.grad, alpha=0.1 * self.weight)
 
 
+@pytest.mark.parametrize("with_schedule", [False, True])
 @pytest.mark.parametrize("of_hook", [False, True])
-def test_what_an_optimizer_finds(of_hook):
+def test_what_an_optimizer_finds(of_hook, with_schedule):
     def run(step, module, optimizer):
         return [(heavier(settings) if i == 20 else None, step(batch))[1] for i, batch in enumerate(toy.batches(30))]
 
-    settings = None
+    settings = schedule = None
 
     def make(module):
-        nonlocal settings
+        nonlocal settings, schedule
         optimizer = toy.sgd(module) if of_hook else ScaledSgd(module.parameters())
         settings = Weighted() if of_hook else optimizer
 
@@ -232,6 +248,7 @@ def test_what_an_optimizer_finds(of_hook):
 
         if of_hook:
             optimizer.register_step_pre_hook(scale)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1) if with_schedule else None  # it wraps step()
         return optimizer
 
     toy.same_as_loop(run, optimizer=make, **UNCHECKED)
