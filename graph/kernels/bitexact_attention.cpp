@@ -6,6 +6,7 @@
 #include "graph/kernels/call_kernels.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
+#include "graph/kernels/trial_data.h"
 
 // Attention over short sequences. Its products take BLAS longer than their arithmetic does, and half of what ATen
 // computes under a causal mask is multiplied by zeros.
@@ -61,7 +62,7 @@ struct AttentionCall {
   }
   static bool begins_at_vectors(const at::Tensor& tensor) {
     constexpr int64_t kVector = 4;
-    return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % (kVector * sizeof(float)) == 0 &&
+    return floats_past_alignment(tensor) % kVector == 0 &&
            std::ranges::all_of(tensor.strides().slice(0, 3), [](int64_t stride) { return stride % kVector == 0; });
   }
   bool is_row_of_each(const at::Tensor& tensor) const {

@@ -67,10 +67,10 @@ void fill_memory(const at::Tensor& tensor, float value) {
 }
 
 int64_t floats_past_alignment(const at::Tensor& tensor) {
-  constexpr std::size_t kAlignment = 64;  // of ATen's allocations
-  const auto address = reinterpret_cast<std::size_t>(tensor.const_data_ptr());
-  const std::size_t past = address != 0 ? address : static_cast<std::size_t>(tensor.storage_offset()) * sizeof(float);
-  return static_cast<int64_t>(past % kAlignment / sizeof(float));
+  constexpr std::size_t kAlignment = 64;                                       // of ATen's allocations
+  const auto memory = reinterpret_cast<std::size_t>(tensor.storage().data());  // 0: it gets some that is aligned
+  const std::size_t begin = memory + static_cast<std::size_t>(tensor.storage_offset()) * sizeof(float);
+  return static_cast<int64_t>(begin % kAlignment / sizeof(float));
 }
 
 at::Tensor trial_tensor(at::IntArrayRef sizes, TrialNumbers numbers, uint64_t seed) {
