@@ -145,9 +145,12 @@ class ModuleTask : public Task {
   }
   void set_training_flags(const std::vector<bool>& flags) override {
     module_->train(flags.front());  // sets those of all below; those of a submodule are set after its parent's
-    const Submodules modules = submodules();
-    for (std::size_t i = 0; i < modules.size() && i + 1 < flags.size(); ++i) {
-      if (modules[i]->is_training() != flags[i + 1]) modules[i]->train(flags[i + 1]);
+    std::size_t next = 1;
+    for (const auto& known : submodules()) {
+      if (next == flags.size()) return;  // flags of before it was there
+      const auto submodule = known.lock();
+      const bool flag = flags[next++];
+      if (submodule->is_training() != flag) submodule->train(flag);
     }
   }
   void to(at::Device device) override { module_->to(device); }
@@ -157,7 +160,7 @@ class ModuleTask : public Task {
     int64_t flags = module_->is_training() ? 1 : 0;
     for (const auto& submodule : submodules()) {
       if (flags >= int64_t{1} << 60) key.push_back(std::exchange(flags, 0));
-      flags = 2 * flags + (submodule->is_training() ? 1 : 0);
+      flags = 2 * flags + (submodule.lock()->is_training() ? 1 : 0);
     }
     key.push_back(flags);
     key.push_back(generation_);
@@ -182,6 +185,7 @@ class ModuleTask : public Task {
   at::Tensor forward(const Batch& batch) { return forward_ ? forward_(*module_, batch) : at::Tensor(); }
 
   using Submodules = decltype(std::declval<const Module&>().modules(false));
+  using Known = std::vector<typename Submodules::value_type::weak_type>;
   Submodules find_submodules() const {
     const Submodules found = module_->modules(/*include_self=*/false);
     const auto is = [](const auto& known, const auto& module) { return known.lock() == module; };
@@ -190,17 +194,16 @@ class ModuleTask : public Task {
     return found;
   }
   // Those that were found last, unless one of them is gone: another may have taken its place.
-  Submodules submodules() const {
-    Submodules modules;
-    for (const auto& known : submodules_) modules.push_back(known.lock());
-    const bool all_are_there = !modules.empty() && std::ranges::find(modules, nullptr) == modules.end();
-    return all_are_there ? modules : find_submodules();
+  const Known& submodules() const {
+    const bool any_is_gone = std::ranges::any_of(submodules_, [](const auto& known) { return known.expired(); });
+    if (any_is_gone || submodules_.empty()) find_submodules();
+    return submodules_;
   }
 
   std::shared_ptr<Module> module_;
-  mutable std::vector<typename Submodules::value_type::weak_type> submodules_;  // of module_
-  mutable int64_t generation_ = 0;                                              // of them
-  std::vector<std::string> held_;                                               // in evaluation mode
+  mutable Known submodules_;        // of module_
+  mutable int64_t generation_ = 0;  // of them
+  std::vector<std::string> held_;   // in evaluation mode
   ForwardFn forward_;
   LossFn loss_;
   WeightFn weight_;

@@ -245,9 +245,9 @@ def watched(model, functions):
     container or None, whether its value counts)], cells of closures, globals, items, and attributes that it names of
     objects in these; the generators of Python and NumPy among it; whether these are all places; and the keys that the code
     names. A container is there to tell whether another one has taken its place."""
-    own = own_code(model)
-    hooks = own[len(list(model.modules())) :]
-    modules = [*model.modules(), *(module for hook in hooks if _is(hook, torch.nn.Module) for module in hook.modules())]
+    own, modules = own_code(model), list(model.modules())
+    hooks = own[len(modules) :]
+    modules += (module for hook in hooks if _is(hook, torch.nn.Module) for module in hook.modules())
     functions = [*functions, *hooks]
     while True:
         search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))])
