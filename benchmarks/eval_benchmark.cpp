@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>

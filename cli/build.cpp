@@ -8,6 +8,7 @@
 #include "cli/ranks.h"
 #include "cli/registry.h"
 #include "cli/report.h"
+#include "cli/run_identity.h"
 #include "core/task.h"
 #include "data/data_loader.h"
 #include "data/dataset.h"
@@ -280,6 +281,28 @@ void train_on(DataSource& data, const RunConfig& config, Run& run) {
 
 MetricValues test_on(const std::vector<DataConfig>& data, Run& run) { return run.trainer->test(named(data, run.test)); }
 
+namespace {
+
+// A part of data that are not those of the training any more is another part, with samples in it that were trained on.
+void warn_of_another_part(const RunConfig& config, const std::vector<DataConfig>& data, const RunIdentity& trained) {
+  const auto is_drawn = [&config](const DataConfig& one) { return is_part_of(*config.train, one); };
+  if (!config.train || trained.data.empty() || std::ranges::none_of(data, is_drawn)) return;
+  Run run;
+  try {
+    run.train_data = build_dataset(config.train, {.classes = trained.classes, .encoding = trained.encoding});
+  } catch (const std::exception&) {
+    return;  // it need not be there
+  }
+  const std::string now = data_fingerprint(config, run);
+  if (now.empty() || now == trained.data) return;
+  log_warning(
+      "data.train is not what the checkpoint was trained on (" + now + "; then " + trained.data +
+      "): a split of it is another one now, and may hold samples that were trained on. Bring back that data, or "
+      "evaluate on data of their own");
+}
+
+}  // namespace
+
 Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output,
                      const RunIdentity& trained) {
   Run run;
@@ -292,6 +315,7 @@ Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& dat
     use.predicts = !output.empty();
     use.reads = true;
     run.test_data = build_datasets(data, use);
+    if (config.is_main()) warn_of_another_part(config, data, trained);
     run.test = build_sources(run.test_data, data, config);
   });
   check_same_sizes(config, data, run.test_data);

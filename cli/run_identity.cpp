@@ -105,9 +105,11 @@ std::vector<std::string> class_names_of(const Run& run) {
 }
 
 RunIdentity data_everywhere(Communicator& ranks, const RunIdentity& run) {
-  const Json sent = {{"classes", run.classes}, {"encoding", run.encoding}};
+  const Json sent = {{"classes", run.classes}, {"encoding", run.encoding}, {"data", run.data}};
   const Json said = Json::parse(ranks.broadcast(sent.dump()));
-  return {.classes = said["classes"].get<std::vector<std::string>>(), .encoding = said["encoding"].get<std::string>()};
+  return {.data = said["data"].get<std::string>(),
+          .classes = said["classes"].get<std::vector<std::string>>(),
+          .encoding = said["encoding"].get<std::string>()};
 }
 
 namespace {

@@ -34,7 +34,8 @@ std::string data_fingerprint(const RunConfig& config, const Run& run);
 // What the classes of that data are called, by number; none if they have no names, or one that is no text.
 std::vector<std::string> class_names_of(const Run& run);
 
-// What a checkpoint says of the data of its run (classes and encoding), which rank 0 alone has read, for all.
+// What a checkpoint says of the data of its run (fingerprint, classes and encoding), which rank 0 alone has read, for
+// all.
 RunIdentity data_everywhere(Communicator& ranks, const RunIdentity& run);
 
 // A value of the config that is another one than in the run that saved a checkpoint. Empty texts: there is none.

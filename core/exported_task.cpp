@@ -36,6 +36,7 @@ class ExportedModel : public FileModel {
   const std::shared_ptr<torch::nn::Module>& module() const override { return module_; }
   NamedTensors outputs(const std::vector<at::Tensor>& inputs) const override;
   const std::vector<std::string>& input_names() const override { return names_; }
+  bool takes_by_name() const override { return true; }
   exported::ModeOps mode_ops() const { return exported::mode_ops(program_); }
   std::vector<std::string> training_ops() const override { return mode_ops().switched; }
   // Warns, once, of a model that was exported in evaluation mode.

@@ -205,6 +205,13 @@ NamedTensors items_in(const List& list) {
   return items;
 }
 
+std::vector<std::string> arguments_of(const torch::jit::Module& script) {
+  std::vector<std::string> names;
+  const auto& arguments = script.get_method("forward").function().getSchema().arguments();
+  for (std::size_t i = 1; i < arguments.size(); ++i) names.push_back(arguments[i].name());
+  return names;
+}
+
 // forward() is run op by op. LibTorch's own executor watches the first calls and rewrites the graph for later ones, so
 // results may depend on how often a module was called; here the graph is prepared once, and the module's own is left as
 // it is. Forked work runs in place, so that random ops keep their order.
@@ -214,11 +221,13 @@ class ScriptModel : public FileModel {
       : path_(path),
         who_(who),
         script_(load_script(path, who)),
+        names_(arguments_of(script_)),
         tree_(std::make_shared<ScriptTree>(script_)),
         graph_(prepare(script_, who, path)),
         code_(graph_, "forward") {}
 
   const std::shared_ptr<torch::nn::Module>& module() const override { return tree_; }
+  const std::vector<std::string>& input_names() const override { return names_; }
   NamedTensors parameters() const override { return items_in(script_.named_parameters()); }
   NamedTensors buffers() const override { return items_in(script_.named_buffers()); }
   std::string write(const std::string& stem, const StateDict& weights) const override {
@@ -260,6 +269,7 @@ class ScriptModel : public FileModel {
 
   std::string path_, who_;
   torch::jit::Module script_;
+  std::vector<std::string> names_;
   std::shared_ptr<torch::nn::Module> tree_;
   std::shared_ptr<Graph> graph_;
   torch::jit::Code code_;

@@ -216,11 +216,13 @@ bool BaseTrainer::validation_is_due(bool epoch_ends) const {
   const Progress& progress = context_.progress;
   if (state_->validated_step == progress.step) return false;
   const int64_t interval = options_.val_interval;
+  const bool is_last = !epoch_ends && progress.step > 0 && progress.step == progress.planned_steps();
   if (interval == 0 || options_.val_by_epoch) {
+    // A run that ends within its first epoch, which may be endless, is validated at its end.
+    if (is_last && progress.epoch == 0) return !epochs_->is_used_up();
     return epoch_ends && progress.epoch % std::max<int64_t>(interval, 1) == 0;
   }
-  if (epoch_ends || progress.step == 0) return false;
-  return progress.step % interval == 0 || progress.step == progress.planned_steps();
+  return is_last || (!epoch_ends && progress.step > 0 && progress.step % interval == 0);
 }
 
 void BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_ends) {

@@ -19,7 +19,9 @@ const OptionFields& LoopOptions::fields() {
         .keyed("max_time")
         .read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
     add("accumulate", &O::accumulate, "micro-batches per step").in(at_least(1));
-    add("val_interval", &O::val_interval, "steps between validations; 0: once per epoch").in(at_least(0));
+    add("val_interval", &O::val_interval,
+        "steps between validations; 0: once per epoch, or at the end of a run that ends within its first")
+        .in(at_least(0));
     add("val_by_epoch", &O::val_by_epoch, "val_interval counts epochs");
     add("num_sanity_val_steps", &O::num_sanity_val_steps,
         "micro-batches of a validation that is tried before step 1, without results; -1: all")

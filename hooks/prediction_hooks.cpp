@@ -73,11 +73,13 @@ std::vector<std::string> class_names(const TrainContext& context) {
 }
 
 // Whether scores are known to be those of classes that exclude each other: numbers may be predicted, too.
-bool is_classification(const TrainContext& context) {
+bool is_classification(const TrainContext& context, int64_t scores) {
+  const std::size_t names = class_names(context).size();
+  if (scores == 1 && names > 0) return names == 2;  // it tells two classes apart and no more
   const at::Tensor* target = find(context.evaluation.batch->items(), "target");
   const bool numbered =
       target != nullptr && target->dim() == 1 && at::isIntegralType(target->scalar_type(), /*includeBool=*/false);
-  return numbered || !class_names(context).empty();
+  return numbered || names > 0;
 }
 
 // Of scores [samples, classes]: the softmax, unless a model gives probabilities already.
@@ -200,18 +202,19 @@ void PredictionWriterHook::keep(const NamedTensors& tensors) {
 }
 
 void PredictionWriterHook::add_classes(const TrainContext& context) {
-  const at::Tensor scores = output_of(context, options_.class_key, "class_key").detach();
+  at::Tensor scores = output_of(context, options_.class_key, "class_key").detach();
+  if (scores.dim() == 1) scores = scores.unsqueeze(1);  // one number for each sample
   if (scores.dim() != 2 || scores.size(1) == 0) {
     throw DataError(
         c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores.sizes(),
                  ", expected [samples, classes] for jsonl; set format to safetensors, or another class_key"));
   }
   at::Tensor host = scores.to(at::kCPU, at::kDouble);
-  const bool classifies = is_classification(context);
-  if (scores.size(1) == 1 && classifies) host = at::cat({at::zeros_like(host), host}, 1);  // the logit of class 1 alone
+  const bool classifies = is_classification(context, host.size(1)), is_logit = classifies && host.size(1) == 1;
+  if (is_logit) host = at::cat({at::zeros_like(host), host}, 1);  // of class 1 alone
   host = host.contiguous();
   const auto [largest, classes] = at::max(host, 1);
-  const at::Tensor probability = classifies ? at::amax(probabilities_of(host), {1}) : at::Tensor();
+  const at::Tensor probability = at::amax(is_logit ? at::softmax(host, 1) : probabilities_of(host), {1});
   const DataSource* data = context.evaluation.data;
   const std::vector<int64_t>& ids = context.evaluation.batch->sample_ids();
   const std::vector<std::string> names = class_names(context);

@@ -1,7 +1,6 @@
 #include "io/file_memory.h"
 #include <array>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <c10/util/StringUtil.h>

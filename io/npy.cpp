@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -78,7 +79,9 @@ NpyHeader parse_npy_header(const std::string& text) try {
 NpyHeader read_npy_header(const file_io::FileReader& file) {
   unsigned char start[12] = {};
   file.read(0, start, std::min<uint64_t>(file.size(), sizeof start));
-  expect_file(std::memcmp(start, "\x93NUMPY", 6) == 0, "found a file that numpy.save has not written");
+  const bool is_archive = std::memcmp(start, "PK", 2) == 0;  // of numpy.savez
+  expect_file(std::memcmp(start, "\x93NUMPY", 6) == 0, "found a file that numpy.save has not written",
+              is_archive ? " but numpy.savez, expected an array by itself: numpy.save(path, archive[name])" : "");
   expect_file(start[6] >= 1 && start[6] <= 3, "found version ", int{start[6]}, " of the format, expected 1 to 3");
   const bool is_first = start[6] == 1;
   const uint64_t length =
@@ -102,7 +105,9 @@ at::Tensor read_npy_values(const file_io::FileReader& file) {
   if (header.fortran_order) std::reverse(header.shape.begin(), header.shape.end());
   const at::Tensor values = at::empty(header.shape, header.type);
   file.read(header.data_begin, values.mutable_data_ptr(), values.nbytes());
-  return header.fortran_order ? values.numpy_T().contiguous() : values;
+  std::vector<int64_t> reversed(header.shape.size());
+  std::iota(reversed.rbegin(), reversed.rend(), int64_t{0});
+  return header.fortran_order ? values.permute(reversed).contiguous() : values;
 }
 
 }  // namespace

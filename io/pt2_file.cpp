@@ -1,7 +1,6 @@
 #include "io/pt2_file.h"
 #include <exception>
 #include <map>
-#include <utility>
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <caffe2/serialize/inline_container.h>

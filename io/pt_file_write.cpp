@@ -3,7 +3,6 @@
 #include <string>
 #include <unordered_map>
 #include <variant>
-#include <vector>
 #include <ATen/core/Dict.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>

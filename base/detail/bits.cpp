@@ -22,12 +22,17 @@ void Xxh3::update(const void* data, size_t bytes) {
 std::string Xxh3::hex() const {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state_->xxh3));
-  std::string text;
-  for (const unsigned char byte : canonical.digest) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
+  return hex_of({reinterpret_cast<const char*>(canonical.digest), sizeof canonical.digest});
+}
+
+std::string hex_of(std::string_view bytes) {
+  std::string hex;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    hex += "0123456789abcdef"[byte >> 4];
+    hex += "0123456789abcdef"[byte & 15];
   }
-  return text;
+  return hex;
 }
 
 std::string xxh3_hex(const void* data, size_t bytes) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include "base/batch.h"
 
 namespace duet {
@@ -32,5 +33,8 @@ class Xxh3 {
 };
 
 std::string xxh3_hex(const void* data, size_t bytes);
+
+// Two digits for each byte.
+std::string hex_of(std::string_view bytes);
 
 }  // namespace duet

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <ctime>
 #include <numeric>
-#include <utility>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
@@ -65,6 +65,15 @@ std::string misspelling_of(std::string_view word, const std::vector<std::string>
                             : word.size() < 4 ? 1
                                               : 2;  // more would leave too little of a short word
   return !candidate.empty() && edit_distance(word, candidate) <= slips ? candidate : std::string();
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 std::string join(const std::vector<std::string>& words) {

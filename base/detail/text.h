@@ -18,6 +18,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 // The candidate that is `word` but for a slip or two; empty if none is that near.
 std::string misspelling_of(std::string_view word, const std::vector<std::string>& candidates);
 
+// As 2026-01-31T12:00:00Z.
+std::string utc_now();
+
 // "a, b, c"; "nothing" for an empty list.
 std::string join(const std::vector<std::string>& words);
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <ctime>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,15 +19,6 @@ namespace {
 
 constexpr size_t kChunk = size_t{1} << 20;        // hashed and read or written while it is in the cache
 constexpr uint64_t kMaxText = uint64_t{1} << 30;  // of a JSON file
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 template <class Take>
 void for_chunks(const void* data, uint64_t bytes, const Take& take) {

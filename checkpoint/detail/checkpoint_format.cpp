@@ -219,16 +219,6 @@ namespace {
 // state.json: {"name": {"int": 7}}, with the type in each value's key. A double has its bits beside the number, which
 // JSON cannot hold if it is NaN or infinite; a text that is not UTF-8 is written as the hex digits of its bytes.
 
-std::string hex_of(std::string_view bytes) {
-  std::string hex;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    hex += "0123456789abcdef"[byte >> 4];
-    hex += "0123456789abcdef"[byte & 15];
-  }
-  return hex;
-}
-
 template <class T>
 T parse_hex(std::string_view digits) {
   T value{};

@@ -156,4 +156,11 @@ void compare_normalize(const DataConfig& train, const DataConfig& evaluated) {
               ": the model sees other values than in training; use the same mean and std in both");
 }
 
+bool is_part_of(const DataConfig& train, const DataConfig& data) {
+  bool found = false;
+  for_shared_files(train, data, Parts::kAll,
+                   [&](const ConfigNode&, const ConfigNode& part) { found = found || is_part(part); });
+  return found;
+}
+
 }  // namespace duet

@@ -3,7 +3,6 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
-#include <sstream>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"

@@ -185,6 +185,9 @@ void share_split(const DataConfig& train, const std::vector<DataConfig>& evaluat
 // Warns where pictures that are evaluated or predicted get another Normalize than those that are trained on, or none.
 void compare_normalize(const DataConfig& train, const DataConfig& evaluated);
 
+// Whether `data` takes a part, drawn by a seed, of files that `train` reads.
+bool is_part_of(const DataConfig& train, const DataConfig& data);
+
 // What a validation of the config reports: "loss", or "clean/loss" of a dataset that has a name.
 std::vector<std::string> val_metric_names(const RunConfig& config);
 

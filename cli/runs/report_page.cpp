@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <span>
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "cli/runs/text_columns.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
@@ -203,20 +203,11 @@ std::size_t drawn_curves(const std::vector<RunFolder>& runs) {
   return std::max<std::size_t>(count, 1);
 }
 
-std::string time_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
 // What the page shows of the runs; report_page/main.js reads it. However much they have logged, it stays small: curves
 // are thinned, pictures chosen, long texts cut, and each says so.
 Json page_data(const std::vector<RunFolder>& runs) {
   const std::size_t most = std::clamp(kPoints / drawn_curves(runs), kFewestPoints, kMostPoints);
-  Json json = {{"duet", DUET_VERSION}, {"made", time_now()}, {"most_points", most}, {"runs", Json::array()}};
+  Json json = {{"duet", DUET_VERSION}, {"made", utc_now()}, {"most_points", most}, {"runs", Json::array()}};
   const auto with_pictures = std::count_if(runs.begin(), runs.end(), [](const RunFolder& run) {
     std::error_code ignored;
     return std::filesystem::is_directory(run.path + "/vis_data", ignored);

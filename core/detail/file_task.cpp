@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <utility>
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {
@@ -64,15 +65,25 @@ class FileTask : public ModuleTask<torch::nn::Module> {
     return {outputs[loss].second, other < outputs.size() ? outputs[other].second : at::Tensor()};
   }
 
-  // By name if the batch has all that forward() names, otherwise by order.
+  // By name if the batch has all that forward() names, otherwise by order, unless that gives one what another is
+  // called.
   std::vector<std::string> names_in(const Batch& batch) const {
     if (!options_.inputs.empty()) return options_.inputs;
-    const std::vector<std::string>& known = model_->input_names();
-    if (!known.empty() && std::ranges::all_of(known, [&](const std::string& name) { return batch.has(name); }))
-      return known;
     std::vector<std::string> names;
     for (const auto& item : batch.items()) {
       if (item.first != options_.target) names.push_back(item.first);
+    }
+    const std::vector<std::string>& known = model_->input_names();
+    const bool may_be_named = !known.empty() && (model_->takes_by_name() || known.size() == names.size());
+    if (may_be_named && std::ranges::all_of(known, [&](const std::string& name) { return batch.has(name); }))
+      return known;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto named = std::ranges::find(known, names[i]);
+      if (named == known.end() || named == known.begin() + static_cast<std::ptrdiff_t>(i)) continue;
+      throw ConfigError("[Task] found the inputs " + join(names) + " for '" + options_.path +
+                        "', whose forward() takes " + join(known) + ": '" + names[i] +
+                        "' would be passed as another; give the data these names, or " +
+                        "say in model.inputs what is passed, in the order of forward()");
     }
     return names;
   }

@@ -26,6 +26,8 @@ class FileModel {
     static const std::vector<std::string> unknown;
     return unknown;
   }
+  // Whether what the data has beside these is left out; else the order holds then.
+  virtual bool takes_by_name() const { return false; }
   virtual std::vector<std::string> training_ops() const { return {}; }
   // The file with these weights in it: see Task::write_model.
   virtual std::string write(const std::string& stem, const StateDict& weights) const = 0;

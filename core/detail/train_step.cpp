@@ -1,6 +1,5 @@
 #include "core/detail/train_step.h"
 #include <cmath>
-#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -59,6 +58,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (options_.amp == at::kHalf && !options_.loss_scale) options_.loss_scale = LossScaleOptions{};
   checks_loss_ = options_.non_finite != NonFinite::kApply;
   if (options_.loss_scale && options_.non_finite == NonFinite::kApply) options_.non_finite = NonFinite::kSkip;
+  if (options_.non_finite != NonFinite::kApply) norm_buffers_ = NormBuffers(*task_);
   if (options_.loss_scale) scaler_ = std::make_unique<GradScaler>(*options_.loss_scale, device_);
   ParamGroups groups = {{"", parameters_, {}}};
   if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
@@ -203,6 +203,7 @@ void TrainStep::check_no_gradients() const {
 }
 
 void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs) {
+  norm_buffers_.keep();
   const bool weighted = micro_batches.batches.size() > 1 || distributed_;
   std::optional<SyncBatchNorm> sync;  // through backward, which may compute layers again
   if (options_.distributed.sync_batchnorm) sync.emplace(communicator());
@@ -227,6 +228,7 @@ void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& 
     backward(target);
   }
   if (distributed_) distributed_->after_backward(output, !micro_batches.batches.empty());
+  norm_buffers_.put_back_unless_finite(output.loss);
   lay_out_gradients();
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 #include "base/state_dict.h"
+#include "core/detail/norm_buffers.h"
 #include "core/detail/step_executor.h"
 #include "core/detail/trained_parameters.h"
 #include "core/task.h"
@@ -106,6 +107,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   std::unique_ptr<OutsideParameters> outside_;  // null: every parameter is trained
   std::optional<ClipGrad> clip_;
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
+  NormBuffers norm_buffers_;            // none: no step is skipped
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DistributedStep> distributed_;  // null: one process
   std::vector<at::Tensor> factors_;               // weight / total of each micro-batch, 0-dim float32

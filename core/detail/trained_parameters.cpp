@@ -1,7 +1,6 @@
 #include "core/detail/trained_parameters.h"
 #include <algorithm>
 #include <set>
-#include <unordered_set>
 #include <utility>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>

@@ -4,7 +4,6 @@
 #include <memory>
 #include <set>
 #include <sstream>
-#include <string_view>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"

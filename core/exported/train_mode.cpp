@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 #include "base/detail/op_rules.h"
 #include "core/exported/ops.h"
 

@@ -320,7 +320,10 @@ std::string TraceCheck::other_tensor(int value, const at::Tensor& tensor, StepPr
   const ValueTable::Value& recorded = recording_->table.values()[value];
   if (memory_.is_same(recorded, tensor)) return {};
   const bool of_its_kind = tensor.has_storage() && is_same_place(recorded, tensor);
-  if (of_its_kind && memory_.is_from_outside(recorded.storage)) changed_tensor_ = place;
+  if (of_its_kind && memory_.is_from_outside(recorded.storage)) {
+    changed_tensor_ = place;
+    changed_number_ = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  }
   return c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
                   at::IntArrayRef(recorded.sizes), ")");
 }

@@ -78,6 +78,8 @@ class TraceCheck : private OpListener {
 
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
+  // Whether it is a number of the host's, which is no tensor that anybody lets go of.
+  bool changed_number() const { return changed_number_; }
 
   // After kSame: the tensors from outside that are others from step to step, and what somebody keeps of the step.
   StepMemory& memory() { return memory_; }
@@ -128,6 +130,7 @@ class TraceCheck : private OpListener {
   const Callbacks* callbacks_ = nullptr;
   std::function<void()> bring_inputs_;
   std::optional<StepProgram::Place> changed_tensor_;
+  bool changed_number_ = false;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
   bool host_used_rng_ = false;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <initializer_list>
 #include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/call_kernels.h"

@@ -211,10 +211,14 @@ std::vector<std::string> schedule_gaps(const std::vector<Schedule>& schedules, c
   std::vector<std::string> gaps;
   for (const Schedule& schedule : schedules) {
     const SchedulePiece piece = lay_over(schedule, run);
-    if (run.steps <= 0 || piece.begin < run.steps) continue;
-    gaps.push_back(c10::str("[Schedule] ", piece.name(), " of ", piece.interval.param_name,
-                            " has no effect: the run ends at step ", run.steps,
-                            "; let it begin earlier, or train longer, if that is not meant"));
+    const std::string name = c10::str("[Schedule] ", piece.name(), " of ", piece.interval.param_name);
+    if (run.steps > 0 && piece.begin >= run.steps) {
+      gaps.push_back(c10::str(name, " has no effect: the run ends at step ", run.steps,
+                              "; let it begin earlier, or train longer, if that is not meant"));
+    } else if (piece.length == 1 && is_any<Constant, Linear, Polynomial>(piece.schedule)) {
+      gaps.push_back(name + " has its final value from the first: it governs one " +
+                     (piece.interval.by_epoch ? "epoch" : "step") + ", its last; let it end one later");
+    }
   }
   return gaps;
 }

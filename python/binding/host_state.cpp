@@ -141,7 +141,9 @@ uint64_t of_dict(PyObject* dict, Dict kind = Dict::kOfTorch) {
     if (PyCallable_Check(value) != 0) {
       sum = mixed(sum, mixed(of_key(key), of_callable(value)));
     } else if (is_tensor(value)) {
-      if (kind == Dict::kOfTensors) sum = mixed(sum, mixed(of_key(key), reinterpret_cast<uint64_t>(value)));
+      const uint64_t requires_grad = THPVariable_Unpack(value).requires_grad() ? 1 : 0;
+      if (kind == Dict::kOfTensors)
+        sum = mixed(sum, mixed(of_key(key), reinterpret_cast<uint64_t>(value)) + requires_grad);
       const auto* tensor = reinterpret_cast<const THPVariable*>(value);
       for (PyObject* hooks : {tensor->backward_hooks, tensor->post_accumulate_grad_hooks})
         sum = mixed(sum, hooks != nullptr && PyDict_Check(hooks) ? of_dict(hooks) : 0);
@@ -167,7 +169,8 @@ uint64_t of_attribute(PyObject* name, PyObject* value, bool has_settings) {
   return is_constant(value) ? of_constant(value) : 0;
 }
 
-uint64_t of_module(const py::handle& module) {
+// `of_model`: its training flag is no number, evaluations change it.
+uint64_t of_module(const py::handle& module, bool of_model) {
   PyTypeObject* const type = Py_TYPE(module.ptr());
   uint64_t sum = reinterpret_cast<uint64_t>(type);
   const auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(module.ptr(), nullptr));
@@ -176,6 +179,7 @@ uint64_t of_module(const py::handle& module) {
   PyObject *name, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(attributes.ptr(), &position, &name, &value) != 0) {
+    if (of_model && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "training") == 0) continue;
     if (const uint64_t number = of_attribute(name, value, has_settings)) sum = mixed(sum, mixed(of_key(name), number));
   }
   return sum;
@@ -275,11 +279,17 @@ PyObject* value_at(PyObject* owner, PyObject* key) {
 
 }  // namespace
 
+void HostState::add(const py::object& function) {
+  py::cast<py::list>(*functions_).append(function);
+  places_.reset();
+}
+
 void HostState::look_around() const {
   static const auto* watched = new py::object(py::module_::import("duet.host_numbers").attr("watched"));
   const py::tuple found = (*watched)(*model_, *functions_);
   own_code_ = share(py::list(found[0]));
   modules_ = share(py::list(found[1]));
+  modules_of_model_ = py::len(py::list(model_->attr("modules")()));
   places_ = share(found[2]);
   generators_ = share(found[3]);
   sees_all_ = py::cast<bool>(found[4]);
@@ -305,6 +315,7 @@ std::optional<uint64_t> HostState::referenced() const {
     PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
     PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
     if (container != Py_None && container != value) return std::nullopt;
+    if (container != Py_None) sum = mixed(sum, reinterpret_cast<uint64_t>(Py_TYPE(value)));  // it may have no numbers
     if (PyTuple_GET_ITEM(place.ptr(), 3) != Py_True) continue;
     const uint64_t number = value != nullptr && PyDict_Check(value) ? of_items(value) : of_value(value);
     if (container == Py_None && is_object(value, number)) return std::nullopt;
@@ -354,7 +365,8 @@ uint64_t HostState::numbers() const {
   ++calls_;
   const auto sum = [this](uint64_t of_places) {
     uint64_t sum = mixed(of_places, of_global_hooks());
-    for (const py::handle module : *modules_) sum = mixed(sum, of_module(module));
+    std::size_t i = 0;
+    for (const py::handle module : *modules_) sum = mixed(sum, of_module(module, i++ < modules_of_model_));
     return sum;
   };
   if (places_) {

@@ -14,6 +14,8 @@ class HostState {
  public:
   // `functions`: a list of those that a step calls.
   HostState(SharedObject model, SharedObject functions) : model_(std::move(model)), functions_(std::move(functions)) {}
+  // One more function that a step calls.
+  void add(const py::object& function);
   // The plain numbers and texts that modules have as attributes, and that the code of the step finds in closures,
   // globals and objects in them: a temperature, a counter. And what is called: the modules of the model, their classes,
   // functions that they have as attributes, and hooks, those of parameters among them.
@@ -47,6 +49,7 @@ class HostState {
 
   SharedObject model_, functions_;
   mutable SharedObject own_code_, modules_, places_, generators_, keys_;  // duet.host_numbers.watched
+  mutable std::size_t modules_of_model_ = 0;                              // the first of modules_
   mutable bool sees_all_ = true, has_new_object_ = false;
   mutable std::unordered_map<PyObject*, std::unordered_map<uint64_t, Item>> items_;  // of dicts in places, by key
   mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;                         // of numbers()

@@ -19,6 +19,14 @@ void set_cpu_random_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
+// Torch's DataLoader, which then has one iterator.
+bool keeps_workers(const py::object& loader) {
+  const py::object persists = optional_attribute(loader, "persistent_workers");
+  return persists && persists.is(py::bool_(true)) && py::hasattr(loader, "_iterator");
+}
+
+bool has_workers(const py::object& loader) { return keeps_workers(loader) && !loader.attr("_iterator").is_none(); }
+
 py::object loader_state(const char* function) { return py::module_::import("duet.loader_state").attr(function); }
 
 }  // namespace
@@ -58,17 +66,30 @@ void PythonSource::start_epoch(int64_t epoch) {
   set_sampler_epoch(epoch);
   if (is_own && state.has("own_now")) set_random_state_of(generators(), state.tensor("own_now"));
   const StateDict now = random_state();
+  const bool had_workers = is_own && state.has("workers_run") && state.integer("workers_run") != 0;
+  if (had_workers && keeps_workers(*iterable_) && !has_workers(*iterable_)) {  // which draw a number when they start
+    py::iter(*iterable_);
+    set_random_state(now);
+  }
   const bool is_restored = is_own && state.has("loader");
   if (is_restored) loader_state("load")(*iterable_, state.tensor("loader"));
-  if (!goes_on || at_start_.empty()) at_start_ = now;
-  if (goes_on && !is_restored) set_random_state(at_start_);
+  if (!goes_on || at_start_.empty()) {
+    at_start_ = now;
+    workers_ran_ = has_workers(*iterable_);
+  }
+  if (goes_on && !is_restored) {
+    if (keeps_workers(*iterable_) && !workers_ran_) iterable_->attr("_iterator") = py::none();
+    set_random_state(at_start_);
+  }
   iterate();
   if (!goes_on && !is_restored) return;
   if (goes_on && is_restored) {
     given_ = batches;
     samples_ = samples;
+    if (state.has("ended") && state.integer("ended") != 0) iterator_.reset();  // the loader is at its next epoch
   } else if (goes_on) {
     pass_by(samples, batches);
+    end_epoch_at_its_last_batch();
   }
   const auto is_same = [](const auto& a, const auto& b) { return same_bits(a.second, b.second); };
   const bool has_drawn = !std::ranges::equal(random_state().tensors(), now.tensors(), is_same);
@@ -144,14 +165,17 @@ std::optional<Batch> PythonSource::next() {
   if (!object) return std::nullopt;
   Batch batch = to_batch(object);
   samples_ += batch.size();
-  // Torch's samplers draw once more when they end: at once, as a run may stop here.
-  if (given_ == batches_per_epoch()) {
-    if (const py::object further = next_object()) {
-      read_ahead_ = share(further);
-      --given_;
-    }
-  }
+  end_epoch_at_its_last_batch();
   return batch;
+}
+
+// Torch's samplers draw once more when they end: at once, as a run may stop here.
+void PythonSource::end_epoch_at_its_last_batch() {
+  if (given_ == 0 || given_ != batches_per_epoch()) return;
+  if (const py::object further = next_object()) {
+    read_ahead_ = share(further);
+    --given_;
+  }
 }
 
 int64_t PythonSource::batches_per_epoch() const {
@@ -177,6 +201,9 @@ StateDict PythonSource::state_dict() const {
   state.set("position", samples_);
   state.set("rank", rank_);
   state.set("world_size", world_size_);
+  state.set("ended", int64_t{given_ > 0 && !iterator_ && !read_ahead_});
+  state.set("workers_ran", int64_t{workers_ran_});
+  state.set("workers_run", int64_t{has_workers(*iterable_)});
   add_sampler(state);
   const StateDict at_start = at_start_.empty() ? random_state() : at_start_;
   for (const auto& [name, tensor] : at_start.tensors()) state.set(name, tensor.clone());
@@ -239,15 +266,22 @@ void PythonSource::load_state_dict(const StateDict& state) {
     given_ = (samples_ + batch - 1) / batch;
   }
   at_start_ = {};
+  workers_ran_ = state.has("workers_ran") && state.integer("workers_ran") != 0;
   for (const char* name : {"random", "host_random", "own_random"}) {
     if (is_of_this_rank(state) && state.has("own_random")) at_start_.set(name, state.tensor(name).clone());
   }
 }
 
-PythonSources::PythonSources(const py::object& loaders) {
-  const auto add = [this](std::string name, py::object loader) {
+bool PythonSource::shares_iterator_with(const py::object& loader) const {
+  if (!loader.is(*iterable_)) return false;
+  return py::hasattr(loader, "__next__") || is_stateful() || keeps_workers(loader);
+}
+
+PythonSources::PythonSources(const py::object& loaders, const std::shared_ptr<PythonSource>& training) {
+  const auto add = [&](std::string name, py::object loader) {
+    const bool is_shared = training && training->shares_iterator_with(loader);  // then the trainer keeps the position
     names_.push_back(std::move(name));
-    sources_.push_back(std::make_unique<PythonSource>(std::move(loader)));
+    sources_.push_back(is_shared ? training : std::make_shared<PythonSource>(std::move(loader)));
   };
   if (!py::isinstance<py::dict>(loaders)) {
     add("", loaders);

@@ -21,6 +21,9 @@ class PythonSource : public DataSource {
   std::optional<Batch> next() override;
   int64_t batches_per_epoch() const override;
   int64_t batches_left() const override;
+  // Whether each pass over the loader moves this one: it is its own iterator, keeps its position, or is a DataLoader
+  // whose workers persist.
+  bool shares_iterator_with(const py::object& loader) const;
   void set_shard(int64_t rank, int64_t world_size) override { rank_ = rank, world_size_ = world_size; }
 
   StateDict state_dict() const override;
@@ -36,6 +39,7 @@ class PythonSource : public DataSource {
   bool is_stateful() const;
   py::object next_object();
   void end_pass();
+  void end_epoch_at_its_last_batch();
   std::optional<int64_t> dataset_size() const;
   bool is_of_this_rank(const StateDict& state) const;
   void check_size(const StateDict& state) const;
@@ -46,9 +50,10 @@ class PythonSource : public DataSource {
   bool is_used_up_ = false;  // the iterable is an iterator, whose end was reached
   int64_t rank_ = 0, world_size_ = 1;
   int64_t epoch_ = 0;
-  int64_t given_ = 0;    // batches of this epoch
-  int64_t samples_ = 0;  // in them, those of their first tensors
-  StateDict at_start_;   // random_state() when the epoch began
+  int64_t given_ = 0;         // batches of this epoch
+  int64_t samples_ = 0;       // in them, those of their first tensors
+  StateDict at_start_;        // random_state() when the epoch began
+  bool workers_ran_ = false;  // then, those of a DataLoader that persist
   SharedObject read_ahead_;
   mutable SharedObject generators_;  // of the loader, once they are asked for
   std::optional<StateDict> loaded_;
@@ -57,12 +62,13 @@ class PythonSource : public DataSource {
 // What an evaluation reads: one loader, or a dict of them by name.
 class PythonSources {
  public:
-  explicit PythonSources(const py::object& loaders);
+  // `training` is read meanwhile.
+  explicit PythonSources(const py::object& loaders, const std::shared_ptr<PythonSource>& training = nullptr);
   NamedSources named();
 
  private:
   std::vector<std::string> names_;
-  std::vector<std::unique_ptr<PythonSource>> sources_;
+  std::vector<std::shared_ptr<PythonSource>> sources_;
 };
 
 }  // namespace duet::python

@@ -246,8 +246,7 @@ void PythonTask::set_training_flags(const std::vector<bool>& flags) {
 void PythonTask::append_key(std::vector<int64_t>& key) const {
   const py::gil_scoped_acquire gil;
   static const auto* name = new py::str("training");
-  const std::optional<uint64_t> numbers = moves_numbers_ ? std::nullopt : std::optional(host_state_.numbers());
-  moves_numbers_ = moves_numbers_ || !host_state_.sees_all();
+  const std::optional<uint64_t> numbers = numbers_for_key();
   if (numbers && *numbers != numbers_) modules_ = list_of_modules(*model_);
   int64_t flags = 1;
   const auto* list = modules_->ptr();
@@ -259,17 +258,24 @@ void PythonTask::append_key(std::vector<int64_t>& key) const {
   }
   key.push_back(flags);
   key.push_back(static_cast<int64_t>(HostState::function_modes()));
-  // What the loop sets between its steps. What is another at each step, or moved by the step, would be another key each
-  // time.
+  // What the loop sets between its steps.
   if (!numbers) return;
-  constexpr int64_t kSeldom = 8, kQuick = 4;
+  constexpr int64_t kSeldom = 8, kLong = 16;
   if (std::exchange(numbers_, *numbers) != *numbers) {
     quick_changes_ = std::exchange(same_numbers_, 0) < kSeldom ? quick_changes_ + 1 : 0;
-    moves_numbers_ = quick_changes_ > kQuick;
-  } else {
-    ++same_numbers_;
+  } else if (++same_numbers_ >= kLong) {
+    quick_changes_ = 0;
   }
-  if (!moves_numbers_) key.push_back(static_cast<int64_t>(*numbers));
+  if (!leaves_out_numbers()) key.push_back(static_cast<int64_t>(*numbers));
+}
+
+// None: they are left out, and looked at now and then, whether a schedule has come to its end.
+std::optional<uint64_t> PythonTask::numbers_for_key() const {
+  constexpr int64_t kApart = 17;  // keys, no usual period
+  if (moves_numbers_ || (leaves_out_numbers() && ++keys_ % kApart != 0)) return std::nullopt;
+  const uint64_t numbers = host_state_.numbers();
+  moves_numbers_ = !host_state_.sees_all();
+  return numbers;
 }
 
 void PythonTask::to(at::Device device) {
@@ -288,7 +294,8 @@ py::object PythonTask::loss(const py::object& prediction, const py::object& batc
 StepOutput PythonTask::training_step(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  const uint64_t numbers = moves_numbers_ ? 0 : host_state_.numbers();
+  const bool looks = !leaves_out_numbers();
+  const uint64_t numbers = looks ? host_state_.numbers() : 0;
   const uint64_t random_numbers = moves_random_numbers_ ? 0 : host_state_.random_numbers();
   py::object prediction;
   StepOutput output = in_step([&] {
@@ -298,13 +305,17 @@ StepOutput PythonTask::training_step(const Batch& batch) {
   if (prediction && (is_tensor(prediction) || is_mapping(prediction))) output.outputs = to_outputs(prediction);
   // Once is what a model sets up in its first step (problem_type of transformers' configs): the next steps have its
   // key.
-  const bool moved = !moves_numbers_ && host_state_.numbers() != numbers;
+  const bool moved = looks && host_state_.numbers() != numbers;
   moves_numbers_ = moves_numbers_ || (moved && has_moved_numbers_);
   has_moved_numbers_ = has_moved_numbers_ || moved;
   moves_random_numbers_ = moves_random_numbers_ || host_state_.random_numbers() != random_numbers;
-  const bool is_seen = HostState::has_function_modes() || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
-  if (moves_numbers_ || moves_random_numbers_ || is_seen) kept_ = output.loss.detach();
+  keep_if_needed(output.loss, moves_random_numbers_);
   return output;
+}
+
+void PythonTask::keep_if_needed(const at::Tensor& of_step, bool moves_random_numbers) {
+  const bool is_seen = HostState::has_function_modes() || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+  if (leaves_out_numbers() || moves_random_numbers || is_seen) kept_ = of_step.detach();
 }
 
 double PythonTask::weight(const Batch& batch) const {
@@ -317,12 +328,20 @@ double PythonTask::weight(const Batch& batch) const {
 NamedTensors PythonTask::validation_step(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  if (functions_.validation) return in_step([&] { return to_outputs((*functions_.validation)(*model_, given)); });
-  py::object prediction, result;
-  in_step([&] {
-    prediction = forward(given);
-    result = loss(prediction, given);
-  });
+  return evaluated([&] { return validation_of(given); });
+}
+
+NamedTensors PythonTask::evaluated(const std::function<NamedTensors()>& evaluate) {
+  const uint64_t random_numbers = evaluation_moves_random_numbers_ ? 0 : host_state_.random_numbers();
+  NamedTensors outputs = in_step(evaluate);
+  evaluation_moves_random_numbers_ = evaluation_moves_random_numbers_ || host_state_.random_numbers() != random_numbers;
+  if (!outputs.empty()) keep_if_needed(outputs.front().second, evaluation_moves_random_numbers_);
+  return outputs;
+}
+
+NamedTensors PythonTask::validation_of(const py::object& given) const {
+  if (functions_.validation) return to_outputs((*functions_.validation)(*model_, given));
+  const py::object prediction = forward(given), result = loss(prediction, given);
   StepOutput output = to_step_output(result);
   NamedTensors outputs = std::move(output.log);
   outputs.emplace_back("loss", output.loss);
@@ -338,7 +357,7 @@ NamedTensors PythonTask::predict(const Batch& batch) {
       "trainer forward=lambda model, batch: ..., and a loss of what it returns: loss(prediction, batch)");
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  return in_step(
+  return evaluated(
       [&] { return to_outputs(functions_.predict ? (*functions_.predict)(*model_, given) : forward(given)); });
 }
 

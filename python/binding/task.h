@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 #include "core/task.h"
@@ -45,11 +47,23 @@ class PythonTask : public Task {
   void append_key(std::vector<int64_t>& key) const override;
   std::vector<std::string> unsaved_buffers() const override;
   void visit_kept(const VisitKept& visit) const;
+  // One more function of the user's that a step calls: of a hook within it.
+  void watch(const py::object& function) { host_state_.add(function); }
 
  private:
   py::object forward(const py::object& batch) const;
   py::object loss(const py::object& prediction, const py::object& batch) const;
   NamedTensors named(const char* method, bool deduplicated) const;
+  std::optional<uint64_t> numbers_for_key() const;
+  NamedTensors evaluated(const std::function<NamedTensors()>& evaluate);
+  NamedTensors validation_of(const py::object& given) const;
+  void keep_if_needed(const at::Tensor& of_step, bool moves_random_numbers);
+  // Whether the code of a step moves them, or its loop does so at nearly every step: each step would have another key.
+  // Its code runs instead: a tensor of the step that somebody keeps is what has it run.
+  bool leaves_out_numbers() const {
+    constexpr int64_t kQuick = 4;
+    return moves_numbers_ || quick_changes_ > kQuick;
+  }
 
   SharedObject model_;
   Functions functions_;
@@ -57,13 +71,12 @@ class PythonTask : public Task {
   mutable SharedObject modules_;   // list of all submodules, the model first
   mutable SharedObject flagged_;   // those that training_flags() told of
   HostState host_state_;
-  // Whether the code of a step moves them, or its loop does so at nearly every step: then it must run at every step. A
-  // tensor of the step that somebody keeps is what has it run.
+  // Whether the code of a step moves them, or more of them than are looked at: for good.
   mutable bool moves_numbers_ = false;
   bool has_moved_numbers_ = false;
-  bool moves_random_numbers_ = false;
+  bool moves_random_numbers_ = false, evaluation_moves_random_numbers_ = false;
   mutable uint64_t numbers_ = 0;  // at the latest key; how often they were the same since, and how often soon not
-  mutable int64_t same_numbers_ = 0, quick_changes_ = 0;
+  mutable int64_t same_numbers_ = 0, quick_changes_ = 0, keys_ = 0;
   at::Tensor kept_;
 };
 

@@ -25,9 +25,10 @@ class Trainer {
   Trainer(Mode mode, py::object model, const py::kwargs& arguments) : model_(share(model)) {
     TrainerArguments sorted = read_arguments(arguments);
     require<ConfigError>(sorted.functions.loss != nullptr, "[Trainer] there is no loss, expected loss(model, batch)");
-    std::unique_ptr<Task> task = std::make_unique<PythonTask>(std::move(model), sorted.functions);
+    auto task = std::make_unique<PythonTask>(std::move(model), sorted.functions);
     std::vector<std::pair<std::string, std::unique_ptr<Hook>>> hooks;
     for (const py::object& hook : sorted.hooks) {
+      if (const py::object in_step = optional_attribute(hook, "in_step")) task->watch(in_step);
       std::unique_ptr<Hook> made = to_hook(hook);
       const std::string name = made->name();
       hooks.emplace_back(name, std::move(made));
@@ -60,11 +61,11 @@ class Trainer {
 
   void fit(const py::object& data, const py::object& validation) {
     const Busy busy(busy_);
-    PythonSource source(data);
+    const auto source = std::make_shared<PythonSource>(data);
     std::optional<PythonSources> others;
-    if (!validation.is_none()) others.emplace(validation);
+    if (!validation.is_none()) others.emplace(validation, source);
     const py::gil_scoped_release no_gil;
-    others ? get().train(source, others->named()) : get().train(source);
+    others ? get().train(*source, others->named()) : get().train(*source);
   }
 
   MetricValues evaluate(const py::object& data, MetricValues (BaseTrainer::*pass)(const NamedSources&)) {
@@ -242,6 +243,8 @@ void bind_loop(py::class_<Trainer>& bound) {
           "add_hook",
           [](Trainer& t, const py::object& hook, std::optional<int> priority) {
             t.get().add_hook(to_hook(hook), priority);
+            if (const py::object in_step = optional_attribute(hook, "in_step"))
+              dynamic_cast<PythonTask&>(t.get().task()).watch(in_step);
           },
           py::arg("hook"), py::arg("priority") = py::none())
       .def(

@@ -12,6 +12,7 @@ import types
 import numpy
 import torch
 
+from . import _duet
 from .generators import KINDS, LIBRARIES
 
 CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
@@ -24,6 +25,7 @@ _EXPLICIT = ("__init__", "__new__", "__repr__", "__str__", "__del__", "__getstat
 _WRAPPED = ((classmethod, "__func__"), (staticmethod, "__func__"), (property, "fget"), (functools.cached_property, "func"))
 _HOOKS_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics")
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes, not of functions
 _LIMIT = 8192  # places; they are looked at before every step
 
@@ -77,11 +79,9 @@ def _own_dict(value):
 def _attributes(value, names):
     """Of these names the attributes of an object, where they are and by their names: its own, those in slots, those of its
     classes; of a class or a module of the user's likewise. None: it has none."""
-    if _is(value, (torch.Tensor, logging.Logger)):
+    if _is(value, (torch.Tensor, logging.Logger)) or type(value).__module__ == "duet.lightning_logs":
         return None
     own = _own_dict(value)
-    if _is(value, torch.optim.Optimizer):
-        names = names - {"param_groups"}  # which are keys of their own
     if type(value) is types.FunctionType:
         return [(own, name, own[name]) for name in sorted(names & own.keys())] or None
     if _is(value, types.ModuleType) and not is_users((own or {}).get("__name__")):
@@ -139,6 +139,7 @@ class _Search:
         self.found, self.names, self.keys, self.known, self.open = [], set(), set(), set(), list(functions)
         self.modules, self.functions = [], []  # that the code may call, of what is in these objects
         self.generators = []  # and those that it may draw from
+        self.reads_progress = False  # of a trainer: a number that is no attribute
         while self.open:
             self.function(self.open.pop())
 
@@ -154,13 +155,15 @@ class _Search:
             owner, function = function, getattr(type(function), "__call__", None)
         if type(function) is not types.FunctionType:
             return
+        self.found.append((None, None, owner))
         if _is_of_torch(function):
             return self.known.add(function)
-        self.found.append((None, None, owner))
         if function in self.known:
             return
         self.known.add(function)
         names, keys = _names(function.__code__)
+        if _is(owner, torch.optim.Optimizer):
+            names -= {"param_groups"}  # whose numbers are keys of their own
         self.names |= names | keys
         self.keys |= keys
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
@@ -180,7 +183,11 @@ class _Search:
         """Those that the names of all these functions are in the object's classes, properties, and what has no name."""
         found, own = [], _own_dict(value) or ()
         for cls in [cls for cls in _classes(value) if not _is_of_torch(cls)]:
+            module = _dict_of_class(cls).get("__module__")
+            is_lightnings = type(module) is str and module.partition(".")[0] in _LIGHTNING
             for name, member in _dict_of_class(cls).items():
+                if is_lightnings and type(member) is not property:
+                    continue  # they log, move and count
                 method = next((getattr(member, part) for kind, part in _WRAPPED if type(member) is kind), member)
                 is_implicit = name.startswith("__") and name not in _EXPLICIT and _is_users_class(cls)
                 is_implicit = is_implicit or (name in _OF_AUTOGRAD and issubclass(cls, torch.autograd.Function))
@@ -211,7 +218,7 @@ class _Search:
             if attributes is not None:
                 found += attributes
                 self.functions += self.methods_of(value)
-        self.is_complete = not found
+        self.is_complete = not found and not self.reads_progress
         return list(places.values())
 
     def inside(self, value, items):
@@ -223,6 +230,8 @@ class _Search:
     def note(self, value):
         if _is(value, torch.nn.Module):
             self.modules.append(value)
+        elif _is(value, _duet.BaseTrainer):
+            self.reads_progress = self.reads_progress or "progress" in self.names
         elif type(value) in KINDS:
             self.generators.append(value)
         elif type(value) in _FUNCTIONS and is_users(getattr(value, "__module__", None)):

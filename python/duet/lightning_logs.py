@@ -170,7 +170,7 @@ class Log:
         """Another trainer may have trained the module since, Lightning's too."""
         self.module.trainer = self.trainer
         for part in self.module.modules():
-            if part is self.module or hasattr(part, "log_dict"):
+            if (part is self.module or hasattr(part, "log_dict")) and vars(part).get("log") != self.log:  # or each were another object
                 part.log, part.log_dict = self.log, self.log_dict
 
     def log(self, name, value, prog_bar=False, logger=None, on_step=None, on_epoch=None, reduce_fx="mean", *_, sync_dist=False, batch_size=None, **__):

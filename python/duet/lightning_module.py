@@ -263,7 +263,11 @@ def _step_of(module, name, trainer, log, reductions, counts=False):
 
     index_of = (next_index if counts else index) if step.reads(1) else int
     loader_of = loader if step.takes_loader else int
-    return lambda batch: log.of_step(lambda: step(batch, index_of(), loader=loader_of()), reductions)
+
+    def of_batch(batch, _=step.function):  # a default, where duet.host_numbers finds the user's code
+        return log.of_step(lambda: step(batch, index_of(), loader=loader_of()), reductions)
+
+    return of_batch
 
 
 def _refuse_what_is_not_called(module):

@@ -1,7 +1,6 @@
 // Saves that a thread writes while training goes on.
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

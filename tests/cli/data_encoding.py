@@ -58,6 +58,20 @@ def check_table(program):
     assert said.count("does not hold what the numbers of its data mean") == 1, said
 
 
+def check_part(program):
+    """A part for validation that is drawn anew from other rows has some that were trained on."""
+    folder = program.folder
+    part = "split: train}\n  val: {type: Csv, path: rows.csv, target: y, split: val}\n"
+    (folder / "part.yaml").write_text(TABLE.replace("batch_size: 8}\n", "batch_size: 8, " + part))
+    (folder / "rows.csv").write_text(rows())
+    program.run("train", "part.yaml", "work_dir=runs/part")
+    warning = "may hold samples that were trained on"
+    assert warning not in program.run("eval", "part.yaml", "work_dir=runs/part")
+    for other in (rows() + "1,u,0.1\n", "a,c,y\n" + "\n".join(reversed(rows().split()[1:])) + "\n"):
+        (folder / "rows.csv").write_text(other)
+        assert warning in program.run("eval", "part.yaml", "work_dir=runs/part")
+
+
 def check_text(program):
     folder = program.folder
     (folder / "text.yaml").write_text(TEXT)
@@ -79,4 +93,4 @@ def check_text(program):
 
 
 if __name__ == "__main__":
-    run_checks(Program, check_table, check_text)
+    run_checks(Program, check_table, check_part, check_text)

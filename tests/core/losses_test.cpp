@@ -1,6 +1,5 @@
 #include "core/losses.h"
 #include <cmath>
-#include <functional>
 #include <utility>
 #include <vector>
 #include <ATen/Functions.h>

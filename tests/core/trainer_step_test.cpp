@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,3 @@
-#include <vector>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "core/task.h"

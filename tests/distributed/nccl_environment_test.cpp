@@ -1,5 +1,4 @@
 #include <cstdlib>
-#include <string>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/util/ScopeExit.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include "base/device.h"

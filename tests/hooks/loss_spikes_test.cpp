@@ -1,6 +1,5 @@
 #include "hooks/detail/loss_spikes.h"
 #include <limits>
-#include <random>
 #include <gtest/gtest.h>
 
 namespace duet {

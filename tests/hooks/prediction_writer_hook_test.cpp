@@ -191,6 +191,8 @@ TEST_F(Lines, NameSamplesAndClasses) {
   EXPECT_EQ(found[0].at("class_name"), "bee");
   EXPECT_EQ(found[0].at("score"), 3);
   EXPECT_NEAR(found[0].at("probability").get<double>(), 1 / (1 + std::exp(-2.0)), 1e-12);
+  NamedData counts({"0", "1", "2"});
+  EXPECT_EQ(lines(scores_.narrow(1, 0, 1), samples, &counts)[0].at("value"), 1);  // no number is three scores
   EXPECT_FALSE(found[1].contains("name"));
   EXPECT_EQ(found[1].at("class_name"), "ant");
 }
@@ -210,7 +212,9 @@ TEST_F(Lines, SayWhatTheOutputsMean) {
       {{{"input", input}, {"target", classes}}, pair, {{"class", 0}}, 1 / (1 + std::exp(-3.0))},  // one logit
       {{{"input", input}, {"target", classes}}, scores_, {{"class", 1}}, 1 / (1 + std::exp(-2.0))},
       {{{"input", input}, {"target", classes}}, shares, {{"probability", 0.75}}, 0.5},  // they are that already
+      {{{"input", input}, {"target", classes}}, at::ones({2, 1}), {{"class", 1}}, 1 / (1 + std::exp(-1.0))},
       {{{"input", input}, {"target", at::zeros({2})}}, pair, {{"value", -2.0}}},
+      {{{"input", input}, {"target", at::zeros({2})}}, pair.flatten(), {{"value", -2.0}}},
       {{{"input", input}, {"target", at::zeros({2, 2}, at::kLong)}}, scores_, {{"values", {1.0, 3.0}}}},
       {{{"input", input}, {"target", at::zeros({2, 2})}}, scores_, {{"values", {1.0, 3.0}}}},
       {{{"input", input}}, scores_, {{"values", {1.0, 3.0}}}}};

@@ -42,7 +42,7 @@ TEST(Npy, RefusesWhatIsNoWholePlainArray) {
   std::string later = good;
   later[6] = 4;
   refused(later, "version 4");
-  refused("PK\x03\x04" + std::string(40, 'x'), "numpy.save has not written");
+  refused("PK\x03\x04" + std::string(40, 'x'), "numpy.savez, expected an array");
   refused(npy_bytes(npy_entries(">f4", "2,"), std::string(8, 'x')), "dtype '>f4'");
   refused(npy_bytes(npy_entries("|O", "2,"), std::string(8, 'x')), "dtype '|O'");
   refused(npy_bytes(npy_entries("<f4", "99999999999, 99999999999"), std::string(8, 'x')), "cut off or changed");

@@ -90,22 +90,6 @@ TEST(WeightAverage, HalfLifeIsTheStepsAfterWhichAWeightCountsHalf) {
   refused({.half_life = -1}, {"half_life is -1"});
 }
 
-TEST(WeightAverage, FollowsTheWeightsUntilItBegins) {
-  const at::Tensor value = at::zeros({257});
-  WeightAverage average({.momentum = 0.5}, at::kCPU);
-  average.add("value", value, true);
-  const auto follows = [&](int64_t step) {
-    value.copy_(at::randn({257}) * 1e3);
-    average.update(applied(step), skipped(false));
-    return at::equal(average.items()[0].average, value);
-  };
-  EXPECT_TRUE(follows(1));  // never asked to begin
-  average.start_at(3);
-  EXPECT_TRUE(follows(2));
-  EXPECT_TRUE(follows(3));
-  EXPECT_FALSE(follows(4));
-}
-
 TEST(WeightAverage, ChangesNothingInASkippedStep) {
   const at::Tensor weight = at::randn({33}), buffer = at::randn({5});
   WeightAverage average({.momentum = 0.5}, at::kCPU);

@@ -79,6 +79,47 @@ def test_a_loader_with_a_state_goes_on_without_reading_what_is_done(mode, tmp_pa
     toy.assert_same_bits(whole.model.state_dict(), second.model.state_dict())
 
 
+class ItsOwnIterator:
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        self.position = 0
+        return self
+
+    def __next__(self):
+        if self.position == len(self.batches):
+            raise StopIteration
+        self.position += 1
+        return self.batches[self.position - 1]
+
+
+def with_lasting_workers(batches):
+    return torch.utils.data.DataLoader(batches, batch_size=None, num_workers=1, persistent_workers=True)
+
+
+def shuffled_by_lasting_workers(batches):
+    return torch.utils.data.DataLoader(batches, batch_size=None, shuffle=True, num_workers=1, persistent_workers=True)
+
+
+@pytest.mark.parametrize("loader", [ItsOwnIterator, Stateful, with_lasting_workers, shuffled_by_lasting_workers])
+def test_a_validation_on_the_training_loader_leaves_the_epoch_where_it_was(loader, mode):
+    class Sees(duet.Hook):
+        def before_train_iter(self, run):
+            seen.append(run.batches[0]["n"].item())
+
+        def before_val_iter(self, run):
+            validated.append(run.progress.step)
+
+    seen, validated = [], []
+    data = loader([{"n": torch.tensor([n]), **batch} for n, batch in enumerate(toy.batches(5))])
+    duet.make_trainer(mode, toy.model(), toy.loss, max_epochs=2, val_interval=2, default_hooks=False, hooks=[Sees()]).fit(data, {"again": data})
+    assert sorted(seen[:5]) == sorted(seen[5:]) == list(range(5)) and sorted(set(validated)) == [2, 4, 6, 8, 10]
+
+
 def test_memory_stays_flat_over_many_steps():
     def resident():
         with open("/proc/self/statm") as file:

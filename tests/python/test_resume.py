@@ -161,6 +161,7 @@ def stateful_loader():
 
 RANDOM = {
     "torch": lambda: {"data": DataLoader(Rows("torch"), 4, shuffle=True)},
+    "lasting workers": lambda: {"data": DataLoader(Rows(), 4, shuffle=True, num_workers=1, persistent_workers=True)},
     "loader": lambda: {"data": DataLoader(Rows(), 4, shuffle=True, generator=generator())},
     "sampler": lambda: {"data": DataLoader(Rows(), 4, sampler=RandomSampler(Rows(), generator=generator()))},
     "numpy": lambda: {"data": DataLoader(Rows("numpy"), 4, shuffle=True)},
@@ -181,10 +182,17 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("stop", [12, 17])
+@pytest.mark.parametrize("stop", [12, "before an epoch ends", 17])
 @pytest.mark.parametrize("kind", RANDOM)
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_random_numbers_go_on(mode, kind, stop, tmp_path):
+    def stopped(**settings):
+        if isinstance(stop, int):
+            return trained(mode, hooks=[Noting(stop)], **settings).save(str(tmp_path))
+        count = len(settings["data"])
+        trained(mode, hooks=[duet.CheckpointHook(interval=count, max_keep=3)], work_dir=str(tmp_path), **settings)
+        return f"{tmp_path}/checkpoints/step-{count}"
+
     def seeded(number):
         for seed in (torch.manual_seed, random.seed, numpy.random.seed):
             seed(number)
@@ -193,7 +201,7 @@ def test_random_numbers_go_on(mode, kind, stop, tmp_path):
         return made
 
     expected = trained(mode, hooks=[], **seeded(1)).model.state_dict()
-    saved = trained(mode, hooks=[Noting(stop)], **seeded(1)).save(str(tmp_path))
+    saved = stopped(**seeded(1))
     resumed = trained(mode, hooks=[], load=saved, **seeded(2)).model.state_dict()
     toy.assert_same_bits(expected, resumed)
 

@@ -310,6 +310,17 @@ def test_what_a_loop_counts_beside_a_number_that_matters_costs_no_replay():
     assert sum(entry["unchecked"] for entry in report) > 40, report
 
 
+def test_a_schedule_that_has_come_to_its_end_costs_no_replay():
+    def before(n, module, now, batch):
+        module.weight = min(n, 40) / 40 + (n == 900)
+
+    def loss(module, batch, now):
+        return cross_entropy(module, batch, now) * module.weight
+
+    report = both(Linear, loss, 1000, before, check="off", verify_interval=0)
+    assert 500 < sum(entry["unchecked"] for entry in report) < 700, report
+
+
 class Draws(Linear):
     def __init__(self, generator):
         super().__init__()

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import random
 import types
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import module as nn_module
 
+import duet
 import toy
 
 UNCHECKED = {"check": "off", "verify_interval": 0}
@@ -29,6 +31,16 @@ class Weighted:
     @property
     def twice(self):
         return 2 * self.weight
+
+
+class Mean:
+    def of(self, value):
+        return value.square().mean()
+
+
+class Largest:
+    def of(self, value):
+        return value.square().max()
 
 
 @dataclasses.dataclass(slots=True)
@@ -128,6 +140,11 @@ CRITERIA = {
     "function_in_a_dict": (lambda: {"f": torch.square}, lambda c, y, t: F.mse_loss(c["f"](y), t), lambda c: c.update(f=torch.abs)),
     "array": (lambda: np.ones(3), lambda c, y, t: F.mse_loss(y, t) * float(c[1]), lambda c: c.fill(3.0)),
     "generator": (lambda: [torch.Generator()], lambda c, y, t: F.mse_loss(y + torch.rand(3, generator=c[0]), t), another_generator),
+    "object_without_numbers": (
+        lambda: types.SimpleNamespace(by=Mean()),
+        lambda c, y, t: c.by.of(y - t),
+        lambda c: setattr(c, "by", Largest()),
+    ),
     "many_numbers": (
         lambda: {i: {j: 0.01 for j in range(50)} for i in range(50)},
         lambda c, y, t: F.mse_loss(y, t) * sum(sum(part.values()) for part in c.values()),
@@ -158,6 +175,47 @@ def test_what_the_loss_finds_in_its_closure(name):
         return loss_of(criterion, module(batch["x"]), F.one_hot(batch["y"], 3).float())
 
     toy.same_as_loop(run, loss, make_model, **UNCHECKED)
+
+
+def test_an_object_of_the_model_that_is_replaced():
+    def run(step, module, optimizer):
+        losses = []
+        for i, batch in enumerate(toy.batches(30)):
+            module.criterion = Mean() if i < 15 else Largest()
+            losses.append(step(batch))
+        return losses
+
+    toy.same_as_loop(run, lambda module, batch: module.criterion.of(module(batch["x"])), **UNCHECKED)
+
+
+def test_numbers_of_the_optimizer_that_the_loss_reads():
+    used = []
+
+    def make(module):
+        used[:] = [toy.sgd(module)]
+        return used[0]
+
+    def run(step, module, optimizer):
+        losses = []
+        for i, batch in enumerate(toy.batches(30)):
+            used[0].param_groups[0]["lr"] = 0.1 if i < 15 else 0.01
+            losses.append(step(batch))
+        return losses
+
+    def loss(module, batch):
+        return toy.loss(module, batch) + used[0].param_groups[0]["lr"] * module.output.weight.square().sum()
+
+    toy.same_as_loop(run, loss, optimizer=make, **UNCHECKED)
+
+
+def test_another_network_that_is_frozen_is_another_step():
+    other = nn.Linear(3, 3)
+
+    def run(step, module, optimizer):
+        return [(other.requires_grad_(i < 15), step(batch))[1] for i, batch in enumerate(toy.batches(30))]
+
+    step = toy.same_as_loop(run, lambda module, batch: other(module(batch["x"])).square().mean(), **UNCHECKED)
+    assert len(step.report()) == 2 and toy.replays(step.report()) == 30 - 2 * 2
 
 
 @pytest.mark.parametrize("place", [types.SimpleNamespace(factor=None), {"factor": None}, {"other": 1}], ids=["attribute", "item", "key"])
@@ -252,3 +310,81 @@ def test_what_an_optimizer_finds(of_hook, with_schedule):
         return optimizer
 
     toy.same_as_loop(run, optimizer=make, **UNCHECKED)
+
+
+def trained(mode, loss, run, **options):
+    """What `run` gives of a trainer whose host code no check looks at."""
+    torch.manual_seed(3)
+    random.seed(3)
+    module = toy.model()
+    trainer = duet.make_trainer(mode, module, loss, default_hooks=False, max_steps=30, **UNCHECKED, **options)
+    return run(trainer, module), module.state_dict()
+
+
+def both_are_alike(loss, run, **options):
+    toy.assert_same_bits(*(trained(mode, loss, run, **{k: v() for k, v in options.items()}) for mode in ("eager", "graph")))
+
+
+def test_the_progress_of_a_trainer():
+    trainers = []
+
+    def loss(module, batch):
+        return toy.loss(module, batch) * (1.0 if trainers[-1].progress.step < 15 else 3.0)
+
+    both_are_alike(loss, lambda trainer, module: (trainers.append(trainer), trainer.fit(toy.batches(30)))[1])
+
+
+class Teacher(duet.Hook):
+    def __init__(self):
+        self.average, self.momentum = torch.zeros(3), 0.5
+
+    def before_train_iter(self, run):
+        self.momentum = 0.5 if run.progress.step < 15 else 0.9
+
+    def in_step(self, view):
+        self.average.mul_(self.momentum).add_(view.parameters["output.bias"], alpha=1 - self.momentum)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_numbers_of_a_hook_within_the_step(later):
+    def run(trainer, module):
+        if later:
+            hooks.append(Teacher())
+            trainer.add_hook(hooks[-1])
+        trainer.fit(toy.batches(30))
+        return hooks[-1].average
+
+    def listed():
+        hooks.append(Teacher())
+        return hooks[-1:]
+
+    hooks = []
+    both_are_alike(toy.loss, run, **({} if later else {"hooks": listed}))
+
+
+def test_steps_and_predictions_by_turns():
+    def forward(module, batch):
+        return module(batch["x"]) / module.temperature
+
+    def run(trainer, module):
+        predicted = []
+        for i, batch in enumerate(toy.batches(30)):
+            module.temperature = 1.0 if i < 15 else 4.0
+            predicted.append(trainer.predict(batch)["prediction"].clone())
+            trainer.step(batch)
+        if trainer.mode == "graph":
+            assert sum(entry["replays"] - entry["checked"] for entry in trainer.report()) > 30, trainer.report()
+        return predicted
+
+    both_are_alike(lambda y, batch: F.cross_entropy(y, batch["y"]), run, forward=lambda: forward)
+
+
+def test_random_numbers_that_predictions_draw():
+    def predict(module, batch):
+        random.random()
+        return module(batch["x"])
+
+    def run(trainer, module):
+        return [trainer.predict(batch) for batch in toy.batches(30)] + [random.random()]
+
+    both_are_alike(toy.loss, run, predict_step=lambda: predict)

@@ -203,6 +203,19 @@ TEST_F(ScriptTask, ForwardMayReturnTheLoss) {
   EXPECT_TRUE(at::allclose(weight, plain->weights().tensor("weight"), 1e-5, 1e-6));
 }
 
+TEST_F(ScriptTask, GivesArgumentsTheTensorsOfTheirNames) {
+  const std::string path = file_of("def forward(self, scale, x):\n  return x.matmul(self.weight.t()) * scale\n");
+  Batch named = batch();
+  named.set("scale", at::full({1}, 2.0F));
+  const auto trainer = make_trainer("eager", make_script_task({.path = path}));
+  const auto plain = make_trainer("eager", make_script_task({.path = linear()}));
+  EXPECT_TRUE(at::equal(trainer->predict(named)["prediction"], plain->predict(batch())["prediction"] * 2));
+  Batch misspelt = batch();
+  misspelt.set("scal", at::full({1}, 2.0F));
+  expect_error<ConfigError>([&] { trainer->predict(misspelt); },
+                            {"inputs x, scal", "takes scale, x", "'x' would be passed as another", "model.inputs"});
+}
+
 // What a script does on the host, after y = x.matmul(self.weight.t()): no replay may go on with an old value.
 struct HostCode {
   const char* name;

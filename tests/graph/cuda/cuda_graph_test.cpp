@@ -1,7 +1,5 @@
 #include <atomic>
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>

@@ -1,6 +1,5 @@
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>

@@ -1,6 +1,4 @@
 #include <functional>
-#include <map>
-#include <string>
 #include <ATen/Functions.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

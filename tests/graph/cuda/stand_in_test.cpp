@@ -1,7 +1,6 @@
 #include "tests/cuda_stand_in/stand_in.h"
 #include <csignal>
 #include <functional>
-#include <string>
 #include <vector>
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>

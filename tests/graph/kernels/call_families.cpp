@@ -1,5 +1,4 @@
 #include "tests/graph/kernels/call_families.h"
-#include <tuple>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>

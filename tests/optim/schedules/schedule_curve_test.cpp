@@ -88,7 +88,12 @@ TEST(ScheduleCurve, NamesTheSchedulesThatARunEndsBefore) {
   ASSERT_EQ(found.size(), 2U);
   expect_contains(found[0], {"Cosine from step 2000 of lr", "no effect", "ends at step 1000"});
   expect_contains(found[1], {"Step from step 1000"});
-  EXPECT_TRUE(schedule_gaps({Linear{.begin = 999}}, {1000, 50}).empty());
+  EXPECT_TRUE(schedule_gaps({Linear{.begin = 998}}, {1000, 50}).empty());
+  const auto short_ones =
+      schedule_gaps({Linear{.end = 1, .by_epoch = true}, Constant{.begin = 5, .end = 6}}, {1000, 50});
+  ASSERT_EQ(short_ones.size(), 2U);
+  expect_contains(short_ones[0], {"Linear from step 0 of lr", "final value from the first", "one epoch"});
+  expect_contains(short_ones[1], {"Constant from step 5", "one step", "end one later"});
   EXPECT_TRUE(schedule_gaps({Step{.step_size = 5, .begin = 2000}}, {}).empty());  // a run without a known end
 }
 
