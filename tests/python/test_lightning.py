@@ -3,7 +3,6 @@
 import copy
 import json
 import logging
-import random
 
 import pytest
 import torch
@@ -235,34 +234,6 @@ def test_steps_of_which_the_index_is_not_read_are_replayed(of):
     trainer.fit(toy.batches(8))
     assert len(trainer.report()) == 1
     assert sum(entry["unchecked"] for entry in trainer.report()) > 40, trainer.report()
-
-
-@pytest.mark.parametrize("read", ["current_epoch", "rng"])
-def test_numbers_that_a_step_finds_are_seen_at_their_step(read):
-    class Numbers(pytest.importorskip("lightning").LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net, self.rng = toy.model(), random.Random(1)
-
-        def training_step(self, batch, batch_idx):
-            loss = functional.cross_entropy(self.net(batch["x"]), batch["y"])
-            self.log("loss", loss)
-            return loss * (3 if (self.current_epoch == 2 if read == "current_epoch" else self.rng.random() < 0.1) else 1)
-
-        def validation_step(self, batch, batch_idx):
-            self.log("val_loss", functional.cross_entropy(self.net(batch["x"]), batch["y"]))
-
-        configure_optimizers = Module.configure_optimizers
-
-    weights = []
-    for mode in ("eager", "graph"):
-        torch.manual_seed(0)
-        trainer = duet.make_trainer(
-            mode, duet.lightning(Numbers()), default_hooks=False, max_epochs=4, check="off", verify_interval=0)  # fmt: skip
-        trainer.fit(toy.batches(10), toy.batches(2))
-        weights.append(trainer.model.state_dict())
-    toy.assert_same_bits(*weights)
-    assert read == "rng" or len([entry for entry in trainer.report() if entry["kind"] == "step"]) == 4
 
 
 def logged_kinds(self, batch):

@@ -1,5 +1,6 @@
 """What a loop changes between its steps, noticed at the very step: nothing here relies on a check."""
 
+import random
 import weakref
 from unittest import mock
 
@@ -203,3 +204,32 @@ def test_numbers_that_the_code_of_the_step_sets(how):
 
     reports = toy.same_as_loop(run, loss, lambda: Sets(how), sgd, check="off").report()
     assert (sum(report["unchecked"] for report in reports) > 30) == (how == "in the first step"), reports
+
+
+@pytest.mark.parametrize("read", ["current_epoch", "rng"])
+def test_numbers_that_a_step_of_lightning_finds(read):
+    class Numbers(pytest.importorskip("lightning").LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net, self.rng = toy.model(), random.Random(1)
+
+        def training_step(self, batch, batch_idx):
+            loss = F.cross_entropy(self.net(batch["x"]), batch["y"])
+            self.log("loss", loss)
+            return loss * (3 if (self.current_epoch == 2 if read == "current_epoch" else self.rng.random() < 0.1) else 1)
+
+        def validation_step(self, batch, batch_idx):
+            self.log("val_loss", F.cross_entropy(self.net(batch["x"]), batch["y"]))
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+    weights = []
+    for mode in ("eager", "graph"):
+        torch.manual_seed(0)
+        trainer = duet.make_trainer(
+            mode, duet.lightning(Numbers()), default_hooks=False, max_epochs=4, check="off", verify_interval=0)  # fmt: skip
+        trainer.fit(toy.batches(10), toy.batches(2))
+        weights.append(trainer.model.state_dict())
+    toy.assert_same_bits(*weights)
+    assert read == "rng" or len([entry for entry in trainer.report() if entry["kind"] == "step"]) == 4
