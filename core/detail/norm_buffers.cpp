@@ -1,4 +1,5 @@
 #include "core/detail/norm_buffers.h"
+#include <utility>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/where.h>
@@ -22,11 +23,12 @@ void NormBuffers::keep() {
   for (const at::Tensor& buffer : buffers_) before_.push_back(buffer.clone());
 }
 
-void NormBuffers::put_back_unless_finite(const at::Tensor& loss) const {
-  if (buffers_.empty() || !loss.defined()) return;
+void NormBuffers::put_back_unless_finite(const at::Tensor& loss) {
+  const std::vector<at::Tensor> before = std::exchange(before_, {});
+  if (before.empty() || !loss.defined()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor is_good = at::isfinite(loss);
-  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(at::where(is_good, buffers_[i], before_[i]));
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(at::where(is_good, buffers_[i], before[i]));
 }
 
 }  // namespace duet

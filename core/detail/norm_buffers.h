@@ -16,8 +16,9 @@ class NormBuffers {
 
   // Before the forward pass.
   void keep();
-  // Where that loss is not finite they become what they were.
-  void put_back_unless_finite(const at::Tensor& loss) const;
+  // Where that loss is not finite they become what they were. Lets the copies go: a step of which somebody keeps
+  // tensors has no replay without its host code.
+  void put_back_unless_finite(const at::Tensor& loss);
 
  private:
   std::vector<at::Tensor> buffers_, before_;

@@ -233,3 +233,9 @@ def test_numbers_that_a_step_of_lightning_finds(read):
         weights.append(trainer.model.state_dict())
     toy.assert_same_bits(*weights)
     assert read == "rng" or len([entry for entry in trainer.report() if entry["kind"] == "step"]) == 4
+
+
+def test_norms_of_steps_that_may_be_skipped_cost_no_replay():
+    trainer = duet.GraphTrainer(toy.model(), toy.loss, default_hooks=False, max_steps=30, non_finite="skip", **UNCHECKED)
+    trainer.fit(toy.batches(30))
+    assert [entry["unchecked"] for entry in trainer.report()] == [28]
