@@ -214,7 +214,8 @@ void PredictionWriterHook::add_classes(const TrainContext& context) {
   if (is_logit) host = at::cat({at::zeros_like(host), host}, 1);  // of class 1 alone
   host = host.contiguous();
   const auto [largest, classes] = at::max(host, 1);
-  const at::Tensor probability = at::amax(is_logit ? at::softmax(host, 1) : probabilities_of(host), {1});
+  at::Tensor probability;
+  if (classifies) probability = at::amax(is_logit ? at::softmax(host, 1) : probabilities_of(host), {1});
   const DataSource* data = context.evaluation.data;
   const std::vector<int64_t>& ids = context.evaluation.batch->sample_ids();
   const std::vector<std::string> names = class_names(context);
