@@ -88,6 +88,21 @@ bool same_number(const c10::IValue& recorded, const c10::IValue& now) {
   return recorded == now;
 }
 
+bool same_numbers(const StepProgram::Op& recorded, const ValueTable& table, const torch::jit::Stack& stack) {
+  const std::vector<StepProgram::Slot>& slots = given(recorded);
+  const std::size_t first = stack.size() - slots.size();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const StepProgram::Slot& slot = slots[i];
+    const c10::IValue& now = stack[first + i];
+    if (slot.kind == StepProgram::Slot::Kind::kConstant && !same_number(slot.constant, now)) return false;
+    if (slot.kind != StepProgram::Slot::Kind::kValue || slot.values[0] < 0 || !now.isTensor()) continue;
+    const ValueTable::Value& value = table.values()[slot.values[0]];
+    const c10::Storage& held = table.storages()[value.storage].strong;
+    if (value.wrapped && held && !same_bits(tensor_at(held, value), now.toTensor())) return false;
+  }
+  return true;
+}
+
 void RecordedOps::run(std::size_t index) const {
   const Op& op = recording_.ops[index];
   if (is_done(index)) return;

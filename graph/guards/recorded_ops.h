@@ -30,6 +30,9 @@ std::string text_of_number(const c10::IValue& value);
 // Bits for floating point, so that NaN equals NaN and -0 does not equal 0.
 bool same_number(const c10::IValue& recorded, const c10::IValue& now);
 
+// Whether a call gets the recorded numbers of the host's, whatever its tensors are.
+bool same_numbers(const StepProgram::Op& recorded, const ValueTable& table, const torch::jit::Stack& stack);
+
 class RecordedOps {
  public:
   // `memory`: by storage, what each is to lie in; shadows among them are filled. `recording` is lent.

@@ -109,9 +109,13 @@ bool StepMemory::local_outlives_step() const {
   return std::any_of(locals_.begin(), locals_.end(), [](const Weak& local) { return local.use_count() > 0; });
 }
 
-bool StepMemory::holds_the_same(int constant) const {
-  const c10::Storage now(seen_[constant].lock());
-  return now && same_bits(bytes_of(now), bytes_of(table_.storages()[constant].contents));
+bool StepMemory::hold_the_same(const std::vector<int>& constants, bool captured) const {
+  return std::ranges::all_of(constants, [&](int constant) {
+    const ValueTable::Storage& recorded = table_.storages()[constant];
+    if (captured && !recorded.device.is_cpu()) return true;
+    const c10::Storage now(seen_[constant].lock());
+    return now && same_bits(bytes_of(now), bytes_of(recorded.contents));
+  });
 }
 
 at::Tensor StepMemory::hand_out(int value, std::size_t op) {

@@ -24,8 +24,9 @@ class StepMemory {
   // Whether these are the recorded results, in their order.
   bool are_results(const std::vector<at::Tensor>& results);
   bool is_from_outside(int storage) const;
-  // Whether a constant holds what it held in the recorded step.
-  bool holds_the_same(int constant) const;
+  // Whether these constants hold what they held in the recorded step. `captured`: by a device, whose memory a capture
+  // cannot look into, and holds what fills it there.
+  bool hold_the_same(const std::vector<int>& constants, bool captured) const;
 
   // The value for the host code, out of that op: over memory that it makes, or over what is there.
   at::Tensor hand_out(int value, std::size_t op);

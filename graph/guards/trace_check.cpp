@@ -48,6 +48,7 @@ void TraceCheck::start() {
   memory_.start(kernels_ == Kernels::kRun && !run_op_);
   generators_.start(/*captured=*/run_op_ != nullptr);
   changed_tensor_.reset();
+  changed_number_ = looks_for_numbers_ = false;
   bring_inputs_ = nullptr;
   difference_.clear();
   thrown_ = nullptr;
@@ -184,7 +185,7 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   const auto run = [&] { op.redispatchBoxed(below, stack); };
   if (paused_ || memory_.is_view_by_other_means(op, *stack)) return run();
   if (left_) throw StepStopped();
-  if (state_ == State::kByOp || !matches(op, below, *stack)) return run_op_ ? run_op_(op, *stack, run) : run();
+  if (state_ == State::kByOp || !matches(op, below, *stack)) return run_by_op(op, stack, run);
   const std::size_t index = cursor_++;
   const Op& recorded = recording_->ops[index];
   const bool skipped = kernels_ == Kernels::kSkipped;
@@ -198,6 +199,18 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   if (recorded.random && !skipped) generators_.note();
   if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
   adopt(index, *stack);
+}
+
+// After another tensor than the recorded one the numbers are compared nevertheless: they may be others for longer.
+void TraceCheck::run_by_op(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::function<void()>& run) {
+  if (run_op_) return run_op_(op, *stack, run);
+  looks_for_numbers_ = looks_for_numbers_ && cursor_ < recording_->ops.size() && op == called(recording_->ops[cursor_]);
+  if (!looks_for_numbers_) return run();
+  const Op& recorded = recording_->ops[cursor_];
+  const bool same = same_numbers(recorded, recording_->table, *stack) && same_constants(recorded);
+  changed_number_ = changed_number_ || !same;
+  run();
+  adopt(cursor_++, *stack);
 }
 
 // Arithmetic on single numbers that are there costs less to do than to leave out, and host code may read them: a traced
@@ -281,7 +294,10 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   }
   const std::string setting = changed_setting(recorded.settings, recording_->settings, ops_[cursor_].may_multiply);
   if (!setting.empty()) return differs("the setting '" + setting + "' is another one for " + full_name(op));
-  return same_constants(recorded) && same_read(op);
+  if (!same_constants(recorded))
+    return differs("the numbers in a tensor that the host makes for " + full_name(op) +
+                   " are others than the recorded ones");
+  return same_read(op);
 }
 
 // Host code may have filled by their address the tensors that a value is computed from.
@@ -328,17 +344,6 @@ std::string TraceCheck::other_tensor(int value, const at::Tensor& tensor, StepPr
                   at::IntArrayRef(recorded.sizes), ")");
 }
 
-bool TraceCheck::same_constants(const Op& recorded) {
-  for (const int storage : recorded.constants) {
-    // A capture cannot look into the device's memory, and holds what fills it there.
-    const bool captured = run_op_ && !recording_->table.storages()[storage].device.is_cpu();
-    if (captured || memory_.holds_the_same(storage)) continue;
-    return differs("the numbers in a tensor that the host makes for " + full_name(recorded.handle) +
-                   " are others than the recorded ones");
-  }
-  return true;
-}
-
 void TraceCheck::end(const std::vector<at::Tensor>& results) {
   if (host_draws()) {
     differ_by_draws();
@@ -360,6 +365,7 @@ void TraceCheck::rename(const std::string& result) {
 void TraceCheck::differ(std::string what) {
   if (skips_what_host_draws()) throw HostDrew();
   difference_ = std::move(what) + place();
+  looks_for_numbers_ = changed_tensor_ && recording_->reads.empty();  // what is read off it may be another number
   left_ = passed_ && kernels_ == Kernels::kSkipped;
   if (stops_ || left_) throw StepStopped();
   go_on_by_op();

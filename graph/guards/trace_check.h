@@ -78,7 +78,7 @@ class TraceCheck : private OpListener {
 
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
-  // Whether it is a number of the host's, which is no tensor that anybody lets go of.
+  // Whether a number of the host's is another one as well, which nobody lets go of, and may have been for long.
   bool changed_number() const { return changed_number_; }
 
   // After kSame: the tensors from outside that are others from step to step, and what somebody keeps of the step.
@@ -97,6 +97,7 @@ class TraceCheck : private OpListener {
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
   bool before_backward(const at::Tensor& loss, const NamedTensors& parameters, const AutogradWatch& watch) override;
+  void run_by_op(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::function<void()>& run);
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
   void start();
   void end(const std::vector<at::Tensor>& results);
@@ -104,7 +105,9 @@ class TraceCheck : private OpListener {
   bool matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack);
   std::string other_argument(const StepProgram::Slot& slot, std::size_t index, const c10::IValue& argument);
   std::string other_tensor(int value, const at::Tensor& tensor, StepProgram::Place place);
-  bool same_constants(const StepProgram::Op& recorded);
+  bool same_constants(const StepProgram::Op& recorded) const {
+    return memory_.hold_the_same(recorded.constants, /*captured=*/run_op_ != nullptr);
+  }
   bool same_read(const c10::OperatorHandle& op);
   void differ(std::string what);
   bool differs(std::string what) { return differ(std::move(what)), false; }
@@ -130,7 +133,7 @@ class TraceCheck : private OpListener {
   const Callbacks* callbacks_ = nullptr;
   std::function<void()> bring_inputs_;
   std::optional<StepProgram::Place> changed_tensor_;
-  bool changed_number_ = false;
+  bool changed_number_ = false, looks_for_numbers_ = false;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
   bool host_used_rng_ = false;

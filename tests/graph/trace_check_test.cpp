@@ -38,7 +38,7 @@ struct Steps {
                                               [this](TwoLayers& own, const Batch& batch) {
                                                 ++calls;
                                                 if (throws) throw std::runtime_error("the user's own");
-                                                return plain_loss(own, batch) * factor * scale;
+                                                return plain_loss(own, batch) * scale * factor;
                                               }),
                                     {}, graph);
   }
@@ -314,6 +314,23 @@ TEST(UncheckedSteps, ATensorThatIsReboundBeforeASaveIsCapturedAnewAtTheNextStep)
   EXPECT_GT(run.report().unchecked, 0);
   EXPECT_EQ(run.report().state, "captured") << run.report().reason;
   testing::expect_same_bits(eager.trainer->weights(), run.trainer->weights());
+}
+
+// A number that had changed before would be an old value for ever, were it taken for new in the step of the exchange.
+TEST(UncheckedSteps, ATensorThatIsReboundDoesNotHideANumberThatChangedBefore) {
+  for (const bool is_number : {false, true}) {
+    Steps run(Check::kBudget, "graph", /*verify_interval=*/0, /*budget=*/0);
+    run.steps(1100);
+    if (is_number) run.factor = 2;
+    run.steps(4);
+    run.scale = torch::full({}, 2.0);
+    if (is_number) {
+      expect_error<DoubtError>([&] { run.steps(1); }, {"may have used an old value"});
+    } else {
+      run.steps(6);
+      EXPECT_EQ(run.report().state, "captured") << run.report().reason;
+    }
+  }
 }
 
 TEST(UncheckedSteps, AnExceptionOfTheCodeThatASaveRunsIsNoError) {
