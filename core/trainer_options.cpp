@@ -3,7 +3,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/device.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "data/data_source.h"
 
 namespace duet {
@@ -64,11 +63,6 @@ void TrainerOptions::validate() const {
 
 at::Device TrainerOptions::resolved_device() const {
   const Communicator& ranks = *distributed.communicator;
-  if (ranks.is_single() && !current_ranks()->is_single()) {
-    log_warning(
-        "[TrainerOptions] this trainer trains alone on every rank: its options were made before "
-        "init_distributed(). Make them after it, or set distributed.communicator to its result");
-  }
   const bool left_open = device == "auto" || (device == "cuda" && ranks.device().is_cuda());
   return left_open && !ranks.is_single() ? ranks.device() : parse_device(device);
 }

@@ -219,14 +219,21 @@ namespace {
 
 std::mutex current_mutex;
 std::weak_ptr<Communicator> current;
+bool any_connected = false;
 
 std::shared_ptr<Communicator> made_current(std::shared_ptr<Communicator> ranks) {
   const std::lock_guard lock(current_mutex);
   current = ranks;
+  any_connected = any_connected || !ranks->is_single();
   return ranks;
 }
 
 }  // namespace
+
+bool were_ranks_connected() {
+  const std::lock_guard lock(current_mutex);
+  return any_connected;
+}
 
 std::shared_ptr<Communicator> current_ranks() {
   const std::lock_guard lock(current_mutex);

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <system_error>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -312,11 +313,13 @@ int train_run(const Arguments& arguments, const ResumePlan& plan, RunConfig& con
                       " steps; raise trainer.max_steps or trainer.max_epochs to go on"));
   }
   show_warnings_of_all_ranks();
-  train_on(*run.train, config, run);
-  if (config.is_main()) {
-    if (run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
-    print_summary(config, run);
+  {
+    const auto covered = c10::make_scope_exit([&] {  // of a run that ends with an error, too
+      if (config.is_main() && run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
+    });
+    train_on(*run.train, config, run);
   }
+  if (config.is_main()) print_summary(config, run);
   return exit_code_of(config, *run.trainer);
 }
 

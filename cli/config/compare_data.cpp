@@ -42,13 +42,29 @@ std::string value_of(const ConfigNode& node, const std::string& key) {
   return text_of(field->get(options_of("dataset", node.child("type").text())->data()));
 }
 
+std::string split_of(const ConfigNode& node) {
+  const std::string split = value_of(node, "split");
+  return split.empty() ? "all" : split;
+}
+
 bool are_equal(const std::string& a, const std::string& b) {
   const std::optional<double> first = parse_number<double>(a), second = parse_number<double>(b);
   return a == b || (first && first == second);
 }
 
+// A Subset of all of a dataset, which draws its part as that would itself.
+bool stands_for_inner(const ConfigNode& node) {
+  const ConfigNode inner = node.child("dataset");
+  if (!inner.is_set() || field_of(node, "indices") == nullptr) return false;
+  const bool draws_alike = field_of(inner, "split") == nullptr || field_of(inner, "split_seed") != nullptr;
+  const std::string limit = value_of(inner, "limit");
+  return draws_alike && split_of(inner) == "all" && (limit.empty() || limit == "0") &&
+         inner.child("indices").is_empty();
+}
+
 // What the samples of a dataset are taken from: the same text for the same files.
 std::string origin_of(const ConfigNode& node) {
+  if (stands_for_inner(node)) return origin_of(node.child("dataset"));
   std::string origin = node.child("type").text();
   const auto add = [&](const std::string& key, const ConfigNode& path) {
     if (path.is_set()) origin += " " + key + " " + canonical(path.text());
@@ -66,11 +82,13 @@ std::string origin_of(const ConfigNode& node) {
 
 enum class Parts : std::uint8_t { kOutermost, kAll };  // kAll: also those that a part is taken from
 
-// Adds the datasets in `node`, itself included, that can be the train and the val part of something.
+// Adds the datasets in `node`, itself included, that can be the train and the val part of something, or are all of it.
 void find_parts(const ConfigNode& node, Parts wanted, std::vector<ConfigNode>& parts) {
-  if (field_of(node, "split") != nullptr && field_of(node, "val_fraction") != nullptr) {
+  const bool has_parts = field_of(node, "split") != nullptr && field_of(node, "val_fraction") != nullptr;
+  const bool is_file = field_of(node, "split") == nullptr && node.child("arrays").is_set();
+  if (has_parts || is_file) {
     parts.push_back(node);
-    if (wanted == Parts::kOutermost) return;
+    if (wanted == Parts::kOutermost || stands_for_inner(node)) return;
   }
   for (const ConfigNode& inner : inner_datasets(node)) find_parts(inner, wanted, parts);
 }
@@ -90,7 +108,7 @@ void for_shared_files(const DataConfig& train, const DataConfig& data, Parts wan
 
 // Nothing is wrong with an evaluation on training data that is meant to be one.
 void warn_of_overlap(const ConfigNode& train, const ConfigNode& part) {
-  const std::string here = value_of(part, "split"), there = value_of(train, "split");
+  const std::string here = split_of(part), there = split_of(train);
   const bool is_chosen = !train.child("indices").is_empty() || !part.child("indices").is_empty();
   if (is_chosen || (here != there && here != "all" && there != "all")) return;
   log_warning(part.path() + " reads samples that are trained on (split: " + here + "; " + train.path() + ".split: " +
@@ -98,12 +116,13 @@ void warn_of_overlap(const ConfigNode& train, const ConfigNode& part) {
               train.path() + ", unless that is meant");
 }
 
-bool is_part(const ConfigNode& node) { return value_of(node, "split") == "train" || value_of(node, "split") == "val"; }
+bool is_part(const ConfigNode& node) { return split_of(node) == "train" || split_of(node) == "val"; }
 
 void share(const ConfigNode& train, ConfigNode part) {
-  if (value_of(part, "split") == "val" && value_of(train, "split") == "all" && train.child("indices").is_empty()) {
+  if (split_of(part) == "val" && split_of(train) == "all" && train.child("indices").is_empty()) {
     part.fail("split", "is val, but " + train.path() + ".split is all of the same samples, so that these are trained " +
-                           "on too, expected train; set " + train.path() + ".split: train");
+                           "on too, expected train; set " + train.path() + ".split: train" +
+                           (field_of(train, "split") == nullptr ? ", which a Subset has" : ""));
   }
   if (!is_part(part) || !is_part(train)) return;
   for (const std::string key : {"val_fraction", "split_seed"}) {

@@ -4,7 +4,7 @@
 #include "base/detail/text.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
-#include "metrics/metric.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
@@ -90,24 +90,13 @@ std::vector<ScheduleConfig> read_schedules(const ConfigNode& root) {
   return schedules;
 }
 
-namespace {
-
-// By default less is better, as in mmengine and PyTorch: an accuracy that rises would be taken for a plateau.
-void check_rule(const ConfigNode& plateau, const std::string& metric) {
-  bool is_less = true;
-  static_cast<void>(caught([&] { is_less = less_is_better("ReduceOnPlateau", metric); }));  // a name may say nothing
-  if (is_less || plateau.has("rule")) return;
-  plateau.fail("rule", "is missing, though more of '" + metric + "' is better; set rule: greater");
-}
-
-}  // namespace
-
 void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vector<std::string>& metrics) {
   for (const ScheduleConfig& schedule : schedules) {
     const auto* plateau = std::get_if<ReduceOnPlateau>(&schedule.options);
     if (plateau == nullptr) continue;
     require_metric(schedule.node, "monitor", plateau->monitor, metrics);
-    check_rule(schedule.node, plateau->monitor);
+    if (!lacks_rule(*plateau)) continue;
+    schedule.node.fail("rule", "is missing, though more of '" + plateau->monitor + "' is better; set rule: greater");
   }
 }
 

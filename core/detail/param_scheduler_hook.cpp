@@ -3,16 +3,27 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "metrics/metric.h"
 
 namespace duet {
+
+bool lacks_rule(const ReduceOnPlateau& options) {
+  bool is_less = true;
+  static_cast<void>(caught([&] { is_less = less_is_better("", options.monitor); }));  // a name may say nothing
+  return options.rule.empty() && !is_less;
+}
 
 ParamSchedulerHook::ParamSchedulerHook(std::vector<Schedule> schedules) : schedules_(std::move(schedules)) {
   for (std::size_t i = 0; i < schedules_.size(); ++i) {
     check_schedule(schedules_[i]);
-    if (const auto* plateau = std::get_if<ReduceOnPlateau>(&schedules_[i]))
-      plateaus_.push_back({i, PlateauWatch(*plateau), {}});
+    const auto* plateau = std::get_if<ReduceOnPlateau>(&schedules_[i]);
+    if (plateau == nullptr) continue;
+    require<ConfigError>(!lacks_rule(*plateau), "[ReduceOnPlateau] found no rule, though more of '" + plateau->monitor +
+                                                    "' is better, expected greater; set rule to greater");
+    plateaus_.push_back({i, PlateauWatch(*plateau), {}});
   }
 }
 

@@ -9,6 +9,9 @@
 
 namespace duet {
 
+// By default less is better, as in mmengine and PyTorch. An accuracy that rises would be taken for a plateau.
+bool lacks_rule(const ReduceOnPlateau& options);
+
 // Lets numbers of the optimizer (learning rate, momentum, ...) follow schedules over the whole run. The values that the
 // groups have when training first starts are the initial ones; a checkpoint keeps them, so a resume follows the same
 // curve. A step that is skipped does not advance it. Numbers without a schedule are left alone. A trainer has one for

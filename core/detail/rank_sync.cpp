@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "core/detail/run_state.h"
 #include "core/detail/train_step.h"
+#include "distributed/detail/connect.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
@@ -164,7 +165,13 @@ void RankSync::check_data(const DataSource& data, const std::string& what) {
 
 // Once: whoever forgets to share out the data trains all ranks on the same.
 void RankSync::warn_of_same_batches(const MicroBatches& own) {
-  if (std::exchange(compared_first_batches_, true) || ranks_.world_size() == 1) return;
+  if (std::exchange(compared_first_batches_, true)) return;
+  if (ranks_.is_single() && were_ranks_connected()) {
+    log_warning(
+        "[Distributed] this trainer trains alone on every rank, though init_distributed() has connected them. Make "
+        "options and trainers while its result is held, or set distributed.communicator to it");
+  }
+  if (ranks_.world_size() == 1) return;
   if (context_.data != nullptr && context_.data->shard()) return;
   std::string hashes;
   if (!own.batches.empty()) {

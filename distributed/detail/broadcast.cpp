@@ -48,7 +48,7 @@ void BufferBroadcast::make_groups(const NamedTensors& buffers) {
 void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
   std::string own;
   for (const auto& [name, buffer] : buffers)
-    own += c10::str(name, ": ", buffer.scalar_type(), " ", buffer.sizes(), "\n");
+    own += c10::str(name, ": ", buffer.scalar_type(), " ", each_element_once(buffer).sizes(), "\n");
   if (own == agreed_ && !rechecks_) return;
   communicator_->report("agreement on buffers");  // a rank that comes here alone waits for the others until the timeout
   check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {
@@ -98,8 +98,8 @@ namespace {
 void check_same_layout(const NamedTensors& tensors, Communicator& communicator) {
   std::string own;
   for (const auto& [name, tensor] : tensors) {
-    own +=
-        c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(), tensor.requires_grad() ? "" : " (frozen)", "\n");
+    own += c10::str(name, " ", tensor.scalar_type(), " ", each_element_once(tensor).sizes(),
+                    tensor.requires_grad() ? "" : " (frozen)", "\n");
   }
   check_same_on_all_ranks<ConfigError>(communicator, own, [](const RankDifference& found) {
     return c10::str("[Distributed] rank ", found.rank, " has another model than rank 0: its first other parameter or ",

@@ -16,6 +16,9 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
 std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device,
                                       const ConnectOptions& options = {});
 
+// Whether init_distributed() has connected several ranks in this process, whether or not somebody holds them still.
+bool were_ranks_connected();
+
 // For a rank that cannot train, instead of connect(): waits until the others are there, whose connect() throws an error
 // of the same type that names this rank. Gives up silently where they cannot be reached: the rank has its own error to
 // report.

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include "base/detail/tensor_handle.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -54,6 +55,16 @@ class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
   std::size_t entry_;
 };
 
+namespace {
+
+// Dense in the parameter's own order of dimensions where it has one (channels last), as a gradient of autograd's.
+c10::DimVector strides_of_gradient(const at::Tensor& parameter) {
+  return parameter.is_non_overlapping_and_dense() ? c10::DimVector(parameter.strides())
+                                                  : c10::contiguous_strides(parameter.sizes());
+}
+
+}  // namespace
+
 GradientReducer::GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
                                  const DistributedOptions& options)
     : communicator_(std::move(communicator)), options_(options) {
@@ -64,7 +75,8 @@ GradientReducer::~GradientReducer() { remove_hooks(); }
 
 void GradientReducer::prepare() {
   const bool same = !buckets_.empty() && std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
-    return entry.view.defined() == entry.parameter.requires_grad();
+    return entry.view.defined() == entry.parameter.requires_grad() &&
+           (!entry.view.defined() || entry.view.strides() == at::IntArrayRef(strides_of_gradient(entry.parameter)));
   });
   const bool asked = std::exchange(rechecks_, false);
   follow_stream();
@@ -75,7 +87,8 @@ void GradientReducer::prepare() {
 uint64_t GradientReducer::layout() const {
   uint64_t hash = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (!entries_[i].parameter.requires_grad()) hash = hash_with(hash, i);
+    hash = hash_with(hash, entries_[i].parameter.requires_grad());
+    for (const int64_t stride : entries_[i].parameter.strides()) hash = hash_with(hash, static_cast<uint64_t>(stride));
   }
   return hash;
 }
@@ -137,11 +150,8 @@ void GradientReducer::place_buckets() {
     int64_t offset = 0;
     for (const std::size_t i : bucket.entries) {
       Entry& entry = entries_[i];
-      // Dense in the parameter's own order of dimensions where it has one (channels last), as a gradient of autograd's.
-      const bool dense = entry.parameter.is_non_overlapping_and_dense();
-      const at::Tensor part = bucket.flat.narrow(0, offset, entry.parameter.numel());
-      entry.view = dense ? part.as_strided(entry.parameter.sizes(), entry.parameter.strides(), part.storage_offset())
-                         : part.view(entry.parameter.sizes());
+      entry.view = bucket.flat.as_strided(entry.parameter.sizes(), strides_of_gradient(entry.parameter),
+                                          bucket.flat.storage_offset() + offset);
       offset += entry.parameter.numel();
     }
   }
@@ -152,11 +162,13 @@ void GradientReducer::check_same_buckets() const {
   communicator_->report(
       "agreement on what trains");  // a rank that comes here alone waits for the others until the timeout
   std::string own;
-  for (const Entry& entry : entries_) own += entry.name + (entry.view.defined() ? ": trains\n" : ": frozen\n");
+  for (const Entry& entry : entries_)
+    own += entry.view.defined() ? c10::str(entry.name, ": trains, strides ", entry.view.strides(), "\n")
+                                : entry.name + ": frozen\n";
   check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {
     return c10::str("[Distributed] rank ", found.rank, " trains other parameters than rank 0 (", found.there,
-                    "; on rank 0 ", found.on_first,
-                    "), expected the same everywhere; call requires_grad_() on all ranks at the same step");
+                    "; on rank 0 ", found.on_first, "), expected the same everywhere; call requires_grad_(), and ",
+                    "to() for another memory format, on all ranks at the same step");
   });
   communicator_->report("step");
 }
@@ -204,12 +216,20 @@ void GradientReducer::touched(std::size_t index) {
   start_full_buckets();
 }
 
+void GradientReducer::hand_out(const Entry& entry) {
+  at::Tensor& gradient = entry.parameter.mutable_grad();
+  if (entry.unused) {
+    gradient = at::Tensor();
+  } else if (!gradient.defined() || !lies_over(gradient, entry.view)) {
+    gradient = handle_of(entry.view);
+  }
+}
+
 // Its place in the bucket becomes the gradient. Autograd may still add to it there until the bucket is started.
 void GradientReducer::take(std::size_t index) {
   const at::NoGradGuard no_grad;
   Entry& entry = entries_[index];
-  at::Tensor& gradient = entry.parameter.mutable_grad();
-  if (entry.ready && gradient.is_same(entry.view)) return;
+  const at::Tensor& gradient = entry.parameter.grad();
   if (gradient.layout() != at::kStrided) {
     throw ConfigError(c10::str("[TrainStep] the gradient of '", entry.name, "' is ", gradient.layout(),
                                ", expected a dense one; make its ", "Embedding without sparse"));
@@ -221,8 +241,8 @@ void GradientReducer::take(std::size_t index) {
                                "alone; let every step use it, ",
                                "or freeze it with requires_grad_(false)"));
   }
-  entry.view.copy_(gradient);
-  gradient = entry.view;
+  if (!lies_over(gradient, entry.view)) entry.view.copy_(gradient);
+  hand_out(entry);
   if (!std::exchange(entry.ready, true)) --buckets_[entry.bucket].waiting;
 }
 
@@ -239,7 +259,7 @@ void GradientReducer::finish() {
   for (Entry& entry : entries_) entry.usual = std::max(entry.usual, entry.touches);
   for (Bucket& bucket : buckets_) finish_(bucket.flat, *communicator_);
   for (Entry& entry : entries_) {
-    if (entry.view.defined()) entry.parameter.mutable_grad() = entry.unused ? at::Tensor() : entry.view;
+    if (entry.view.defined()) hand_out(entry);
   }
 }
 

@@ -28,7 +28,7 @@ class GradientReducer {
 
   // Host side, before each step: where another set of parameters trains than before, the ranks agree on new buckets.
   void prepare();
-  // A number that tells which parameters train.
+  // A number that tells which parameters train, and their strides.
   uint64_t layout() const;
   // The next prepare() makes sure that these are the same on all ranks, whatever this one sees.
   void recheck() { rechecks_ = true; }
@@ -55,6 +55,7 @@ class GradientReducer {
   void follow_stream();
   void touched(std::size_t entry);
   void take(std::size_t entry);
+  static void hand_out(const Entry& entry);
   void start_full_buckets();
   void fill_missing(bool has_batch);
   void agree_on_unused(const std::vector<std::size_t>& missing, bool has_batch);

@@ -93,6 +93,12 @@ struct PeerWatch::Shared {
     bool waits = false;          // somebody waits, and shall hear when the next rank is lost
   };
 
+  // The store is about to go, which c10d would report with a stack trace.
+  bool holder_left() const {
+    const auto found = peers.find(holder);
+    return found != peers.end() && found->second.left();
+  }
+
   // Ends when it shall, or when the store is gone: the next collective finds out.
   void run() {
     c10::setThreadName("duet_watch");
@@ -100,7 +106,7 @@ struct PeerWatch::Shared {
     try {
       store->compareSet(kFailure, bytes_of(""), bytes_of(""));  // what is there is read faster (texts_at)
       lock.lock();
-      while (!stopping) {
+      while (!stopping && !holder_left()) {
         lock.unlock();
         round();
         ++answers;
@@ -111,9 +117,13 @@ struct PeerWatch::Shared {
         const bool asked = !proposal.empty() && failure.empty();
         if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickInterval : kInterval);
       }
-      lock.unlock();
-      set_text(*store, progress_key(rank), c10::str(kLeft, " ", place()));
-      lock.lock();
+      if (holder_left()) {
+        wait_for_store(lock);
+      } else {
+        lock.unlock();
+        set_text(*store, progress_key(rank), c10::str(kLeft, " ", place()));
+        lock.lock();
+      }
     } catch (const std::exception&) {
       if (!lock.owns_lock()) lock.lock();
       wait_for_store(lock);
@@ -223,7 +233,9 @@ struct PeerWatch::Shared {
 
   std::string holder_text() {
     if (holder < 0) return "the launcher, which holds the store, is dead or stopped";
-    return c10::str(lost_text(holder), ", last seen in ", peers[holder].place());
+    const std::string lost =
+        holder_left() ? c10::str("rank ", holder, " has left the group in ") : lost_text(holder) + ", last seen in ";
+    return lost + peers[holder].place();
   }
 
   int64_t lost_peers() const {
@@ -260,6 +272,8 @@ PeerWatch::~PeerWatch() {
   shared_->end_waits = nullptr;
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, kGoodbye, [this] { return shared_->done; });
+  lock.unlock();
+  if (shared_->holder == shared_->rank) std::this_thread::sleep_for(kGoodbye);  // the others read that it has left
 }
 
 void PeerWatch::report(int64_t step, const char* phase) {

@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include "base/detail/references.h"
+#include "base/detail/tensor_handle.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/step_results.h"
 
@@ -24,18 +25,6 @@ at::Tensor filled(at::Tensor copy, const at::Tensor& tensor) {
   return copy;
 }
 
-// Users may give a tensor other memory (set_data).
-bool lies_over(const at::Tensor& handle, const at::Tensor& gradient) {
-  return handle.storage().unsafeGetStorageImpl() == gradient.storage().unsafeGetStorageImpl() &&
-         handle.storage_offset() == gradient.storage_offset() && handle.sizes() == gradient.sizes() &&
-         handle.strides() == gradient.strides();
-}
-
-at::Tensor over_memory_of(const at::Tensor& gradient) {
-  return at::Tensor(
-      gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
-}
-
 }  // namespace
 
 void GradientHandles::make(const std::vector<at::Tensor>& gradients, const ValueTable& table) {
@@ -43,7 +32,7 @@ void GradientHandles::make(const std::vector<at::Tensor>& gradients, const Value
   for (const at::Tensor& gradient : gradients) {
     Handle handle;
     if (gradient.defined()) {
-      handle.tensor = over_memory_of(gradient);
+      handle.tensor = handle_of(gradient);
       handle.is_of_program = table.find_storage(gradient) < 0;
     }
     handles_.push_back(std::move(handle));

@@ -144,7 +144,7 @@ struct WSD {
 // v * factor ^ reductions so far. Its time is counted in validations; mmengine's names and defaults.
 struct ReduceOnPlateau {
   std::string monitor = "loss";        // a metric of the validation
-  std::string rule = "less";           // or greater: what is better
+  std::string rule{};                  // less or greater: what is better; empty: less, if the metric's name allows it
   double factor = 0.1;                 // of one reduction
   int64_t patience = 10;               // validations without improvement that are let pass
   double threshold = 1e-4;             // least improvement that counts ...

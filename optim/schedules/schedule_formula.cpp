@@ -133,7 +133,7 @@ WsdLengths wsd_lengths(const WSD& options, int64_t length) {
 
 PlateauWatch::PlateauWatch(ReduceOnPlateau options) : options_(std::move(options)) {
   const double worst = std::numeric_limits<double>::infinity();
-  best_ = options_.rule == "less" ? worst : -worst;
+  best_ = options_.rule == "greater" ? -worst : worst;
 }
 
 bool PlateauWatch::observe(double metric) {
@@ -159,7 +159,7 @@ double PlateauWatch::reduced(double value) const {
 }
 
 bool PlateauWatch::improves(double metric) const {
-  const bool less = options_.rule == "less";
+  const bool less = options_.rule != "greater";
   const double sign = less ? -1 : 1;
   const double bar =
       options_.threshold_rule == "rel" ? best_ * (1 + sign * options_.threshold) : best_ + sign * options_.threshold;

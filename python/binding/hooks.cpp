@@ -173,8 +173,9 @@ void bind_hooks(py::module_& module) {
   bind_hook<ProfilerHook, ProfilerHookOptions>(module, "ProfilerHook", "Writes traces of some steps.");
   bind_hook<ThroughputHook, ThroughputHookOptions>(module, "ThroughputHook", "Tokens per second, FLOPs per step, MFU.");
   bind_hook<VisualizationHook, VisualizationHookOptions>(module, "VisualizationHook", "Draws predictions.");
-  bind_plain_hook<StopSignalHook>(module, "StopSignalHook",
-                                  "Interrupts training when SIGINT, SIGTERM or SIGUSR1 asks for it.");
+  bind_plain_hook<StopSignalHook>(
+      module, "StopSignalHook",
+      "Interrupts training when SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for it.");
   bind_plain_hook<SyncBuffersHook>(module, "SyncBuffersHook", "Makes the buffers of the model the same on every rank.");
 }
 

@@ -219,6 +219,18 @@ std::optional<int64_t> PythonSource::dataset_size() const {
   return static_cast<int64_t>(py::len(data));
 }
 
+std::optional<DataShard> PythonSource::shard() const {
+  const py::gil_scoped_acquire gil;
+  const py::object sampler = optional_attribute(*iterable_, "sampler");
+  const py::object torchs = py::module_::import("torch.utils.data").attr("DistributedSampler");
+  if (!sampler || !py::type::of(sampler).is(torchs)) return std::nullopt;
+  std::string order = c10::str("samples: ", py::len(sampler.attr("dataset")), "\n");
+  for (const char* name : {"seed", "shuffle", "drop_last"}) {
+    order += c10::str(name, ": ", py::cast<std::string>(py::str(sampler.attr(name))), "\n");
+  }
+  return DataShard{py::cast<int64_t>(sampler.attr("rank")), py::cast<int64_t>(sampler.attr("num_replicas")), order};
+}
+
 // What a run that goes on in C++ reads: its sampler then goes on at this position, in an order of its own.
 void PythonSource::add_sampler(StateDict& state) const {
   const py::object sampler = optional_attribute(*iterable_, "sampler");

@@ -25,6 +25,8 @@ class PythonSource : public DataSource {
   // whose workers persist.
   bool shares_iterator_with(const py::object& loader) const;
   void set_shard(int64_t rank, int64_t world_size) override { rank_ = rank, world_size_ = world_size; }
+  // Of a torch DistributedSampler.
+  std::optional<DataShard> shard() const override;
 
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;

@@ -16,7 +16,7 @@ template <class... Options>
 void bind_optimizers(py::module_& module) {
   (bind_product<std::optional<OptimizerOptions>, Options>(
        module, Options::fields().name().c_str(),
-       "torch.optim's optimizer of that name, stepped inside the captured step.",
+       "The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.",
        [](const Options& options) { return OptimizerOptions(options); }),
    ...);
 }

@@ -44,7 +44,7 @@ class NonFiniteError(Error, ArithmeticError):
     ...
 
 class SGD:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 SGD(lr=0.001, weight_decay=0.0, momentum=0.0, maximize=False, dampening=0.0, nesterov=False)
 
@@ -63,7 +63,7 @@ nesterov: looks ahead along the momentum (True or False)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., momentum: float = ..., maximize: bool = ..., dampening: float = ..., nesterov: bool = ...) -> None: ...
 
 class Adam:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Adam(lr=0.001, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False, amsgrad=False)
 
@@ -82,7 +82,7 @@ amsgrad: divides by the largest average so far (True or False)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., amsgrad: bool = ...) -> None: ...
 
 class AdamW:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 AdamW(lr=0.001, weight_decay=0.01, betas=[0.9, 0.999], eps=1e-08, maximize=False, amsgrad=False)
 
@@ -101,7 +101,7 @@ amsgrad: divides by the largest average so far (True or False)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., amsgrad: bool = ...) -> None: ...
 
 class Adagrad:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Adagrad(lr=0.01, weight_decay=0.0, eps=1e-10, maximize=False, lr_decay=0.0, initial_accumulator_value=0.0)
 
@@ -120,7 +120,7 @@ initial_accumulator_value: start of the sums of squares (a number >= 0)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., eps: float = ..., maximize: bool = ..., lr_decay: float = ..., initial_accumulator_value: float = ...) -> None: ...
 
 class RMSprop:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 RMSprop(lr=0.01, weight_decay=0.0, momentum=0.0, eps=1e-08, maximize=False, alpha=0.99, centered=False)
 
@@ -141,7 +141,7 @@ centered: divides by the standard deviation of the gradient (True or False)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., momentum: float = ..., eps: float = ..., maximize: bool = ..., alpha: float = ..., centered: bool = ...) -> None: ...
 
 class NAdam:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 NAdam(lr=0.002, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False, decoupled_weight_decay=False, momentum_decay=0.004)
 
@@ -162,7 +162,7 @@ momentum_decay: how fast momentum nears beta1 (a number >= 0)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., decoupled_weight_decay: bool = ..., momentum_decay: float = ...) -> None: ...
 
 class RAdam:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 RAdam(lr=0.001, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False, decoupled_weight_decay=False)
 
@@ -181,7 +181,7 @@ decoupled_weight_decay: decays weights as AdamW does, not through the gradient (
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., decoupled_weight_decay: bool = ...) -> None: ...
 
 class Lion:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Lion(lr=0.0001, weight_decay=0.0, betas=[0.9, 0.99], maximize=False)
 
@@ -196,7 +196,7 @@ maximize: climbs instead of descends (True or False)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., maximize: bool = ...) -> None: ...
 
 class Muon:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Muon(lr=0.001, weight_decay=0.1, momentum=0.95, betas=[0.9, 0.999], eps=1e-07, maximize=False, nesterov=True, ns_steps=5, ns_coefficients=[3.4445, -4.775, 2.0315], adjust_lr_fn='original')
 
@@ -223,7 +223,7 @@ adjust_lr_fn: how lr follows a matrix's shape (original, match_rms_adamw)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., momentum: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., nesterov: bool = ..., ns_steps: int = ..., ns_coefficients: list[float] = ..., adjust_lr_fn: str = ...) -> None: ...
 
 class Adadelta:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Adadelta(lr=1.0, weight_decay=0.0, eps=1e-06, maximize=False, rho=0.9)
 
@@ -240,7 +240,7 @@ rho: share kept of the averages of squares (a number in [0, 1])"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., eps: float = ..., maximize: bool = ..., rho: float = ...) -> None: ...
 
 class Adafactor:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Adafactor(lr=0.01, weight_decay=0.0, maximize=False, beta2_decay=-0.8, eps1=None, eps2=0.001, d=1.0)
 
@@ -261,7 +261,7 @@ d: largest root mean square of an update (a number >= 1)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., maximize: bool = ..., beta2_decay: float = ..., eps1: typing.Any = ..., eps2: float = ..., d: float = ...) -> None: ...
 
 class Adamax:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Adamax(lr=0.002, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False)
 
@@ -278,7 +278,7 @@ maximize: climbs instead of descends (True or False)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ...) -> None: ...
 
 class ASGD:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 ASGD(lr=0.01, weight_decay=0.0, maximize=False, lambd=0.0001, alpha=0.75, t0=1000000.0)
 
@@ -297,7 +297,7 @@ t0: steps after which weights are averaged (state: ax) (a number >= 0)"""
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., maximize: bool = ..., lambd: float = ..., alpha: float = ..., t0: float = ...) -> None: ...
 
 class Rprop:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 Rprop(lr=0.01, maximize=False, etas=[0.5, 1.2], step_sizes=[1e-06, 50.0])
 
@@ -312,7 +312,7 @@ step_sizes: the least and the largest step size (a number >= 0)"""
     def __init__(self, *, lr: float = ..., maximize: bool = ..., etas: list[float] = ..., step_sizes: list[float] = ...) -> None: ...
 
 class SparseAdam:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 SparseAdam(lr=0.001, betas=[0.9, 0.999], eps=1e-08, maximize=False)
 
@@ -327,7 +327,7 @@ maximize: climbs instead of descends (True or False)"""
     def __init__(self, *, lr: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ...) -> None: ...
 
 class LBFGS:
-    """torch.optim's optimizer of that name, stepped inside the captured step.
+    """The optimizer of that name, as in torch.optim if it is there, stepped inside the captured step.
 
 LBFGS(lr=1.0, max_iter=20, max_eval=None, tolerance_grad=1e-07, tolerance_change=1e-09, history_size=100, line_search_fn='none')
 
@@ -590,7 +590,7 @@ eta_min: lowest value (a number >= 0)"""
 class ReduceOnPlateau:
     """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
 
-ReduceOnPlateau(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, monitor='loss', rule='less', factor=0.1, patience=10, threshold=0.0001, threshold_rule='rel', cooldown=0, min_value=0.0, eps=1e-08)
+ReduceOnPlateau(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, monitor='loss', rule='', factor=0.1, patience=10, threshold=0.0001, threshold_rule='rel', cooldown=0, min_value=0.0, eps=1e-08)
 
 param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
@@ -598,7 +598,7 @@ end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
 convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 monitor: the metric that is watched (a text)
-rule: what is better (less, greater)
+rule: what is better; by default less, unless the metric's name says greater (less, greater)
 factor: factor of one reduction (a number in (0, 1))
 patience: validations without improvement that are let pass (an integer >= 0)
 threshold: least improvement that counts (a number >= 0)
@@ -1060,7 +1060,7 @@ prediction: tensor of the outputs (a text)"""
     def __init__(self, *, draw: bool = ..., interval: int = ..., max_samples: int = ..., show: bool = ..., wait_time: float = ..., alpha: float = ..., palette: list[typing.Any] = ..., ignore_index: int = ..., zoom: int = ..., image: str = ..., target: str = ..., prediction: str = ...) -> None: ...
 
 class StopSignalHook:
-    """Interrupts training when SIGINT, SIGTERM or SIGUSR1 asks for it."""
+    """Interrupts training when SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for it."""
     def __init__(self) -> None: ...
 
 class SyncBuffersHook:

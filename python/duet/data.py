@@ -10,8 +10,8 @@ from . import _duet
 def pad_to(lengths, values, dim=1):
     """A function that pads a batch, a dict of tensors, to the smallest of `lengths` that holds it, for collate_fn:
 
-        loader = DataLoader(data, batch_sampler=..., collate_fn=lambda rows: pad(collate(rows)))
         pad = duet.pad_to([32, 64, 128], {"input_ids": 0, "attention_mask": 0, "labels": -100})
+        loader = DataLoader(data, batch_sampler=..., collate_fn=lambda rows: pad(collate(rows)))
 
     values: the value that each tensor is filled up with, along `dim`; tensors that it does not name stay as they are.
     Throws DataError for a batch that is longer than the largest length.

@@ -2,6 +2,7 @@
 
 import array
 import decimal
+import dis
 import enum
 import fractions
 import functools
@@ -16,7 +17,7 @@ from . import _duet
 from .generators import KINDS, LIBRARIES
 
 CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
-             numpy.ndarray, bytearray, array.array, range, frozenset, decimal.Decimal, fractions.Fraction)  # fmt: skip
+             numpy.ndarray, bytearray, array.array, range, slice, frozenset, decimal.Decimal, fractions.Fraction)  # fmt: skip
 MOST = 64  # items of a list, tuple or dict; more are data
 _PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
@@ -50,6 +51,17 @@ def _names(code):
             names |= inside[0]
             keys |= inside[1]
     return names, keys
+
+
+def _imported(function):
+    """Names of the modules that the function's code imports, there already or not."""
+    package, codes, found = function.__globals__.get("__package__"), [function.__code__], set()
+    while codes:
+        code = codes.pop()
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        if dis.opmap["IMPORT_NAME"] in code.co_code[::2]:
+            found |= {i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"}
+    return found | {f"{package}.{name}".rstrip(".") for name in found if package}
 
 
 def _is(value, kinds):
@@ -170,9 +182,10 @@ class _Search:
         self.found += [(None, None, value) for value in defaults]
         places = [(cell, None) for cell in function.__closure__ or ()]
         places += [(function.__globals__, name) for name in sorted(names & function.__globals__.keys())]
+        places += [(sys.modules, name) for name in sorted(_imported(function))]
         for owner, key in places:
             try:
-                value = owner.cell_contents if key is None else owner[key]
+                value = owner.cell_contents if key is None else owner.get(key)
             except ValueError:
                 continue  # a cell that is not filled yet
             self.found.append((owner, key, value))

@@ -72,7 +72,8 @@ def graph_step(
     optimizer: of torch.optim. Its param_groups are followed (a scheduler sets lr as before; what the loss itself sets
         counts from the next step on), and its state_dict() is what the loop's would be. To train parameters that were
         frozen, make a new graph_step once they thaw. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
-        other is recorded as it is, once for each lr.
+        other, of a subclass and of one with hooks is recorded as it is, once for each lr, and where it reads a value
+        back (NAdam, RAdam, Adamax, ASGD, Adafactor: their step counts) the steps run op by op.
         Parameters on a GPU: step() itself is recorded. SGD needs nothing for it; Adam, AdamW, RMSprop, NAdam, RAdam, Adamax,
         Adadelta, Rprop and ASGD need capturable=True, or their steps run op by op, with a warning; Adagrad's always do. An lr
         that is a number is part of the recording, so that each of its values is one of its own: to change it, make it a

@@ -117,6 +117,25 @@ void freeze_by_turns(BaseTrainer& trainer) {
   });
 }
 
+void clamp_in_other_memory(BaseTrainer& trainer) {
+  trainer.on(HookPoint::kAfterBackward, [](TrainContext& context) {
+    for (const auto& [name, parameter] : context.task.named_parameters()) {
+      parameter.mutable_grad().set_data(parameter.grad().clamp(-0.05, 0.05));
+    }
+  });
+}
+
+// As Module.to() of PyTorch does for another memory format: weights and gradients get other memory.
+void transpose_in_the_second_epoch(BaseTrainer& trainer) {
+  trainer.on(HookPoint::kBeforeTrainEpoch, [](TrainContext& context) {
+    if (context.progress.epoch != 1) return;
+    for (auto& [name, parameter] : context.task.named_parameters()) {
+      if (parameter.dim() != 2) continue;
+      for (Tensor tensor : {parameter, parameter.grad()}) tensor.set_data(tensor.detach().t().contiguous().t());
+    }
+  });
+}
+
 struct Training {
   std::string name;
   std::function<std::unique_ptr<Task>()> make = classifier<Layers>;
@@ -185,6 +204,8 @@ TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
        .set = [](TrainerOptions& options) { options.distributed.find_unused_parameters = true; }},
       {.name = "a buffer is expanded", .make = classifier<Masked>},
       {.name = "a layer is frozen by turns", .prepare = freeze_by_turns},
+      {.name = "gradients get other memory", .prepare = clamp_in_other_memory},
+      {.name = "weights are laid out otherwise", .prepare = transpose_in_the_second_epoch},
       {.name = "labels are ignored", .samples = half_ignored},
       {.name = "fewer samples than ranks, from the first step on",
        .samples = [] { return mlp_task().batch(3, 5).items(); }},

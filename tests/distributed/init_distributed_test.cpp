@@ -77,16 +77,22 @@ TEST(InitDistributed, AWrongDeviceOfOneRankIsAnErrorOfAll) {
   expect_error_on_all(results, 2, "'tpu'");
 }
 
-TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBefore) {
-  const std::string text = stderr_of([] {
-    expect_no_error(run_processes(2, [](const Launch& launch) {
-      TrainerOptions options;
-      const auto ranks = init_distributed(options_of(launch));
-      make_trainer("eager", partial_task().make(), options);
-      return NamedTensors();
-    }));
-  });
-  EXPECT_NE(text.find("this trainer trains alone on every rank"), std::string::npos) << text;
+TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBeforeOrWhenNobodyHeldIt) {
+  for (const bool before : {true, false}) {
+    const std::string text = stderr_of([before] {
+      expect_no_error(run_processes(2, [before](const Launch& launch) {
+        TrainerOptions options;
+        auto ranks = init_distributed(options_of(launch));
+        if (!before) {
+          ranks.reset();
+          options = {};
+        }
+        make_trainer("eager", partial_task().make(), options)->step(partial_task().batch(4, 7));
+        return NamedTensors();
+      }));
+    });
+    EXPECT_NE(text.find("this trainer trains alone on every rank"), std::string::npos) << text;
+  }
 }
 
 // Another trainer of another number of ranks may use it next, in the middle of an epoch too.

@@ -125,7 +125,8 @@ struct Difference {
 };
 
 const std::string kSettings = "rank 1 trains with other settings than rank 0 (",
-                  kBuffers = "rank 1 has other buffers than rank 0 (";
+                  kBuffers = "rank 1 has other buffers than rank 0 (",
+                  kTrains = "rank 1 trains other parameters than rank 0 (";
 
 std::vector<Difference> of_settings() {
   const auto drop = [](std::size_t, int64_t applied) { return applied < 5 ? 0.001 : 0.0001; };
@@ -156,15 +157,20 @@ std::vector<Difference> of_models() {
   const auto grow = [](Model& net, BaseTrainer&) { net.cache.set_data(torch::zeros({64})); };
   const auto shrink = [](Model& net, BaseTrainer&) { net.cache.resize_({1}).zero_(); };  // the same memory
   const auto freeze = [](Model& net, BaseTrainer&) { net.b.requires_grad_(false); };
+  const auto transpose = [](Model& net, BaseTrainer&) {
+    net.a.set_data(torch::ones({2, 1}).as_strided({2, 1}, {1, 2}));
+  };
   return {
       {"rank 1 has another model than rank 0", of_rank_1([](Steps& s) { s.model = std::make_shared<Model>(3); })},
       {"[3, 1]", of_rank_1([](Steps& s) { s.model = std::make_shared<Model>(3); })},
+      {"cache Float [1]", of_rank_1([](Steps& s) { s.model->cache.set_data(torch::zeros({1}).expand({2})); })},
       {"bias", of_rank_1([](Steps& s) { s.model->b.requires_grad_(false); })},
       {"bias", of_rank_1([](Steps& s) { s.model = std::make_shared<Model>(2, false); })},
       {kBuffers + "cache: Float [2]; on rank 0 cache: Float [64])", after_step(2, grow, 0)},
       {kBuffers + "cache: Float [64]; on rank 0 cache: Float [2])", after_step(2, grow)},
       {kBuffers + "cache: Float [1]; on rank 0 cache: Float [2])", after_step(2, shrink)},
-      {"rank 1 trains other parameters than rank 0 (bias: frozen; on rank 0 bias: trains)", after_step(2, freeze)},
+      {kTrains + "bias: frozen; on rank 0 bias: trains, strides [1, 1])", after_step(2, freeze)},
+      {kTrains + "weight: trains, strides [1, 2]; on rank 0 weight: trains, strides [1, 1])", after_step(2, transpose)},
   };
 }
 

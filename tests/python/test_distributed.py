@@ -50,6 +50,14 @@ trainer.save(f"{sys.argv[3]}/checkpoints")
 torch.save(seen, f"{sys.argv[3]}/seen-{ranks.rank}")
 ranks.barrier()
 del trainer
+loader = test_distributed.numbers(ranks, batch_size=4)
+loader.sampler.seed = ranks.rank
+try:
+    test_distributed.numbers_seen([], max_steps=3).fit(loader)
+except duet.ConfigError as error:
+    assert "(seed: 1; on rank 0 seed: 0)" in str(error), error
+else:
+    raise AssertionError("each rank took its part of another order")
 """
 
 

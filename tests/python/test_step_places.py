@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import random
+import sys
 import types
 
 import numpy as np
@@ -69,6 +70,12 @@ def users_module():
     return module
 
 
+def with_an_import(c, y, t):
+    import settings_of_a_user as settings
+
+    return F.mse_loss(y, t) * settings.weight
+
+
 def heavier(thing):
     thing.weight = 3.0
 
@@ -125,6 +132,8 @@ CRITERIA = {
     "autograd_function": (lambda: setattr(Scale, "weight", 1.0) or Scale, lambda c, y, t: c.apply(F.mse_loss(y, t)), lambda c: heavier(Scale)),
     "attribute_of_a_function": (function_with_weight, lambda c, y, t: c(F.mse_loss(y, t)), heavier),
     "range": (lambda: {"r": range(-1, 2)}, lambda c, y, t: F.mse_loss(y, t) * sum(c["r"]), lambda c: c.update(r=range(-2, 1))),
+    "slice": (lambda: {"s": slice(1, 2)}, lambda c, y, t: F.mse_loss(y, t) * c["s"].start, lambda c: c.update(s=slice(3, 4))),
+    "imported_module": (lambda: sys.modules.update(settings_of_a_user=users_module()), with_an_import, lambda c: heavier(sys.modules["settings_of_a_user"])),
     "users_module": (users_module, lambda c, y, t: F.mse_loss(y, t) * c.weight, heavier),
     "values_of_a_dict": (lambda: {"a": 1.0, "b": 2.0}, lambda c, y, t: F.mse_loss(y, t) * sum(c.values()), lambda c: c.update(b=3.0)),
     "computed_key": (lambda: {"w1": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c[f"w{y.dim() - 1}"], lambda c: c.update(w1=3.0)),

@@ -31,18 +31,25 @@ TEST(SplitConfig, ADifferenceIsAnErrorThatNamesBothKeys) {
     std::string train, val;
     std::vector<std::string> parts;
   };
-  for (const Case& c : {Case{"Csv, path: t.csv, split: train, split_seed: 7",
-                             "Csv, path: ./t.csv, split: val, split_seed: 3",
-                             {"data.val.split_seed is 3, expected 7", "data.train.split_seed"}},
-                        Case{"Text, path: t, val_fraction: 0.3",
-                             "Text, path: t, split: val, val_fraction: 0.5",
-                             {"data.val.val_fraction", "data.train.val_fraction"}},
-                        Case{"ImageFolder, root: t",
-                             "ImageFolder, root: x/../t, split: val",
-                             {"data.val.split is val", "data.train.split is all", "set data.train.split: train"}},
-                        Case{"Repeat, times: 2, dataset: {type: Csv, path: t.csv}",
-                             "Csv, path: t.csv, split: val",
-                             {"data.val.split", "data.train.dataset.split"}}})
+  const std::string arrays = "Npy, arrays: {x: t.npy}";
+  const std::string folder = "ImageFolder, root: t", subset = "Subset, dataset: {type: " + folder + "}";
+  for (const Case& c :
+       {Case{"Csv, path: t.csv, split: train, split_seed: 7",
+             "Csv, path: ./t.csv, split: val, split_seed: 3",
+             {"data.val.split_seed is 3, expected 7", "data.train.split_seed"}},
+        Case{"Text, path: t, val_fraction: 0.3",
+             "Text, path: t, split: val, val_fraction: 0.5",
+             {"data.val.val_fraction", "data.train.val_fraction"}},
+        Case{"ImageFolder, root: t",
+             "ImageFolder, root: x/../t, split: val",
+             {"data.val.split is val", "data.train.split is all", "set data.train.split: train"}},
+        Case{folder + ", split: train", subset + ", split: val, split_seed: 9", {"data.val.split_seed is 9"}},
+        Case{subset + ", split: train", folder + ", split: val, split_seed: 9", {"data.val.split_seed is 9"}},
+        Case{subset, folder + ", split: val", {"set data.train.split: train"}},
+        Case{arrays, "Subset, split: val, dataset: {type: " + arrays + "}", {"train, which a Subset has"}},
+        Case{"Repeat, times: 2, dataset: {type: Csv, path: t.csv}",
+             "Csv, path: t.csv, split: val",
+             {"data.val.split", "data.train.dataset.split"}}})
     expect_error<ConfigError>([&] { parsed(c.train, c.val); }, c.parts);
 }
 
@@ -53,7 +60,7 @@ std::string warning(const std::string& train, const std::string& val) {
 TEST(SplitConfig, AnEvaluationOnTrainingDataIsWarnedOf) {
   const std::string half = "Subset, dataset: {type: Csv, path: t.csv}, split: ";
   const std::string some = "Subset, dataset: {type: Npy, arrays: {x: t.npy}}, indices: ";
-  const std::string csv = "Csv, path: t.csv";
+  const std::string csv = "Csv, path: t.csv", arrays = "Npy, arrays: {x: t.npy}";
   for (const auto& [train, val, is_warned] :
        {std::tuple(csv, csv, true),
         {csv + ", split: train", csv, true},
@@ -61,6 +68,12 @@ TEST(SplitConfig, AnEvaluationOnTrainingDataIsWarnedOf) {
         {csv + ", split: train", csv + ", split: val, val_fraction: 0.20, split_seed: 0", false},
         {csv, "Csv, path: v.csv, split: val", false},
         {half + "train", half + "val", false},
+        {csv + ", split: train", half + "all", true},
+        {csv + ", split: train", half + "all, limit: 9", true},
+        {csv + ", split: train", half + "val", false},
+        {half + "train", csv + ", split: val", false},
+        {arrays, arrays, true},
+        {arrays, "Npy, arrays: {x: v.npy}", false},
         {some + "[0, 1]", some + "[2]", false}})
     EXPECT_EQ(warning(train, val).find("data.val reads samples that are trained on") != std::string::npos, is_warned)
         << train << " beside " << val;
