@@ -56,6 +56,8 @@ bool are_equal(const std::string& a, const std::string& b) {
 bool stands_for_inner(const ConfigNode& node) {
   const ConfigNode inner = node.child("dataset");
   if (!inner.is_set() || field_of(node, "indices") == nullptr) return false;
+  if (!inner_datasets(inner).empty() && !stands_for_inner(inner))
+    return false;  // of several, or several times the same
   const bool draws_alike = field_of(inner, "split") == nullptr || field_of(inner, "split_seed") != nullptr;
   const std::string limit = value_of(inner, "limit");
   return draws_alike && split_of(inner) == "all" && (limit.empty() || limit == "0") &&
@@ -111,9 +113,10 @@ void warn_of_overlap(const ConfigNode& train, const ConfigNode& part) {
   const std::string here = split_of(part), there = split_of(train);
   const bool is_chosen = !train.child("indices").is_empty() || !part.child("indices").is_empty();
   if (is_chosen || (here != there && here != "all" && there != "all")) return;
-  log_warning(part.path() + " reads samples that are trained on (split: " + here + "; " + train.path() + ".split: " +
-              there + "): its results say nothing of new ones. Set split: val there, and split: train in " +
-              train.path() + ", unless that is meant");
+  log_warning(part.path() + " reads samples that are trained on (split: " + here + "; " + train.path() +
+              ".split: " + there +
+              "): its results say nothing of new ones. Set split: val there, and split: train in " + train.path() +
+              (field_of(part, "split") == nullptr ? ", which a Subset has" : "") + ", unless that is meant");
 }
 
 bool is_part(const ConfigNode& node) { return split_of(node) == "train" || split_of(node) == "val"; }

@@ -96,7 +96,8 @@ void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vec
     if (plateau == nullptr) continue;
     require_metric(schedule.node, "monitor", plateau->monitor, metrics);
     if (!lacks_rule(*plateau)) continue;
-    schedule.node.fail("rule", "is missing, though more of '" + plateau->monitor + "' is better; set rule: greater");
+    schedule.node.fail("rule", "is missing, though more of '" + plateau->monitor +
+                                   "' is better by its name; set rule: greater, or less");
   }
 }
 

@@ -21,8 +21,9 @@ ParamSchedulerHook::ParamSchedulerHook(std::vector<Schedule> schedules) : schedu
     check_schedule(schedules_[i]);
     const auto* plateau = std::get_if<ReduceOnPlateau>(&schedules_[i]);
     if (plateau == nullptr) continue;
-    require<ConfigError>(!lacks_rule(*plateau), "[ReduceOnPlateau] found no rule, though more of '" + plateau->monitor +
-                                                    "' is better, expected greater; set rule to greater");
+    require<ConfigError>(!lacks_rule(*plateau),
+                         "[ReduceOnPlateau] found no rule, though more of '" + plateau->monitor +
+                             "' is better by its name, expected one; set rule to greater, or to less");
     plateaus_.push_back({i, PlateauWatch(*plateau), {}});
   }
 }

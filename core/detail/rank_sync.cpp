@@ -17,7 +17,9 @@
 namespace duet {
 
 RankSync::RankSync(TrainStep& step, TrainContext& context)
-    : step_(step), context_(context), ranks_(step.communicator()) {}
+    : step_(step), context_(context), ranks_(step.communicator()) {
+  warn_if_alone();
+}
 
 // Nobody looks for signals while it waits here: what a rank has said of itself holds until all have decided by it. The
 // wait ends as soon as the others come, who look where they wait for data.
@@ -149,7 +151,7 @@ void check_parts(const std::vector<std::string>& parts, const std::string& what)
 }  // namespace
 
 void RankSync::check_data(const DataSource& data, const std::string& what) {
-  if (is_single()) return;
+  if (is_single()) return warn_if_alone();
   exchange({.place = SyncPlace::kBeforeData});
   const std::optional<DataShard> own = data.shard();
   std::vector<std::string> parts = ranks_.all_gather(own ? part(own->rank, own->world_size) : kNotShared);
@@ -163,15 +165,17 @@ void RankSync::check_data(const DataSource& data, const std::string& what) {
   });
 }
 
+// Once: it may have been made before the ranks were connected, or when nobody held them.
+void RankSync::warn_if_alone() {
+  if (!is_single() || !were_ranks_connected() || std::exchange(warned_that_alone_, true)) return;
+  log_warning(
+      "[Distributed] this trainer is alone on this rank, though init_distributed() has connected several. Make options "
+      "and trainers while what it returns is held");
+}
+
 // Once: whoever forgets to share out the data trains all ranks on the same.
 void RankSync::warn_of_same_batches(const MicroBatches& own) {
-  if (std::exchange(compared_first_batches_, true)) return;
-  if (ranks_.is_single() && were_ranks_connected()) {
-    log_warning(
-        "[Distributed] this trainer trains alone on every rank, though init_distributed() has connected them. Make "
-        "options and trainers while its result is held, or set distributed.communicator to it");
-  }
-  if (ranks_.world_size() == 1) return;
+  if (std::exchange(compared_first_batches_, true) || ranks_.world_size() == 1) return;
   if (context_.data != nullptr && context_.data->shard()) return;
   std::string hashes;
   if (!own.batches.empty()) {

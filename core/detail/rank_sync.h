@@ -87,13 +87,14 @@ class RankSync {
   StepDecision decide(c10::ArrayRef<StepReport> all) const;
   void adopt_stop(const StepDecision& decision);
   void warn_of_same_batches(const MicroBatches& own);
+  void warn_if_alone();
 
   TrainStep& step_;
   TrainContext& context_;
   Communicator& ranks_;
   bool stop_agreed_ = false;
   bool same_layout_ = true;
-  bool compared_first_batches_ = false, warned_of_drift_ = false;
+  bool compared_first_batches_ = false, warned_that_alone_ = false, warned_of_drift_ = false;
 };
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 #include <map>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/unflatten_dense_tensors.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
@@ -22,6 +23,12 @@ at::Tensor each_element_once(at::Tensor tensor) {
     if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
   }
   return tensor;
+}
+
+std::string shape_of(const at::Tensor& tensor) {
+  const int64_t values = each_element_once(tensor).numel();
+  const std::string expanded = values == tensor.numel() ? "" : c10::str(" of ", values, " values");
+  return c10::str(tensor.scalar_type(), " ", tensor.sizes(), expanded);
 }
 
 }  // namespace
@@ -47,8 +54,7 @@ void BufferBroadcast::make_groups(const NamedTensors& buffers) {
 // A buffer that grows, such as a cache, may do so on one rank alone: the others would then take the wrong part of it.
 void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
   std::string own;
-  for (const auto& [name, buffer] : buffers)
-    own += c10::str(name, ": ", buffer.scalar_type(), " ", each_element_once(buffer).sizes(), "\n");
+  for (const auto& [name, buffer] : buffers) own += name + ": " + shape_of(buffer) + "\n";
   if (own == agreed_ && !rechecks_) return;
   communicator_->report("agreement on buffers");  // a rank that comes here alone waits for the others until the timeout
   check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {
@@ -98,8 +104,7 @@ namespace {
 void check_same_layout(const NamedTensors& tensors, Communicator& communicator) {
   std::string own;
   for (const auto& [name, tensor] : tensors) {
-    own += c10::str(name, " ", tensor.scalar_type(), " ", each_element_once(tensor).sizes(),
-                    tensor.requires_grad() ? "" : " (frozen)", "\n");
+    own += name + " " + shape_of(tensor) + (tensor.requires_grad() ? "\n" : " (frozen)\n");
   }
   check_same_on_all_ranks<ConfigError>(communicator, own, [](const RankDifference& found) {
     return c10::str("[Distributed] rank ", found.rank, " has another model than rank 0: its first other parameter or ",
@@ -120,7 +125,7 @@ void make_same_model(const NamedTensors& tensors, Communicator& communicator) {
   for (const auto& item : tensors) {
     at::Tensor live = each_element_once(item.second.detach());
     if (live.numel() == 0) continue;
-    const at::Tensor values = live.contiguous().clone();
+    const at::Tensor values = at::empty(live.sizes(), live.options()).copy_(live);
     const at::Tensor bytes = values.view({-1}).view(at::kByte);
     communicator.start_broadcast(bytes, 0);
     communicator.finish(bytes);

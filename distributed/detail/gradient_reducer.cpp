@@ -57,10 +57,15 @@ class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
 
 namespace {
 
-// Dense in the parameter's own order of dimensions where it has one (channels last), as a gradient of autograd's.
+// Dense in the parameter's own order of dimensions where it has one (channels last), as a gradient of autograd's. Those
+// of dimensions of one element say nothing.
 c10::DimVector strides_of_gradient(const at::Tensor& parameter) {
-  return parameter.is_non_overlapping_and_dense() ? c10::DimVector(parameter.strides())
-                                                  : c10::contiguous_strides(parameter.sizes());
+  c10::DimVector strides = c10::contiguous_strides(parameter.sizes());
+  if (!parameter.is_non_overlapping_and_dense() || parameter.is_contiguous()) return strides;
+  for (int64_t dim = 0; dim < parameter.dim(); ++dim) {
+    if (parameter.size(dim) != 1) strides[dim] = parameter.stride(dim);
+  }
+  return strides;
 }
 
 }  // namespace
@@ -87,8 +92,10 @@ void GradientReducer::prepare() {
 uint64_t GradientReducer::layout() const {
   uint64_t hash = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    hash = hash_with(hash, entries_[i].parameter.requires_grad());
-    for (const int64_t stride : entries_[i].parameter.strides()) hash = hash_with(hash, static_cast<uint64_t>(stride));
+    const at::Tensor& parameter = entries_[i].parameter;
+    hash = hash_with(hash, parameter.requires_grad());
+    if (!parameter.requires_grad()) continue;
+    for (const int64_t stride : strides_of_gradient(parameter)) hash = hash_with(hash, static_cast<uint64_t>(stride));
   }
   return hash;
 }

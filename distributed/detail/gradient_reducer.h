@@ -14,7 +14,7 @@ namespace duet {
 
 // Sums gradients over the ranks of a group in buckets. A bucket is on its way as soon as the last of its gradients is
 // ready, while backward goes on; buckets hold parameters in reverse order of registration, which is about that of
-// backward, and are started in the same order on all ranks. After finish() the gradients are views into the buckets.
+// backward, and are started in the same order on all ranks. After finish() the gradients lie in the buckets.
 //
 // It is plain code over tensors and operators: what eager mode runs, graph mode records.
 class GradientReducer {
@@ -26,7 +26,8 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  // Host side, before each step: where another set of parameters trains than before, the ranks agree on new buckets.
+  // Host side, before each step: where others train than before, or in another memory format, the ranks agree on new
+  // buckets.
   void prepare();
   // A number that tells which parameters train, and their strides.
   uint64_t layout() const;

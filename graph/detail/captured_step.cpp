@@ -248,7 +248,9 @@ TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBat
     addresses.resume();
     return holds;
   };
+  callbacks.is_kept = [this](const c10::StorageImpl* memory) { return outside_.is_kept(memory); };
   const TraceCheck::Outcome outcome = check_->run(host_code(step, micro_batches, observer, output), callbacks);
+  if (outcome == TraceCheck::Outcome::kSame) outside_.accept_lost();
   fills_by_address_ = addresses.taken() || fills_by_address_;
   return outcome;
 }

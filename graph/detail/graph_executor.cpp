@@ -252,7 +252,7 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   const std::string difference = entry.step->check().difference();
   const auto changed = entry.step->check().changed_tensor();
   // A tensor that was let go of just now was there in the steps before.
-  if (changed && entry.noticed && !entry.step->check().changed_number()) entry.check.verified();
+  if (changed && entry.noticed && !entry.step->check().differs_further()) entry.check.verified();
   const int64_t unchecked = entry.check.unchecked();
   entry.check.differed();
   if (++entry.report.differing == 1 && unchecked == 0) {

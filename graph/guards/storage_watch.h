@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 #include "base/batch.h"
@@ -42,10 +43,20 @@ class StorageWatch {
     for (Entry& entry : entries_) {
       if (change.moved.empty() && entry.has_moved()) change.moved = entry.name;
       const std::size_t now = references_to(entry.tensor);
+      entry.lost = entry.lost || now < entry.references;
       change.references_lost = change.references_lost || now < entry.references;
       entry.references = now;
     }
     return change;
+  }
+  // Whether it watches a tensor over that memory to which all refer as they did, by what look() has found.
+  bool is_kept(const c10::StorageImpl* memory) const {
+    return std::ranges::any_of(
+        entries_, [&](const Entry& entry) { return entry.storage == memory && !entry.lost && !entry.has_moved(); });
+  }
+  // What was lost until now no longer counts.
+  void accept_lost() {
+    for (Entry& entry : entries_) entry.lost = false;
   }
   // Has the other watch notice who takes the address of one.
   void guard(AddressWatch& addresses) const {
@@ -65,6 +76,7 @@ class StorageWatch {
     int64_t offset;
     TensorLayout layout;
     std::size_t references;
+    bool lost = false;  // a reference
 
     bool has_moved() const {
       const c10::Storage& now = tensor.unsafeGetTensorImpl()->unsafe_storage();

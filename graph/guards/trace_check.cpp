@@ -6,7 +6,6 @@
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
 #include "base/detail/step_stopped.h"
-#include "graph/guards/recorded_ops.h"
 #include "graph/guards/shadow_storage.h"
 
 namespace duet {
@@ -48,13 +47,11 @@ void TraceCheck::start() {
   memory_.start(kernels_ == Kernels::kRun && !run_op_);
   generators_.start(/*captured=*/run_op_ != nullptr);
   changed_tensor_.reset();
-  changed_number_ = looks_for_numbers_ = false;
   bring_inputs_ = nullptr;
   difference_.clear();
   thrown_ = nullptr;
   state_ = State::kComparing;
-  unreadable_ = host_used_rng_ = false;
-  paused_ = passed_ = left_ = false;
+  unreadable_ = host_used_rng_ = paused_ = passed_ = left_ = differs_further_ = follows_ = false;
   cursor_ = splits_passed_ = 0;
 }
 
@@ -71,6 +68,7 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code, const Callbacks& 
     if (left_) return Outcome::kLeft;  // the code has swallowed StepStopped
     if (state_ == State::kComparing && skips_what_host_draws()) return unreadable(kHostDraws);
     if (state_ == State::kComparing) end(results);
+    differs_further_ = differs_further_ || (follows_ && cursor_ < ops_.size());
   } catch (const HostDrew&) {
     return unreadable(kHostDraws);
   } catch (const std::exception& error) {  // TorchScript makes one of its own out of HostDrew and StepStopped
@@ -201,16 +199,19 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   adopt(index, *stack);
 }
 
-// After another tensor than the recorded one the numbers are compared nevertheless: they may be others for longer.
+// After another tensor than the recorded one the rest is compared nevertheless. A value that is read may follow from
+// it.
 void TraceCheck::run_by_op(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::function<void()>& run) {
   if (run_op_) return run_op_(op, *stack, run);
-  looks_for_numbers_ = looks_for_numbers_ && cursor_ < recording_->ops.size() && op == called(recording_->ops[cursor_]);
-  if (!looks_for_numbers_) return run();
-  const Op& recorded = recording_->ops[cursor_];
-  const bool same = same_numbers(recorded, recording_->table, *stack) && same_constants(recorded);
-  changed_number_ = changed_number_ || !same;
+  if (!follows_) return run();
+  follows_ = cursor_ < ops_.size() && op == called(recording_->ops[cursor_]) &&
+             same_but_exchanged(recording_->ops[cursor_], recording_->table, *stack, callbacks_->is_kept) &&
+             same_constants(recording_->ops[cursor_]) && setting_of(recording_->ops[cursor_]).empty();
+  differs_further_ = differs_further_ || !follows_;
   run();
-  adopt(cursor_++, *stack);
+  if (!follows_) return;
+  adopt(cursor_, *stack);
+  follows_ = same_results(recording_->ops[cursor_++], *stack);
 }
 
 // Arithmetic on single numbers that are there costs less to do than to leave out, and host code may read them: a traced
@@ -266,6 +267,7 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
       const int value = slot.values[i];
       if (value < 0 || !recording_->table.made_by(index, value)) continue;
       const c10::IValue& result = stack[first + r];
+      if (result.isList() && i >= result.toListRef().size()) break;
       const at::Tensor made = result.isTensor() ? result.toTensor() : result.toListRef()[i].toTensor();
       if (!made.defined() || !made.has_storage()) continue;
       memory_.see(recording_->table.values()[value].storage, made.storage().unsafeGetStorageImpl());
@@ -276,10 +278,7 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
 bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack) {
   if (below.has(c10::DispatchKey::Python))
     return differs(full_name(op) + " is handed to Python (a dispatch mode, a subclass of torch.Tensor)");
-  if (kernels_ == Kernels::kRun && is_random(op) && host_draws()) {
-    differ_by_draws();
-    return false;
-  }
+  if (kernels_ == Kernels::kRun && is_random(op) && host_draws()) return differ_by_draws(), false;
   if (cursor_ == recording_->ops.size())
     return differs(full_name(op) + " is called, where the recorded step had ended");
   const Op& recorded = recording_->ops[cursor_];
@@ -292,7 +291,7 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     if (what.empty()) continue;
     return differs("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
   }
-  const std::string setting = changed_setting(recorded.settings, recording_->settings, ops_[cursor_].may_multiply);
+  const std::string setting = setting_of(recorded);
   if (!setting.empty()) return differs("the setting '" + setting + "' is another one for " + full_name(op));
   if (!same_constants(recorded))
     return differs("the numbers in a tensor that the host makes for " + full_name(op) +
@@ -338,7 +337,7 @@ std::string TraceCheck::other_tensor(int value, const at::Tensor& tensor, StepPr
   const bool of_its_kind = tensor.has_storage() && is_same_place(recorded, tensor);
   if (of_its_kind && memory_.is_from_outside(recorded.storage)) {
     changed_tensor_ = place;
-    changed_number_ = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    differs_further_ = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   }
   return c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
                   at::IntArrayRef(recorded.sizes), ")");
@@ -365,7 +364,7 @@ void TraceCheck::rename(const std::string& result) {
 void TraceCheck::differ(std::string what) {
   if (skips_what_host_draws()) throw HostDrew();
   difference_ = std::move(what) + place();
-  looks_for_numbers_ = changed_tensor_ && recording_->reads.empty();  // what is read off it may be another number
+  follows_ = changed_tensor_.has_value();
   left_ = passed_ && kernels_ == Kernels::kSkipped;
   if (stops_ || left_) throw StepStopped();
   go_on_by_op();

@@ -9,6 +9,7 @@
 #include "base/batch.h"
 #include "base/detail/op_tap.h"
 #include "graph/guards/generator_watch.h"
+#include "graph/guards/recorded_ops.h"
 #include "graph/guards/step_memory.h"
 #include "graph/record/step_program.h"
 
@@ -43,6 +44,9 @@ class TraceCheck : private OpListener {
     std::function<bool(std::size_t split)> pass_split{};
     // Says whether the n-th value that host code reads (StepProgram::reads) is the recorded one; null: it is.
     std::function<bool(std::size_t read)> read_holds{};
+    // Says whether nobody has let go of memory from outside, so that another in its place may be there for long; null:
+    // somebody has.
+    IsKept is_kept{};
   };
   Outcome run(const HostCode& host_code, const Callbacks& callbacks);
   // The same between steps: at a difference it stops, and nothing runs.
@@ -78,8 +82,8 @@ class TraceCheck : private OpListener {
 
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
-  // Whether a number of the host's is another one as well, which nobody lets go of, and may have been for long.
-  bool changed_number() const { return changed_number_; }
+  // Whether something else differs as well, or is a number, which nobody lets go of: it may have been so for long.
+  bool differs_further() const { return differs_further_; }
 
   // After kSame: the tensors from outside that are others from step to step, and what somebody keeps of the step.
   StepMemory& memory() { return memory_; }
@@ -105,6 +109,9 @@ class TraceCheck : private OpListener {
   bool matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack);
   std::string other_argument(const StepProgram::Slot& slot, std::size_t index, const c10::IValue& argument);
   std::string other_tensor(int value, const at::Tensor& tensor, StepProgram::Place place);
+  std::string setting_of(const StepProgram::Op& recorded) const {  // that is another one now
+    return changed_setting(recorded.settings, recording_->settings, ops_[cursor_].may_multiply);
+  }
   bool same_constants(const StepProgram::Op& recorded) const {
     return memory_.hold_the_same(recorded.constants, /*captured=*/run_op_ != nullptr);
   }
@@ -133,7 +140,8 @@ class TraceCheck : private OpListener {
   const Callbacks* callbacks_ = nullptr;
   std::function<void()> bring_inputs_;
   std::optional<StepProgram::Place> changed_tensor_;
-  bool changed_number_ = false, looks_for_numbers_ = false;
+  bool differs_further_ = false;
+  bool follows_ = false;  // by op, past a tensor that is another one
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
   bool host_used_rng_ = false;

@@ -166,7 +166,7 @@ const OptionFields& ReduceOnPlateau::fields() {
   using O = ReduceOnPlateau;
   return described_schedule<O>([](const auto& add) {
     add("monitor", &O::monitor, "the metric that is watched").called("the name of a metric");
-    add("rule", &O::rule, "what is better; by default less, unless the metric's name says greater")
+    add("rule", &O::rule, "what is better; by default less, needed where the metric's name says greater")
         .called("less, greater")
         .one_of({"", "less", "greater"});
     add("factor", &O::factor, "factor of one reduction").in(inside(0, 1));

@@ -143,11 +143,11 @@ struct WSD {
 
 // v * factor ^ reductions so far. Its time is counted in validations; mmengine's names and defaults.
 struct ReduceOnPlateau {
-  std::string monitor = "loss";        // a metric of the validation
-  std::string rule{};                  // less or greater: what is better; empty: less, if the metric's name allows it
-  double factor = 0.1;                 // of one reduction
-  int64_t patience = 10;               // validations without improvement that are let pass
-  double threshold = 1e-4;             // least improvement that counts ...
+  std::string monitor = "loss";  // a metric of the validation
+  std::string rule{};            // less or greater: what is better; empty: less, an error if the name says greater
+  double factor = 0.1;           // of one reduction
+  int64_t patience = 10;         // validations without improvement that are let pass
+  double threshold = 1e-4;       // least improvement that counts ...
   std::string threshold_rule = "rel";  // ... relative to the best value, or abs
   int64_t cooldown = 0;                // validations after a reduction that do not count
   double min_value = 0;                // never reduced below

@@ -224,11 +224,13 @@ std::optional<DataShard> PythonSource::shard() const {
   const py::object sampler = optional_attribute(*iterable_, "sampler");
   const py::object torchs = py::module_::import("torch.utils.data").attr("DistributedSampler");
   if (!sampler || !py::type::of(sampler).is(torchs)) return std::nullopt;
+  const auto rank = py::cast<int64_t>(sampler.attr("rank")), parts = py::cast<int64_t>(sampler.attr("num_replicas"));
+  if (parts != world_size_) return std::nullopt;  // each node, or rank, has data of its own
   std::string order = c10::str("samples: ", py::len(sampler.attr("dataset")), "\n");
   for (const char* name : {"seed", "shuffle", "drop_last"}) {
     order += c10::str(name, ": ", py::cast<std::string>(py::str(sampler.attr(name))), "\n");
   }
-  return DataShard{py::cast<int64_t>(sampler.attr("rank")), py::cast<int64_t>(sampler.attr("num_replicas")), order};
+  return DataShard{rank, parts, order};
 }
 
 // What a run that goes on in C++ reads: its sampler then goes on at this position, in an order of its own.

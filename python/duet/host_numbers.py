@@ -6,6 +6,7 @@ import dis
 import enum
 import fractions
 import functools
+import importlib.util
 import logging
 import sys
 import types
@@ -54,14 +55,22 @@ def _names(code):
 
 
 def _imported(function):
-    """Names of the modules that the function's code imports, there already or not."""
+    """Names of the modules that the function's code imports, there already or not, but for libraries."""
     package, codes, found = function.__globals__.get("__package__"), [function.__code__], set()
     while codes:
         code = codes.pop()
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        if dis.opmap["IMPORT_NAME"] in code.co_code[::2]:
-            found |= {i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"}
-    return found | {f"{package}.{name}".rstrip(".") for name in found if package}
+        lines = list(dis.get_instructions(code)) if dis.opmap["IMPORT_NAME"] in code.co_code[::2] else []
+        for level, _, line in zip(lines, lines[1:], lines[2:]):
+            if line.opname == "IMPORT_NAME" and (package or not level.argval):
+                found.add(importlib.util.resolve_name("." * level.argval + line.argval, package))
+    return [name for name in sorted(found) if _may_be_users(name.partition(".")[0])]
+
+
+def _may_be_users(name):
+    spec = None if name in sys.modules else importlib.util.find_spec(name)
+    file = (spec and spec.origin) or ""
+    return is_users(name) and "site-packages" not in file and "dist-packages" not in file
 
 
 def _is(value, kinds):
@@ -182,7 +191,7 @@ class _Search:
         self.found += [(None, None, value) for value in defaults]
         places = [(cell, None) for cell in function.__closure__ or ()]
         places += [(function.__globals__, name) for name in sorted(names & function.__globals__.keys())]
-        places += [(sys.modules, name) for name in sorted(_imported(function))]
+        places += [(sys.modules, name) for name in _imported(function)]
         for owner, key in places:
             try:
                 value = owner.cell_contents if key is None else owner.get(key)

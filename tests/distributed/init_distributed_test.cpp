@@ -87,11 +87,11 @@ TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBeforeOrWhenNobodyHeldIt
           ranks.reset();
           options = {};
         }
-        make_trainer("eager", partial_task().make(), options)->step(partial_task().batch(4, 7));
+        make_trainer("eager", partial_task().make(), options);
         return NamedTensors();
       }));
     });
-    EXPECT_NE(text.find("this trainer trains alone on every rank"), std::string::npos) << text;
+    EXPECT_NE(text.find("this trainer is alone on this rank"), std::string::npos) << text;
   }
 }
 

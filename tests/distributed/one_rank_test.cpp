@@ -157,20 +157,22 @@ std::vector<Difference> of_models() {
   const auto grow = [](Model& net, BaseTrainer&) { net.cache.set_data(torch::zeros({64})); };
   const auto shrink = [](Model& net, BaseTrainer&) { net.cache.resize_({1}).zero_(); };  // the same memory
   const auto freeze = [](Model& net, BaseTrainer&) { net.b.requires_grad_(false); };
-  const auto transpose = [](Model& net, BaseTrainer&) {
-    net.a.set_data(torch::ones({2, 1}).as_strided({2, 1}, {1, 2}));
-  };
   return {
       {"rank 1 has another model than rank 0", of_rank_1([](Steps& s) { s.model = std::make_shared<Model>(3); })},
       {"[3, 1]", of_rank_1([](Steps& s) { s.model = std::make_shared<Model>(3); })},
-      {"cache Float [1]", of_rank_1([](Steps& s) { s.model->cache.set_data(torch::zeros({1}).expand({2})); })},
+      {"cache Float [2] of 1 values",
+       of_rank_1([](Steps& s) { s.model->cache.set_data(torch::zeros({1}).expand({2})); })},
       {"bias", of_rank_1([](Steps& s) { s.model->b.requires_grad_(false); })},
       {"bias", of_rank_1([](Steps& s) { s.model = std::make_shared<Model>(2, false); })},
       {kBuffers + "cache: Float [2]; on rank 0 cache: Float [64])", after_step(2, grow, 0)},
       {kBuffers + "cache: Float [64]; on rank 0 cache: Float [2])", after_step(2, grow)},
       {kBuffers + "cache: Float [1]; on rank 0 cache: Float [2])", after_step(2, shrink)},
       {kTrains + "bias: frozen; on rank 0 bias: trains, strides [1, 1])", after_step(2, freeze)},
-      {kTrains + "weight: trains, strides [1, 2]; on rank 0 weight: trains, strides [1, 1])", after_step(2, transpose)},
+      {kTrains + "wide: trains, strides [1, 2]; on rank 0 wide: trains, strides [3, 1])",
+       [](Steps& s, int64_t rank) {
+         const at::Tensor wide = torch::ones({3, 2}).t();
+         s.model->register_parameter("wide", rank == 1 ? wide : wide.contiguous());
+       }},
   };
 }
 
@@ -223,6 +225,8 @@ TEST_P(OneRank, MayDifferWhereItMakesNoDifference) {
   };
   const std::vector<std::pair<const char*, Change>> changes = {
       {"values that rank 0 has others of", of_rank_1([](Steps& s) { s.model->a.data().fill_(7); })},
+      {"strides of a dimension of one element",
+       of_rank_1([](Steps& s) { s.model->a.set_data(torch::ones({2, 1}).as_strided({2, 1}, {1, 2})); })},
       {"the order of a group's parameters",
        [](Steps& s, int64_t rank) {
          s.options.param_groups = [rank](const Task& task, const auto&) {

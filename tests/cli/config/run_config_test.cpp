@@ -47,6 +47,9 @@ TEST(SplitConfig, ADifferenceIsAnErrorThatNamesBothKeys) {
         Case{subset + ", split: train", folder + ", split: val, split_seed: 9", {"data.val.split_seed is 9"}},
         Case{subset, folder + ", split: val", {"set data.train.split: train"}},
         Case{arrays, "Subset, split: val, dataset: {type: " + arrays + "}", {"train, which a Subset has"}},
+        Case{"Subset, split: train, dataset: {type: Repeat, times: 2, dataset: {type: Csv, path: t.csv}}",
+             "Csv, path: t.csv, split: val",
+             {"data.val.split", "data.train.dataset.dataset.split"}},
         Case{"Repeat, times: 2, dataset: {type: Csv, path: t.csv}",
              "Csv, path: t.csv, split: val",
              {"data.val.split", "data.train.dataset.split"}}})

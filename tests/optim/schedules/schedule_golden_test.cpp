@@ -100,7 +100,7 @@ TEST_F(ScheduleGolden, ReducesOnThePlateausThatPyTorchSees) {
   const at::Tensor metrics = references_.tensor("plateau.metrics");
   for (const auto& [name, options] : kPlateauCases) {
     const at::Tensor expected = references_.tensor("plateau." + name);
-    const double sign = options.rule == "less" ? 1 : -1;
+    const double sign = options.rule == "greater" ? -1 : 1;
     PlateauWatch watch(options);
     double rate = 0.1;
     for (int64_t i = 0; i < metrics.numel(); ++i) {
