@@ -88,46 +88,6 @@ bool same_number(const c10::IValue& recorded, const c10::IValue& now) {
   return recorded == now;
 }
 
-namespace {
-
-// An undefined tensor for what is none.
-std::vector<at::Tensor> tensors_of(const c10::IValue& argument) {
-  if (!argument.isList()) return {argument.isTensor() ? argument.toTensor() : at::Tensor()};
-  std::vector<at::Tensor> tensors;
-  for (const c10::IValue& item : argument.toListRef())
-    tensors.push_back(item.isTensor() ? item.toTensor() : at::Tensor());
-  return tensors;
-}
-
-bool is_recorded(int value, const ValueTable& table, const at::Tensor& now, const IsKept& is_kept) {
-  if (now.defined() != (value >= 0)) return false;
-  if (value < 0) return true;
-  const ValueTable::Value& recorded = table.values()[value];
-  const ValueTable::Storage& storage = table.storages()[recorded.storage];
-  if (storage.local) return is_same_place(recorded, now) && same_bits(tensor_at(storage.strong, recorded), now);
-  const bool may_be_other = !storage.external || storage.contents || storage.input || !is_kept;
-  const c10::StorageImpl* held = storage.strong.unsafeGetStorageImpl();
-  return may_be_other || now.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == held || !is_kept(held);
-}
-
-}  // namespace
-
-bool same_but_exchanged(const StepProgram::Op& recorded, const ValueTable& table, const torch::jit::Stack& stack,
-                        const IsKept& is_kept) {
-  const std::vector<Slot>& slots = given(recorded);
-  const std::size_t first = stack.size() - slots.size();
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const c10::IValue& now = stack[first + i];
-    if (slots[i].kind == Slot::Kind::kConstant) {
-      if (!same_number(slots[i].constant, now)) return false;
-      continue;
-    }
-    const auto is_same = [&](int value, const at::Tensor& now) { return is_recorded(value, table, now, is_kept); };
-    if (!std::ranges::equal(slots[i].values, tensors_of(now), is_same)) return false;
-  }
-  return true;
-}
-
 bool same_results(const StepProgram::Op& recorded, const torch::jit::Stack& stack) {
   const std::size_t first = stack.size() - recorded.results.size();
   for (std::size_t r = 0; r < recorded.results.size(); ++r) {

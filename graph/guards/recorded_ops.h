@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,13 +30,7 @@ std::string text_of_number(const c10::IValue& value);
 // Bits for floating point, so that NaN equals NaN and -0 does not equal 0.
 bool same_number(const c10::IValue& recorded, const c10::IValue& now);
 
-using IsKept = std::function<bool(const c10::StorageImpl* memory)>;
-
-// Whether a call gets what was recorded, but for tensors in the place of those from outside that somebody has let go
-// of.
-bool same_but_exchanged(const StepProgram::Op& recorded, const ValueTable& table, const torch::jit::Stack& stack,
-                        const IsKept& is_kept);
-// Whether the numbers that it has given are the recorded ones.
+// Whether the numbers that a call has given are the recorded ones.
 bool same_results(const StepProgram::Op& recorded, const torch::jit::Stack& stack);
 
 class RecordedOps {

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include "base/detail/bits.h"
+#include "base/detail/tensor_handle.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/obstacle.h"
 #include "graph/record/step_results.h"
@@ -127,17 +128,18 @@ at::Tensor StepMemory::hand_out(int value, std::size_t op) {
     c10::DataPtr none(nullptr, storage.device);
     prototype = tensor_at(c10::Storage(c10::Storage::use_byte_size_t(), storage.bytes, std::move(none)), wanted);
   }
-  const auto made = prototype.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), true);
+  at::Tensor made = handle_of(prototype);
+  c10::TensorImpl& over = *made.unsafeGetTensorImpl();
   if (table_.made_by(op, value) && seen_[wanted.storage]._unsafe_get_target() == nullptr) {
     auto shadow = make_shadow(storage.bytes, storage.device);
     see(wanted.storage, shadow.get());
-    made->set_storage_keep_dtype(c10::Storage(std::move(shadow)));
+    over.set_storage_keep_dtype(c10::Storage(std::move(shadow)));
   } else if (is_from_outside(wanted.storage)) {
-    made->set_storage_keep_dtype(outside(wanted.storage));
+    over.set_storage_keep_dtype(outside(wanted.storage));
   } else {
-    made->set_storage_keep_dtype(c10::Storage(seen_[wanted.storage].lock()));
+    over.set_storage_keep_dtype(c10::Storage(seen_[wanted.storage].lock()));
   }
-  return at::Tensor(made);
+  return made;
 }
 
 void StepMemory::mark_stale(int storage) {

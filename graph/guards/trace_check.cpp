@@ -6,6 +6,7 @@
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
 #include "base/detail/step_stopped.h"
+#include "graph/guards/recorded_ops.h"
 #include "graph/guards/shadow_storage.h"
 
 namespace duet {
@@ -22,10 +23,6 @@ constexpr const char* kHostDraws =
     "draws from a random generator of LibTorch's, or sets its state (checkpointing that restores it?); draw with "
     "tensor ops only";
 
-bool may_multiply(const c10::OperatorHandle& op) {
-  return !op.hasTag(at::Tag::pointwise) && !op.hasTag(at::Tag::reduction);
-}
-
 }  // namespace
 
 TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
@@ -39,7 +36,8 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
     std::vector<int> written;
     for_each_written(op, [&](int value) { written.push_back(table.values()[value].storage); });
     ops_.push_back({std::move(returned), std::move(written), !is_read && is_of_single_numbers(op, table),
-                    called(op).hasTag(at::Tag::inplace_view), may_multiply(called(op))});
+                    called(op).hasTag(at::Tag::inplace_view),
+                    !called(op).hasTag(at::Tag::pointwise) && !called(op).hasTag(at::Tag::reduction)});
   }
 }
 
@@ -183,7 +181,7 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   const auto run = [&] { op.redispatchBoxed(below, stack); };
   if (paused_ || memory_.is_view_by_other_means(op, *stack)) return run();
   if (left_) throw StepStopped();
-  if (state_ == State::kByOp || !matches(op, below, *stack)) return run_by_op(op, stack, run);
+  if (state_ == State::kByOp || !matches(op, below, *stack)) return run_by_op(op, below, stack, run);
   const std::size_t index = cursor_++;
   const Op& recorded = recording_->ops[index];
   const bool skipped = kernels_ == Kernels::kSkipped;
@@ -199,14 +197,11 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   adopt(index, *stack);
 }
 
-// After another tensor than the recorded one the rest is compared nevertheless. A value that is read may follow from
-// it.
-void TraceCheck::run_by_op(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::function<void()>& run) {
-  if (run_op_) return run_op_(op, *stack, run);
-  if (!follows_) return run();
-  follows_ = cursor_ < ops_.size() && op == called(recording_->ops[cursor_]) &&
-             same_but_exchanged(recording_->ops[cursor_], recording_->table, *stack, callbacks_->is_kept) &&
-             same_constants(recording_->ops[cursor_]) && setting_of(recording_->ops[cursor_]).empty();
+// Past another tensor than the recorded one the rest is compared, up to a value that may follow from it.
+void TraceCheck::run_by_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack,
+                           const std::function<void()>& run) {
+  if (run_op_ || !follows_) return run_op_ ? run_op_(op, *stack, run) : run();
+  follows_ = other_call(op, below, *stack).empty();
   differs_further_ = differs_further_ || !follows_;
   run();
   if (!follows_) return;
@@ -276,35 +271,41 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
 }
 
 bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack) {
-  if (below.has(c10::DispatchKey::Python))
-    return differs(full_name(op) + " is handed to Python (a dispatch mode, a subclass of torch.Tensor)");
   if (kernels_ == Kernels::kRun && is_random(op) && host_draws()) return differ_by_draws(), false;
-  if (cursor_ == recording_->ops.size())
-    return differs(full_name(op) + " is called, where the recorded step had ended");
+  const std::string other = other_call(op, below, stack);
+  return other.empty() || differs(other);
+}
+
+// What is called in the place of the recorded op; empty: the same.
+std::string TraceCheck::other_call(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                                   const torch::jit::Stack& stack) {
+  if (below.has(c10::DispatchKey::Python))
+    return full_name(op) + " is handed to Python (a dispatch mode, a subclass of torch.Tensor)";
+  if (cursor_ == recording_->ops.size()) return full_name(op) + " is called, where the recorded step had ended";
   const Op& recorded = recording_->ops[cursor_];
   if (!(op == called(recorded)))
-    return differs(full_name(op) + " is called, where " + full_name(called(recorded)) + " was recorded");
+    return full_name(op) + " is called, where " + full_name(called(recorded)) + " was recorded";
   const std::vector<Slot>& slots = given(recorded);
   const std::size_t first = stack.size() - slots.size();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const std::string what = other_argument(slots[i], i, stack[first + i]);
-    if (what.empty()) continue;
-    return differs("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
+    if (!what.empty())
+      return "argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what;
   }
-  const std::string setting = setting_of(recorded);
-  if (!setting.empty()) return differs("the setting '" + setting + "' is another one for " + full_name(op));
-  if (!same_constants(recorded))
-    return differs("the numbers in a tensor that the host makes for " + full_name(op) +
-                   " are others than the recorded ones");
-  return same_read(op);
+  const std::string setting = changed_setting(recorded.settings, recording_->settings, ops_[cursor_].may_multiply);
+  if (!setting.empty()) return "the setting '" + setting + "' is another one for " + full_name(op);
+  if (!memory_.hold_the_same(recorded.constants, /*captured=*/run_op_ != nullptr))
+    return "the numbers in a tensor that the host makes for " + full_name(op) + " are others than the recorded ones";
+  if (!follows_ && !same_read())
+    return "the value that " + full_name(op) + " reads is another one than the recorded one";
+  return {};
 }
 
 // Host code may have filled by their address the tensors that a value is computed from.
-bool TraceCheck::same_read(const c10::OperatorHandle& op) {
-  const auto& reads = recording_->reads;
-  const auto read = std::find(reads.begin(), reads.end(), cursor_);
-  if (read == reads.end() || !callbacks_->read_holds || callbacks_->read_holds(read - reads.begin())) return true;
-  return differs("the value that " + full_name(op) + " reads is another one than the recorded one");
+bool TraceCheck::same_read() {
+  const auto read = std::ranges::find(recording_->reads, cursor_);
+  if (read == recording_->reads.end() || !callbacks_->read_holds) return true;
+  return callbacks_->read_holds(read - recording_->reads.begin());
 }
 
 // What the argument is in the place of the recorded one; empty: the same.
@@ -334,10 +335,9 @@ std::string TraceCheck::other_argument(const Slot& slot, std::size_t index, cons
 std::string TraceCheck::other_tensor(int value, const at::Tensor& tensor, StepProgram::Place place) {
   const ValueTable::Value& recorded = recording_->table.values()[value];
   if (memory_.is_same(recorded, tensor)) return {};
-  const bool of_its_kind = tensor.has_storage() && is_same_place(recorded, tensor);
-  if (of_its_kind && memory_.is_from_outside(recorded.storage)) {
-    changed_tensor_ = place;
-    differs_further_ = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (tensor.has_storage() && is_same_place(recorded, tensor) && memory_.is_from_outside(recorded.storage)) {
+    if (follows_ && was_let_go(recorded.storage)) return {};
+    changed_tensor_ = changed_tensor_.value_or(place);
   }
   return c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
                   at::IntArrayRef(recorded.sizes), ")");

@@ -9,7 +9,6 @@
 #include "base/batch.h"
 #include "base/detail/op_tap.h"
 #include "graph/guards/generator_watch.h"
-#include "graph/guards/recorded_ops.h"
 #include "graph/guards/step_memory.h"
 #include "graph/record/step_program.h"
 
@@ -46,7 +45,7 @@ class TraceCheck : private OpListener {
     std::function<bool(std::size_t read)> read_holds{};
     // Says whether nobody has let go of memory from outside, so that another in its place may be there for long; null:
     // somebody has.
-    IsKept is_kept{};
+    std::function<bool(const c10::StorageImpl* memory)> is_kept{};
   };
   Outcome run(const HostCode& host_code, const Callbacks& callbacks);
   // The same between steps: at a difference it stops, and nothing runs.
@@ -101,21 +100,22 @@ class TraceCheck : private OpListener {
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
   bool before_backward(const at::Tensor& loss, const NamedTensors& parameters, const AutogradWatch& watch) override;
-  void run_by_op(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::function<void()>& run);
+  void run_by_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack,
+                 const std::function<void()>& run);
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
   void start();
   void end(const std::vector<at::Tensor>& results);
 
   bool matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack);
+  std::string other_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack);
   std::string other_argument(const StepProgram::Slot& slot, std::size_t index, const c10::IValue& argument);
   std::string other_tensor(int value, const at::Tensor& tensor, StepProgram::Place place);
-  std::string setting_of(const StepProgram::Op& recorded) const {  // that is another one now
-    return changed_setting(recorded.settings, recording_->settings, ops_[cursor_].may_multiply);
+  bool same_read();
+  bool was_let_go(int storage) const {  // in the place of which another tensor is new
+    const ValueTable::Storage& recorded = recording_->table.storages()[storage];
+    const auto& is_kept = callbacks_->is_kept;
+    return !recorded.local && !(is_kept && is_kept(recorded.strong.unsafeGetStorageImpl()));
   }
-  bool same_constants(const StepProgram::Op& recorded) const {
-    return memory_.hold_the_same(recorded.constants, /*captured=*/run_op_ != nullptr);
-  }
-  bool same_read(const c10::OperatorHandle& op);
   void differ(std::string what);
   bool differs(std::string what) { return differ(std::move(what)), false; }
   void differ_by_draws();

@@ -34,7 +34,9 @@ _LIMIT = 8192  # places; they are looked at before every step
 
 @functools.cache
 def _is_library(name):
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    module = sys.modules.get(name)
+    spec = importlib.util.find_spec(name) if name and module is None else None
+    file = getattr(module, "__file__", None) or getattr(spec, "origin", None) or ""
     return name in LIBRARIES or "site-packages" in file or "dist-packages" in file
 
 
@@ -64,13 +66,7 @@ def _imported(function):
         for level, _, line in zip(lines, lines[1:], lines[2:]):
             if line.opname == "IMPORT_NAME" and (package or not level.argval):
                 found.add(importlib.util.resolve_name("." * level.argval + line.argval, package))
-    return [name for name in sorted(found) if _may_be_users(name.partition(".")[0])]
-
-
-def _may_be_users(name):
-    spec = None if name in sys.modules else importlib.util.find_spec(name)
-    file = (spec and spec.origin) or ""
-    return is_users(name) and "site-packages" not in file and "dist-packages" not in file
+    return [name for name in sorted(found) if is_users(name)]
 
 
 def _is(value, kinds):
