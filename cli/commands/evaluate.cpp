@@ -18,6 +18,7 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/run_identity.h"
+#include "cli/runs/text_columns.h"
 #include "cli/work_dir.h"
 #include "core/detail/run_state.h"
 #include "core/task.h"
@@ -171,7 +172,7 @@ int evaluate(const Arguments& arguments, RunConfig& config) {
   json["metrics"] = metrics;
   write_json(arguments.json, json);
   std::cout << evaluation.checkpoint << " on " << of_all_ranks << " samples of " << paths_of(data) << '\n';
-  for (const auto& [name, value] : metrics) std::cout << "  " << one_line(name) << " " << value << '\n';
+  for (const auto& [name, value] : metrics) std::cout << "  " << one_line(name) << " " << number_text(value) << '\n';
   std::cout.flush();
   return 0;
 }

@@ -232,7 +232,7 @@ class Log:
 
     def end_step(self, run):
         self.training.go_on_in(run.progress.epoch)
-        if self.training.kinds:
-            results = run.results
-            for name in self.training.kinds.keys() & results.keys():
-                self.training.log(name, results[name], results.get(name + _SIZE, run.weight))
+        results = run.results
+        for name in self.training.kinds.keys() & results.keys():
+            self.training.log(name, results[name], results.get(name + _SIZE, run.weight))
+        self.trainer.callback_metrics.update({name: value for name, value in results.items() if not name.endswith(_SIZE)})

@@ -124,7 +124,6 @@ class _ModuleHooks:
     def after_train_iter(self, run):
         self.trainer.batch_idx = (run.progress.step_in_epoch - 1) * self.accumulate
         self.log.end_step(run)
-        self.trainer.callback_metrics.update(run.results)
         self._call_with_batches(run, "on_train_batch_end", {"loss": run.loss})
         self._call(run)
 

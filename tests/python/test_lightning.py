@@ -316,7 +316,7 @@ def lightning_modules(base):
 
         def training_step(self, batch, batch_idx):
             loss = super().training_step(batch, batch_idx)
-            self.log("trained", loss, on_epoch=True, on_step=False)
+            self.log("trained", loss, on_epoch=True, on_step=False, batch_size=len(batch["y"]))
             self.log("largest", loss, on_epoch=True, reduce_fx=max)
             return loss
 
@@ -371,6 +371,7 @@ def test_figures_are_those_of_lightning(mode):
     trainer = duet.make_trainer(mode, duet.lightning(ours), max_epochs=2, default_hooks=False)
     trainer.fit(data, data)
     found = ours.trainer.callback_metrics
+    assert found.keys() == expected.keys()
     for name, value in expected.items():
         if name != "largest_step":  # the last step's
             assert found[name] == pytest.approx(float(value), rel=1e-5), name
