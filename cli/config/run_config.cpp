@@ -235,7 +235,7 @@ const OptionFields& DataConfig::fields() {
     const auto of = [](auto member) { return [member](O& o) -> auto& { return o.loader.*member; }; };
     using L = DataLoaderOptions;
     add("batch_size", of(&L::batch_size), "samples of a micro-batch").in(at_least(1)).called("integer, per process");
-    add("num_workers", of(&L::num_workers), "threads that read ahead").in(between(0, 1024));
+    add("num_workers", of(&L::num_workers), "threads that read ahead").in(between(0, 256));
     add("prefetch", of(&L::prefetch), "batches ahead per worker").in(between(1, 1024));
     add("drop_last", of(&L::drop_last), "leaves out a last batch that is not full");
     add("pin_memory", of(&L::pin_memory), "page-locked memory, for copies to a GPU");

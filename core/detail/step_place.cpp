@@ -100,10 +100,12 @@ bool is_about_index(const OpError& error) {
 }
 
 const char* way_out(const OpError& error) {
-  return is_about_index(error) ? "Expected labels and tokens that the model has a place for; correct the data, or the "
-                                 "model's num_classes or vocab_size"
-                               : "Expected tensors that fit the model; correct the data's dtypes (cast) and shapes, or "
-                                 "the model's sizes, or stop at the op with a debugger in mode eager";
+  if (is_about_index(error))
+    return ". Expected labels and tokens that the model has a place for; correct the data, or the model's num_classes "
+           "or vocab_size";
+  if (error.backward) return ". A debugger in mode eager stops at the op";  // the forward pass has taken the data
+  return ". Expected tensors that fit the model; correct the data's dtypes (cast) and shapes, or the model's sizes, or "
+         "stop at the op with a debugger in mode eager";
 }
 
 // The line with which autograd refuses a second pass says how to keep the graph, which would be wrong here.
@@ -118,7 +120,7 @@ std::string what_failed(const OpError& error, const Batch* batch) {
   // LibTorch 2.15 begins some of its messages with the op.
   const bool again = !error.op.empty() && error.message.starts_with(error.op + ": ");
   const std::string message = again ? error.message.substr(error.op.size() + 2) : error.message;
-  return op + without_stop(message) + tensors + ". " + way_out(error);
+  return op + without_stop(message) + tensors + way_out(error);
 }
 
 template <class E>

@@ -254,7 +254,8 @@ std::vector<at::Tensor> TrainStep::gradients() const {
   }
   require<ConfigError>(!gradients.empty(),
                        "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
-                       "compute it from them, or unfreeze some with requires_grad_(true)");
+                       "compute it from them, unfreeze some with requires_grad_(true), or make another trainer if the "
+                       "model's parameters were replaced (load_state_dict with assign)");
   return gradients;
 }
 

@@ -242,9 +242,9 @@ bool SignatureCache::add_written(const WrittenMemory::Ranges& ranges, const Micr
 void SignatureCache::warn_of_changing_keys() const {
   if (new_in_a_row_ != 32) return;
   log_warning(
-      "[GraphTrainer] each of the last 32 steps had a signature of its own, so none was captured: shapes, "
-      "Task::graph_key, or a hyper-parameter other than lr change at every step. Pad the batches, or keep these "
-      "constant");
+      "[GraphTrainer] each of the last 32 steps had a signature of its own, so none was captured: shapes, numbers or "
+      "texts of the batch, Task::graph_key, or a setting change at every step. Pad the batches, leave such texts out, "
+      "or keep the others constant");
 }
 
 // A key that never comes back must not cost memory for ever.
@@ -288,6 +288,16 @@ bool SignatureCache::is_present(const SignatureEntry& entry, const StepCode& ste
 
 void SignatureCache::drop_outdated(const StepCode& step) {
   drop_if([&step](const SignatureEntry& entry) { return !is_of(entry, step); });
+}
+
+bool SignatureCache::recordings_pay() const {
+  constexpr int64_t kFew = 8, kReplays = 4;  // that make up for a recording
+  int64_t recordings = 0, replays = 0;
+  for (const SignatureEntry* entry : order_) {
+    recordings += entry->recordings;
+    replays += entry->report.replays;
+  }
+  return recordings < kFew || replays >= kReplays * recordings;
 }
 
 void SignatureCache::must_check() {

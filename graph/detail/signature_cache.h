@@ -93,6 +93,8 @@ class SignatureCache {
   }
   // Drops the steps that were captured with other host numbers than those of `step`.
   void drop_outdated(const StepCode& step);
+  // Whether there are so few recordings, or they are replayed so often, that one more is worth its time.
+  bool recordings_pay() const;
   // Has the next replay of every signature checked.
   void must_check();
   const std::vector<SignatureEntry*>& entries() const { return order_; }

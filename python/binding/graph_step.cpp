@@ -65,12 +65,13 @@ const CallerWords& step_words() {
 
 class LoopStep {
  public:
-  LoopStep(Loop loop, const std::string& mode, const py::kwargs& arguments)
-      : optimizer_(std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.clip)) {
+  LoopStep(Loop loop, const std::string& mode, const py::kwargs& arguments) {
     const CallerWordsScope words(step_words());
     TrainerArguments sorted = read_loop_arguments(arguments);
+    const bool strict = sorted.graph.fallback == Fallback::kStrict;
+    optimizer_ = std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.clip, strict);
     sorted.functions.loss = share(std::move(loop.loss));
-    sorted.functions.further = share(optimizer_->recorded_code());
+    sorted.functions.further = share(optimizer_->code());
     sorted.options.optimizer = optimizer_->options();
     sorted.options.clip_grad = optimizer_->clip();
     require_skippable(sorted.options);
@@ -102,13 +103,13 @@ class LoopStep {
     const Busy busy(busy_);
     const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
-    optimizer_->bring_numbers();
+    prepare();
     at::Tensor loss;
     {
       const py::gil_scoped_release no_gil;
       loss = get()(batch).loss;
     }
-    optimizer_->show_state();
+    optimizer_->end_step();
     return loss;
   }
 
@@ -116,9 +117,13 @@ class LoopStep {
     const Busy busy(busy_);
     const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
-    optimizer_->bring_numbers();
-    const py::gil_scoped_release no_gil;
-    return get().explain(batch);
+    const auto explained = [&] {
+      prepare();
+      const py::gil_scoped_release no_gil;
+      return get().explain(batch);
+    };
+    StepExplanation explanation = explained();
+    return optimizer_->becomes_apart() ? explained() : explanation;  // which it has found out
   }
 
   GraphStep& get() {
@@ -139,6 +144,11 @@ class LoopStep {
   }
 
  private:
+  void prepare() {
+    if (optimizer_->becomes_apart()) dynamic_cast<LoopTask&>(get().task()).leave_out_further();
+    optimizer_->bring_numbers();
+  }
+
   std::shared_ptr<TorchOptimizer> optimizer_;
   std::unique_ptr<GraphStep> step_;
   bool busy_ = false;

@@ -235,11 +235,7 @@ bool HostState::has_function_modes() {
 }
 
 uint64_t HostState::random_numbers() const {
-  static const auto* python = new py::object(py::module_::import("random").attr("getstate"));
-  static const auto* numpy = new py::object(py::module_::import("numpy.random").attr("get_state"));
-  const py::dict state = (*numpy)(py::arg("legacy") = false)["state"];
-  const uint64_t sum = mixed(static_cast<uint64_t>(py::hash((*python)())), py::cast<uint64_t>(state["pos"]));
-  const uint64_t of_all = mixed(sum, py::cast<uint64_t>(state["key"][py::int_(0)]));
+  const uint64_t of_all = host_random_place();
   if (!generators_ || py::len(*generators_) == 0) return of_all;
   return mixed(of_all, std::hash<std::string>()(bits_hash(random_state_of(*generators_))));
 }
@@ -281,6 +277,11 @@ PyObject* value_at(PyObject* owner, PyObject* key) {
 
 void HostState::add(const py::object& function) {
   py::cast<py::list>(*functions_).append(function);
+  places_.reset();
+}
+
+void HostState::remove(const py::handle& function) {
+  functions_->attr("remove")(function);
   places_.reset();
 }
 

@@ -49,6 +49,8 @@ class PythonTask : public Task {
   void visit_kept(const VisitKept& visit) const;
   // One more function of the user's that a step calls: of a hook within it.
   void watch(const py::object& function) { host_state_.add(function); }
+  // Of its functions no step calls the further ones any more.
+  void leave_out_further();
 
  private:
   py::object forward(const py::object& batch) const;

@@ -16,12 +16,6 @@ bool truthy(const py::handle& mapping, const char* key) {
   return mapping.contains(key) && py::bool_(py::object(mapping[key]));
 }
 
-// What is recorded depends on it. A tensor is read at every step, whatever it holds.
-std::string key_of(const py::handle& value) {
-  if (!THPVariable_Check(value.ptr())) return py::cast<std::string>(py::repr(value));
-  return c10::str("tensor at ", THPVariable_Unpack(value.ptr()).const_data_ptr());
-}
-
 py::object number_in(const py::handle& group, const std::string& name) {
   if (name != "beta1" && name != "beta2") return group[name.c_str()];
   const py::object betas = group["betas"];
@@ -71,8 +65,9 @@ bool is_true(PyObject* dict, const py::str& name) {
 
 }  // namespace
 
-TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip)
-    : model_(share(model)), optimizer_(share(optimizer)), known_(is_known(optimizer) && !has_sparse_layer(model)) {
+TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip,
+                               bool strict)
+    : model_(share(model)), optimizer_(share(optimizer)) {
   const py::module_ optim = py::module_::import("torch.optim");
   require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
                        "[graph_step] the optimizer is a " + type_name(optimizer) + ", expected one of torch.optim");
@@ -82,13 +77,16 @@ TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimi
   hooks_ = share(hooks_of(optimizer));
   if (!clip.is_none()) clip_ = share(clip);
   read_groups(model);
-  if (known_) {
+  if (!is_known(optimizer) || has_sparse_layer(model)) {
+    python_step_ = std::make_unique<PythonStep>(optimizer_, hooks_, !strict);
+  } else {
     flags_ = read_flags();
     numbers_ = torch_numbers(flags_);
     for (std::size_t group = 0; group <= parameters_.back().group; ++group)
       types_.push_back(make_device_scalar(0, at::kDouble, at::kCPU));
   }
-  const auto kind = std::make_shared<const OptimizerKind>(known_ ? torch_kind(flags_, types_) : recorded_kind());
+  const auto kind =
+      std::make_shared<const OptimizerKind>(python_step_ ? python_step_->kind() : torch_kind(flags_, types_));
   slots_ = kind->slots(OptimizerOptions());
   options_ = OptimizerOptions(kind);
 }
@@ -164,31 +162,6 @@ TorchFlags TorchOptimizer::read_flags() {
     flags.has_momentum = flags.has_momentum || has_momentum_.back();
   }
   return flags;
-}
-
-py::list TorchOptimizer::recorded_code() const {
-  py::list code;
-  if (known_) return code;
-  code.append(optimizer_->attr("step"));  // which a scheduler may have wrapped
-  code.append(py::type::of(*optimizer_).attr("step").attr("__get__")(*optimizer_));
-  for (const py::handle hooks : *hooks_) code += py::list(hooks.attr("values")());
-  return code;
-}
-
-OptimizerKind TorchOptimizer::recorded_kind() {
-  return {
-      .name = "torch.optim's " + type_name(*optimizer_),
-      .slots = [](const OptimizerOptions&) { return std::vector<StateSlot>(); },
-      .numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"lr", 0}}; },
-      .kernel =
-          [this](const KernelCall&, const OptimizerOptions&) {
-            if (!std::exchange(expected_, false)) return;
-            const py::gil_scoped_acquire gil;
-            optimizer_->attr("step")();
-          },
-      .fused = true,
-      .takes_any_layout = true,
-  };
 }
 
 void TorchOptimizer::read_groups(const py::object& model) {
@@ -274,9 +247,10 @@ void TorchOptimizer::bring_numbers() {
   const py::list groups = optimizer_->attr("param_groups");
   const std::size_t count = parameters_.back().group + 1;
   check_unchanged();
-  if (known_ && !state_is_ours()) take_state();
+  if (python_step_) return python_step_->begin();
+  if (!state_is_ours()) take_state();
   last_.resize(count);
-  for (std::size_t group = 0; group < count && known_; ++group) {
+  for (std::size_t group = 0; group < count; ++group) {
     last_[group].resize(numbers_.size(), std::numeric_limits<double>::quiet_NaN());
     bring_numbers(group, groups[group]);
   }
@@ -292,15 +266,9 @@ void TorchOptimizer::visit_kept(const VisitKept& visit) const {
 }
 
 std::string TorchOptimizer::graph_key() const {
-  if (known_) return {};
+  if (!python_step_) return {};
   const py::gil_scoped_acquire gil;
-  std::string key;
-  for (const py::handle group : optimizer_->attr("param_groups")) {
-    for (const auto& [name, value] : py::cast<py::dict>(group)) {
-      if (py::cast<std::string>(name) != "params") key += key_of(value) + ";";
-    }
-  }
-  return key;
+  return python_step_->graph_key();
 }
 
 void TorchOptimizer::attach(GraphStep& step) {
@@ -308,7 +276,7 @@ void TorchOptimizer::attach(GraphStep& step) {
   step_ = &step;
   append_what_decides(made_with_);
   optimizer_->attr("_opt_called") = true;  // schedulers warn where step() was never called
-  if (!known_) return;
+  if (python_step_) return;
   const StateDict state = step.state_dict();
   for (const Parameter& parameter : parameters_) {
     auto& tensors = tensors_.emplace_back();
@@ -387,8 +355,9 @@ void TorchOptimizer::take_state() {
   state_ = share(states);
 }
 
-void TorchOptimizer::show_state() {
-  if (!known_ || slots_.empty() || shown_ == parameters_.size()) return;
+void TorchOptimizer::end_step() {
+  if (python_step_) python_step_->call_if_apart();
+  if (slots_.empty() || shown_ == parameters_.size()) return;
   const py::object states = optimizer_->attr("state");
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     Parameter& parameter = parameters_[p];

@@ -7,26 +7,28 @@
 #include <vector>
 #include "graph/graph_trainer.h"
 #include "python/binding/collected.h"
+#include "python/binding/python_step.h"
 #include "python/binding/torch_kernels.h"
 
 namespace duet::python {
 
 // An optimizer of torch.optim inside a captured step: its groups are followed, its state is the step's, so that
 // optimizer.state_dict() is what PyTorch's own loop would have. SGD, Adam, AdamW, RMSprop and Adagrad run as
-// torch_kind(); of any other optimizer step() itself is recorded.
+// torch_kind(), any other optimizer as PythonStep.
 // Its many members are what the kinds of torch.optim differ in.
 class TorchOptimizer {
  public:
   // `clip` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for an
-  // optimizer that cannot be stepped this way, or whose parameters are not the model's.
-  TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip);
+  // optimizer that cannot be stepped this way, or whose parameters are not the model's. `strict`: all of a step is
+  // captured.
+  TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip, bool strict);
 
   const OptimizerOptions& options() const { return options_; }
   std::optional<ClipGrad> clip() const;
   // Whether a step can be skipped: only the step of a known optimizer is this class's own.
-  bool can_skip() const { return known_; }
-  // What a step calls of Python: step() and its hooks, unless it is known.
-  py::list recorded_code() const;
+  bool can_skip() const { return !python_step_; }
+  // What a step calls of Python.
+  py::list code() const { return python_step_ ? python_step_->code() : py::list(); }
   ParamGroups groups() const;
   at::Device device() const { return parameters_.front().value.device(); }
 
@@ -34,12 +36,15 @@ class TorchOptimizer {
   void attach(GraphStep& step);
   // Before a step: what param_groups say now, and a state that was loaded meanwhile.
   void bring_numbers();
-  // After it: the state of parameters that were stepped for the first time.
-  void show_state();
+  // After it: the state of parameters that were stepped for the first time, and what the step left out.
+  void end_step();
 
-  // A step begins: the next kernel call is its first, where an unknown optimizer steps.
-  void expect_step() { expected_ = true; }
-  // Numbers of an optimizer that is recorded as it is.
+  // Whether the next step leaves out what the latest did.
+  bool becomes_apart() const { return python_step_ && python_step_->becomes_apart(); }
+  // The step's code begins.
+  void expect_step() const {
+    if (python_step_) python_step_->expect();
+  }
   std::string graph_key() const;
   void visit_kept(const VisitKept& visit) const;
 
@@ -56,7 +61,6 @@ class TorchOptimizer {
 
   static bool is_known(const py::object& optimizer);
   TorchFlags read_flags();
-  OptimizerKind recorded_kind();
   void read_groups(const py::object& model);
   void clip_gradients() const;
   void bring_numbers(std::size_t index, const py::handle& group);
@@ -68,7 +72,7 @@ class TorchOptimizer {
   void show(Parameter& parameter, std::size_t index, const py::object& state);
 
   SharedObject model_, optimizer_, clip_;
-  bool known_;
+  std::unique_ptr<PythonStep> python_step_;  // null: of torch_kind()
   TorchFlags flags_;
   std::vector<StateSlot> slots_;
   std::vector<bool> has_momentum_;  // by group
@@ -86,7 +90,6 @@ class TorchOptimizer {
   std::size_t shown_ = 0;  // parameters
   GraphStep* step_ = nullptr;
   std::vector<std::vector<at::Tensor>> tensors_;  // by parameter and slot
-  bool expected_ = false;
 };
 
 }  // namespace duet::python

@@ -278,6 +278,8 @@ def watched(model, functions):
     functions = [*functions, *hooks]
     while True:
         search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))])
+        of_torch = [vars(module) for module in modules if _is_of_torch(type(module))]  # numbers of which are watched as they are
+        search.found += [(own, name, own[name]) for own in of_torch for name in sorted(search.names & own.keys()) if not _is(own[name], _PLAIN)]
         places = search.places()
         known = {id(module) for module in modules}
         called = {id(module): module for found in search.modules for module in found.modules() if id(module) not in known}

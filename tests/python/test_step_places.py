@@ -186,15 +186,16 @@ def test_what_the_loss_finds_in_its_closure(name):
     toy.same_as_loop(run, loss, make_model, **UNCHECKED)
 
 
-def test_an_object_of_the_model_that_is_replaced():
+@pytest.mark.parametrize("holder", [lambda module: module, lambda module: module.hidden], ids=["model", "layer_of_torch"])
+def test_an_object_of_the_model_that_is_replaced(holder):
     def run(step, module, optimizer):
         losses = []
         for i, batch in enumerate(toy.batches(30)):
-            module.criterion = Mean() if i < 15 else Largest()
+            holder(module).criterion = Mean() if i < 15 else Largest()
             losses.append(step(batch))
         return losses
 
-    toy.same_as_loop(run, lambda module, batch: module.criterion.of(module(batch["x"])), **UNCHECKED)
+    toy.same_as_loop(run, lambda module, batch: holder(module).criterion.of(module(batch["x"])), **UNCHECKED)
 
 
 def test_numbers_of_the_optimizer_that_the_loss_reads():

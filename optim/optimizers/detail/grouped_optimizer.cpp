@@ -49,7 +49,7 @@ NamedTensors all_parameters(const ParamGroups& groups) {
       if (!is_new) {
         throw ConfigError("[Optimizer] parameter '" + name + "' is the same tensor as '" + known->second +
                           "' in the groups, expected each once; "
-                          "leave out one of them, as duet::deduplicated() does for tied weights");
+                          "leave out one of them");
       }
       all.emplace_back(name, value);
     }
