@@ -51,7 +51,8 @@ void check_labels(const LossOptions& options, const at::Tensor& logits, const at
   if (has_classes && target.scalar_type() == at::kLong && target.sizes() == at::IntArrayRef(wanted)) return;
   refuse(options, target, " for logits ", logits.sizes(), ", expected int64 classes ",
          of_pixels ? "[N, H, W] for logits [N, C, H, W]" : "[N, ...] for logits [N, C, ...]",
-         "; set cast: {target: int64} at data that number classes from 0",
+         target.scalar_type() == at::kLong ? "; reshape it, as [N, 1] to [N]"
+                                           : "; set cast: {target: int64} at data that number classes from 0",
          takes_shares(options) ? " (float32 for one-hot rows)" : "",
          ", or model.loss to bce for several classes per sample, to mse, l1 or huber for numbers");
 }

@@ -97,9 +97,11 @@ void PythonStep::note_numbers(const std::string& key) {
 
 void PythonStep::put_apart(const std::string& reason) {
   if (!may_be_apart_ || std::exchange(becomes_apart_, true)) return;
-  log_warning("[graph_step] torch.optim's " + type_name(*optimizer_) + " " + reason +
-              ": its step() runs op by op, after the forward and backward pass, which are replayed. SGD, Adam, AdamW, "
-              "RMSprop and Adagrad (on the CPU, without foreach, capturable and hooks) are replayed, too");
+  log_warning(
+      "[graph_step] torch.optim's " + type_name(*optimizer_) + " " + reason +
+      ": its step() runs op by op, after the forward and backward pass, which are replayed. SGD, Adam, AdamW, "
+      "RMSprop and Adagrad on the CPU (without foreach, capturable and hooks) are replayed, too, and on a GPU what "
+      "has capturable=True");
 }
 
 }  // namespace duet::python

@@ -1,27 +1,11 @@
 """The step of a loop that exists already."""
 
 import functools
-import warnings
 
 import torch
 
 from . import _duet
 from .trainers import check_loss, check_model
-
-
-def _warn_of_steps_on_the_host(optimizer: torch.optim.Optimizer) -> None:
-    """Optimizers of torch.optim that can keep their step counts on the device do so if they are told."""
-    for group in optimizer.param_groups:
-        device = next((p.device for p in group["params"] if p.requires_grad), torch.device("cpu"))
-        if device.type != "cpu" and group.get("capturable") is False:
-            name = type(optimizer).__name__
-            warnings.warn(
-                f"[graph_step] found {name} without capturable=True over parameters on {device}: its step counts are on the "
-                f"host, so that its steps run op by op; expected {name}(..., capturable=True), and lr as a tensor there if "
-                "it changes",
-                stacklevel=3,
-            )
-            return
 
 
 def _clipping(norm, value, either):
@@ -72,12 +56,13 @@ def graph_step(
     optimizer: of torch.optim. Its param_groups are followed (a scheduler sets lr as before; what the loss itself sets
         counts from the next step on), and its state_dict() is what the loop's would be. To train parameters that were
         frozen, make a new graph_step once they thaw. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
-        other, of a subclass and of one with hooks is recorded as it is, once for each lr, and where it reads a value
-        back (NAdam, RAdam, Adamax, ASGD, Adafactor: their step counts) the steps run op by op.
+        other, of a subclass and of one with hooks is recorded as it is, once for each lr; where that reads a value back
+        (NAdam, RAdam, Adamax, ASGD, Adafactor: their step counts) or lr changes every few steps, it is called op by op, after
+        the replay, with a warning.
         Parameters on a GPU: step() itself is recorded. SGD needs nothing for it; Adam, AdamW, RMSprop, NAdam, RAdam, Adamax,
-        Adadelta, Rprop and ASGD need capturable=True, or their steps run op by op, with a warning; Adagrad's always do. An lr
-        that is a number is part of the recording, so that each of its values is one of its own: to change it, make it a
-        tensor on the GPU and fill that, as schedulers do.
+        Adadelta, Rprop and ASGD need capturable=True, or are called after the replay, as Adagrad is. An lr that is a number
+        is part of the recording, so that each of its values is one of its own: to change it, make it a tensor on the GPU and
+        fill that, as schedulers do.
     clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get; or clip_grad, as
         the trainers take it: ClipNorm, ClipValue or a norm.
     options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, fuse_after,
@@ -87,7 +72,5 @@ def graph_step(
     """
     check_model("graph_step", model)
     check_loss("graph_step", loss, options)
-    if isinstance(optimizer, torch.optim.Optimizer):
-        _warn_of_steps_on_the_host(optimizer)
     clip = _clipping(clip_grad_norm, clip_grad_value, clip_grad)
     return _duet.GraphStep(model, loss, optimizer, clip, mode, **options)
