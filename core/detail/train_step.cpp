@@ -252,10 +252,10 @@ std::vector<at::Tensor> TrainStep::gradients() const {
     }
     gradients.push_back(gradient);
   }
-  require<ConfigError>(!gradients.empty(),
-                       "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
-                       "compute it from them, unfreeze some with requires_grad_(true), or make another trainer if the "
-                       "model's parameters were replaced (load_state_dict with assign)");
+  require<ConfigError>(
+      !gradients.empty(),
+      "[TrainStep] the loss gives no parameter of the trainer a gradient, expected at least one; compute "
+      "it from them, unfreeze some, or make another trainer if other parameters took their place");
   return gradients;
 }
 
