@@ -252,10 +252,9 @@ std::vector<at::Tensor> TrainStep::gradients() const {
     }
     gradients.push_back(gradient);
   }
-  require<ConfigError>(
-      !gradients.empty(),
-      "[TrainStep] the loss gives no parameter of the trainer a gradient, expected at least one; compute "
-      "it from them, unfreeze some, or make another trainer if other parameters took their place");
+  require<ConfigError>(!gradients.empty(),
+                       "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
+                       "compute it from them, unfreeze some, or make a new trainer if they were replaced");
   return gradients;
 }
 
