@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <gmock/gmock.h>
@@ -44,6 +45,15 @@ TEST(GraphExecutor, TheByteBudgetDropsTheLeastRecentlyUsed) {
   ASSERT_EQ(report.size(), 2U);
   EXPECT_EQ(report[0].state, "seen");
   EXPECT_EQ(report[1].state, "captured");
+}
+
+// Recordings that are hardly replayed cost more than they save.
+TEST(GraphExecutor, ManySignaturesAreRecordedOnceTheyHaveComeOften) {
+  const auto graph = graph_trainer(plain_loss);
+  for (const int64_t expected : {0, 8, 8, 8, 20}) {
+    for (int64_t size = 2; size < 22; ++size) graph->step(batch_at(0, size));
+    EXPECT_EQ(std::ranges::count(graph->report(), "captured", &SignatureReport::state), expected);
+  }
 }
 
 TEST(GraphExecutor, ALoadLetsGoOfStepsThatItOutdates) {

@@ -28,7 +28,7 @@ TEST_P(ProgramBytes, AreThoseThatTheHeapGrowsBy) {
                               const Batch& batch) { return module.forward(batch["x"]).square().mean(); }),
       {.optimizer = SGD{.lr = 1e-3}, .device = "cpu"}, {.fuse_after = 0});
   const auto train = [&, width = width](int64_t size) {
-    for (int step = 0; step < 4; ++step) trainer.step({{"x", at::full({size, width}, 0.1)}});
+    for (int step = 0; step < 6; ++step) trainer.step({{"x", at::full({size, width}, 0.1)}});
   };
   for (const int64_t size : {2, 3}) train(size);
   const int64_t before = allocated();
