@@ -15,6 +15,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 #include "base/error.h"
 #include "core/task.h"
 
@@ -51,8 +52,9 @@ void check_labels(const LossOptions& options, const at::Tensor& logits, const at
   if (has_classes && target.scalar_type() == at::kLong && target.sizes() == at::IntArrayRef(wanted)) return;
   refuse(options, target, " for logits ", logits.sizes(), ", expected int64 classes ",
          of_pixels ? "[N, H, W] for logits [N, C, H, W]" : "[N, ...] for logits [N, C, ...]",
-         target.scalar_type() == at::kLong ? "; reshape it, as [N, 1] to [N]"
-                                           : "; set cast: {target: int64} at data that number classes from 0",
+         target.scalar_type() == at::kLong && target.numel() == c10::multiply_integers(wanted)
+             ? "; reshape it, as [N, 1] to [N]"
+             : "; set cast: {target: int64} at data that number classes from 0",
          takes_shares(options) ? " (float32 for one-hot rows)" : "",
          ", or model.loss to bce for several classes per sample, to mse, l1 or huber for numbers");
 }

@@ -53,9 +53,7 @@ StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   if (entry.state == State::kCaptured && entry.step->segments().has_untried_kernels()) try_kernels(entry, observer);
   if (entry.state != State::kCaptured) {
     const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
-    constexpr int64_t kDoubtful = 3;  // steps, which is what a recording costs
-    const int64_t steps_before = method_.eager_steps + (cache_.recordings_pay() ? 0 : kDoubtful);
-    const bool records = may_record && entry.eager_steps >= steps_before;
+    const bool records = may_record && entry.eager_steps >= method_.eager_steps + cache_.further_eager_steps();
     return {records ? StepPath::kRecord : StepPath::kEager, &entry};
   }
   if (entry.step->lost_outside() || noticed) cache_.must_check();

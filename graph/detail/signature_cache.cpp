@@ -290,14 +290,15 @@ void SignatureCache::drop_outdated(const StepCode& step) {
   drop_if([&step](const SignatureEntry& entry) { return !is_of(entry, step); });
 }
 
-bool SignatureCache::recordings_pay() const {
+int64_t SignatureCache::further_eager_steps() const {
   constexpr int64_t kFew = 8, kReplays = 4;  // that make up for a recording
+  constexpr int64_t kCosts = 3;              // steps, about
   int64_t recordings = 0, replays = 0;
   for (const SignatureEntry* entry : order_) {
     recordings += entry->recordings;
     replays += entry->report.replays;
   }
-  return recordings < kFew || replays >= kReplays * recordings;
+  return recordings < kFew || replays >= kReplays * recordings ? 0 : kCosts;
 }
 
 void SignatureCache::must_check() {

@@ -33,7 +33,7 @@ struct SignatureEntry {
   SignatureEntry(const GraphOptions& options, const Signature& signature);
   // Forgets the captured step: the signature is as if it had been seen for the first time.
   void drop();
-  // What its host code does now is recorded next. False if it changes too often to pay for that. `changed`: the tensor
+  // What its host code does now is to be recorded. False if it changes too often to pay for that. `changed`: the tensor
   // from outside that was another one.
   bool record_again(const std::optional<StepProgram::Place>& changed, bool too_often, int64_t eager_steps_before);
   // After give_up(): what changed at every step may have settled by then.
@@ -93,8 +93,8 @@ class SignatureCache {
   }
   // Drops the steps that were captured with other host numbers than those of `step`.
   void drop_outdated(const StepCode& step);
-  // Whether there are so few recordings, or they are replayed so often, that one more is worth its time.
-  bool recordings_pay() const;
+  // How many steps more than usual come before a recording: some where there are many that are hardly replayed.
+  int64_t further_eager_steps() const;
   // Has the next replay of every signature checked.
   void must_check();
   const std::vector<SignatureEntry*>& entries() const { return order_; }

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include <c10/util/ScopeExit.h>
 #include "base/detail/caller_words.h"
 #include "base/error.h"
 #include "graph/graph_trainer.h"
@@ -117,13 +118,11 @@ class LoopStep {
     const Busy busy(busy_);
     const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
-    const auto explained = [&] {
-      prepare();
-      const py::gil_scoped_release no_gil;
-      return get().explain(batch);
-    };
-    StepExplanation explanation = explained();
-    return optimizer_->becomes_apart() ? explained() : explanation;  // which it has found out
+    prepare();
+    optimizer_->leave_out(true);
+    const auto afterwards = c10::make_scope_exit([this] { optimizer_->leave_out(false); });
+    const py::gil_scoped_release no_gil;
+    return get().explain(batch);
   }
 
   GraphStep& get() {
@@ -145,8 +144,7 @@ class LoopStep {
 
  private:
   void prepare() {
-    if (optimizer_->becomes_apart()) dynamic_cast<LoopTask&>(get().task()).leave_out_further();
-    optimizer_->bring_numbers();
+    if (optimizer_->bring_numbers()) dynamic_cast<LoopTask&>(get().task()).leave_out_further();
   }
 
   std::shared_ptr<TorchOptimizer> optimizer_;

@@ -280,8 +280,13 @@ void HostState::add(const py::object& function) {
   places_.reset();
 }
 
-void HostState::remove(const py::handle& function) {
-  functions_->attr("remove")(function);
+void HostState::remove(const py::list& functions) {
+  py::list kept;
+  for (const py::handle function : *functions_) {
+    if (std::ranges::none_of(functions, [&](const py::handle& removed) { return removed.is(function); }))
+      kept.append(function);
+  }
+  functions_ = share(std::move(kept));
   places_.reset();
 }
 

@@ -14,9 +14,10 @@ class HostState {
  public:
   // `functions`: a list of those that a step calls.
   HostState(SharedObject model, SharedObject functions) : model_(std::move(model)), functions_(std::move(functions)) {}
-  // One more function that a step calls, and one that it calls no more.
+  // One more function that a step calls.
   void add(const py::object& function);
-  void remove(const py::handle& function);
+  // It calls none of these any more.
+  void remove(const py::list& functions);
   // The plain numbers and texts that modules have as attributes, and that the code of the step finds in closures,
   // globals and objects in them: a temperature, a counter. And what is called: the modules of the model, their classes,
   // functions that they have as attributes, and hooks, those of parameters among them.

@@ -1,10 +1,12 @@
 #include "python/binding/python_step.h"
 #include <cstring>
 #include <utility>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include "base/log.h"
+#include "python/binding/generators.h"
 
 namespace duet::python {
 
@@ -23,17 +25,6 @@ std::unique_ptr<at::ObserverContext> note_read(const at::RecordFunction& op) {
   return nullptr;
 }
 
-// Whether `work` reads a value of a tensor.
-template <class Work>
-bool reads_values(const Work& work) {
-  reads_back = false;
-  const auto handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback(note_read).scopes({at::RecordScope::FUNCTION}));
-  const auto afterwards = c10::make_scope_exit([handle] { at::removeCallback(handle); });
-  work();
-  return reads_back;
-}
-
 }  // namespace
 
 OptimizerKind PythonStep::kind() {
@@ -43,7 +34,7 @@ OptimizerKind PythonStep::kind() {
       .numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"lr", 0}}; },
       .kernel =
           [this](const KernelCall&, const OptimizerOptions&) {
-            if (!is_apart_ && std::exchange(expected_, false)) call();
+            if (way_ != Way::kApart && !is_left_out_ && std::exchange(expected_, false)) call();
           },
       .fused = true,
       .takes_any_layout = true,
@@ -58,50 +49,51 @@ py::list PythonStep::code() const {
   return code;
 }
 
-void PythonStep::begin() {
-  is_apart_ = becomes_apart_;
-  ++steps_;
-}
-
-std::string PythonStep::graph_key() {
-  if (is_apart_) return "apart";
+std::string PythonStep::graph_key() const {
+  if (way_ == Way::kApart) return "apart";
   std::string key;
   for (const py::handle group : optimizer_->attr("param_groups")) {
     for (const auto& [name, value] : py::cast<py::dict>(group)) {
       if (py::cast<std::string>(name) != "params") key += key_of(value) + ";";
     }
   }
-  note_numbers(key);
   return key;
 }
 
+// Numbers that change at every step, counts in Python and all else that has steps run op by op may be the optimizer's.
+bool PythonStep::begin(int64_t replays, int64_t eager_steps) {
+  constexpr int64_t kFirst = 16;
+  grad_mode_ = at::GradMode::is_enabled();
+  if (way_ == Way::kRecorded && eager_steps > kFirst && eager_steps > replays) leave("is in steps that run op by op");
+  if (way_ != Way::kLeaving) return false;
+  way_ = Way::kApart;
+  return true;
+}
+
 void PythonStep::call_if_apart() const {
-  if (is_apart_) optimizer_->attr("step")();
+  if (way_ == Way::kApart) optimizer_->attr("step")();
 }
 
 void PythonStep::call() {
   const py::gil_scoped_acquire gil;
-  const auto step = [this] { optimizer_->attr("step")(); };
-  if (std::exchange(was_called_, true)) return step();
-  if (reads_values(step)) put_apart("reads values back to the host");
+  const at::AutoGradMode as_in_the_loop(grad_mode_);
+  const uint64_t random_place = host_random_place();
+  reads_back = false;
+  const auto watch =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(note_read).scopes({at::RecordScope::FUNCTION}));
+  const auto afterwards = c10::make_scope_exit([watch] { at::removeCallback(watch); });
+  optimizer_->attr("step")();
+  if (reads_back) leave("reads values back to the host");
+  if (host_random_place() != random_place) leave("draws random numbers of Python or NumPy");
 }
 
-void PythonStep::note_numbers(const std::string& key) {
-  constexpr int64_t kWorthRecording = 256, kMaxEarlyChanges = 4;  // steps
-  if (key == key_) return;
-  const bool is_early = !key_.empty() && steps_ < kWorthRecording;
-  if (is_early && ++early_changes_ == kMaxEarlyChanges) put_apart("has other numbers every few steps");
-  key_ = key;
-  steps_ = 0;
-}
-
-void PythonStep::put_apart(const std::string& reason) {
-  if (!may_be_apart_ || std::exchange(becomes_apart_, true)) return;
-  log_warning(
-      "[graph_step] torch.optim's " + type_name(*optimizer_) + " " + reason +
-      ": its step() runs op by op, after the forward and backward pass, which are replayed. SGD, Adam, AdamW, "
-      "RMSprop and Adagrad on the CPU (without foreach, capturable and hooks) are replayed, too, and on a GPU what "
-      "has capturable=True");
+void PythonStep::leave(const std::string& reason) {
+  if (!may_be_apart_ || way_ != Way::kRecorded) return;
+  way_ = Way::kLeaving;
+  log_warning("[graph_step] the optimizer's step() (" + type_name(*optimizer_) + ") " + reason +
+              ": it is called op by op, after the forward and backward pass, which can be replayed. torch.optim's SGD, "
+              "Adam, AdamW, RMSprop and Adagrad on the CPU (without foreach, capturable and hooks) are replayed, too, "
+              "and on a GPU what has capturable=True");
 }
 
 }  // namespace duet::python

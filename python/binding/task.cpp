@@ -174,9 +174,7 @@ PythonTask::PythonTask(const py::object& model, Functions functions)
       modules_(list_of_modules(model)),
       host_state_(model_, list_of(functions_)) {}
 
-void PythonTask::leave_out_further() {
-  for (const py::handle function : *functions_.further) host_state_.remove(function);
-}
+void PythonTask::leave_out_further() { host_state_.remove(py::list(*functions_.further)); }
 
 NamedTensors PythonTask::named(const char* method, bool deduplicated) const {
   const py::gil_scoped_acquire gil;

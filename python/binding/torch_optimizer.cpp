@@ -243,17 +243,18 @@ void TorchOptimizer::bring_numbers(std::size_t index, const py::handle& group) {
   write_device_scalar(types_[index], static_cast<double>(types));
 }
 
-void TorchOptimizer::bring_numbers() {
+bool TorchOptimizer::bring_numbers() {
   const py::list groups = optimizer_->attr("param_groups");
   const std::size_t count = parameters_.back().group + 1;
   check_unchanged();
-  if (python_step_) return python_step_->begin();
+  if (python_step_) return python_step_->begin(step_->replays(), step_->eager_steps());
   if (!state_is_ours()) take_state();
   last_.resize(count);
   for (std::size_t group = 0; group < count; ++group) {
     last_[group].resize(numbers_.size(), std::numeric_limits<double>::quiet_NaN());
     bring_numbers(group, groups[group]);
   }
+  return false;
 }
 
 void TorchOptimizer::visit_kept(const VisitKept& visit) const {

@@ -34,13 +34,16 @@ class TorchOptimizer {
 
   // The state that torch has becomes the step's.
   void attach(GraphStep& step);
-  // Before a step: what param_groups say now, and a state that was loaded meanwhile.
-  void bring_numbers();
+  // Before a step: what param_groups say now, and a state that was loaded meanwhile. Whether the step has left the
+  // optimizer out from this one on.
+  bool bring_numbers();
   // After it: the state of parameters that were stepped for the first time, and what the step left out.
   void end_step();
 
-  // Whether the next step leaves out what the latest did.
-  bool becomes_apart() const { return python_step_ && python_step_->becomes_apart(); }
+  // While a step is explained nothing is trained.
+  void leave_out(bool on) const {
+    if (python_step_) python_step_->leave_out(on);
+  }
   // The step's code begins.
   void expect_step() const {
     if (python_step_) python_step_->expect();

@@ -57,8 +57,8 @@ def graph_step(
         counts from the next step on), and its state_dict() is what the loop's would be. To train parameters that were
         frozen, make a new graph_step once they thaw. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
         other, of a subclass and of one with hooks is recorded as it is, once for each lr; where that reads a value back
-        (NAdam, RAdam, Adamax, ASGD, Adafactor: their step counts) or lr changes every few steps, it is called op by op, after
-        the replay, with a warning.
+        (NAdam, RAdam, Adamax, ASGD, Adafactor: their step counts) or has steps run op by op (an lr that changes at each), it
+        is called op by op, after the replay, with a warning.
         Parameters on a GPU: step() itself is recorded. SGD needs nothing for it; Adam, AdamW, RMSprop, NAdam, RAdam, Adamax,
         Adadelta, Rprop and ASGD need capturable=True, or are called after the replay, as Adagrad is. An lr that is a number
         is part of the recording, so that each of its values is one of its own: to change it, make it a tensor on the GPU and
