@@ -69,8 +69,8 @@ class LoopStep {
   LoopStep(Loop loop, const std::string& mode, const py::kwargs& arguments) {
     const CallerWordsScope words(step_words());
     TrainerArguments sorted = read_loop_arguments(arguments);
-    const bool strict = sorted.graph.fallback == Fallback::kStrict;
-    optimizer_ = std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.clip, strict);
+    const bool may_be_apart = sorted.graph.fallback == Fallback::kAuto;
+    optimizer_ = std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.clip, may_be_apart);
     sorted.functions.loss = share(std::move(loop.loss));
     sorted.functions.further = share(optimizer_->code());
     sorted.options.optimizer = optimizer_->options();
@@ -118,9 +118,9 @@ class LoopStep {
     const Busy busy(busy_);
     const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
-    prepare();
     optimizer_->leave_out(true);
     const auto afterwards = c10::make_scope_exit([this] { optimizer_->leave_out(false); });
+    prepare();
     const py::gil_scoped_release no_gil;
     return get().explain(batch);
   }

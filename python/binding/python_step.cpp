@@ -61,10 +61,13 @@ std::string PythonStep::graph_key() const {
 }
 
 // Numbers that change at every step, counts in Python and all else that has steps run op by op may be the optimizer's.
-bool PythonStep::begin(int64_t replays, int64_t eager_steps) {
+bool PythonStep::begin(Mode mode, int64_t replays) {
   constexpr int64_t kFirst = 16;
   grad_mode_ = at::GradMode::is_enabled();
-  if (way_ == Way::kRecorded && eager_steps > kFirst && eager_steps > replays) leave("is in steps that run op by op");
+  mode_ = mode;
+  const int64_t eager_steps = steps_ - replays;
+  if (mode == Mode::kGraph && !is_left_out_) ++steps_;
+  if (eager_steps > kFirst && eager_steps > replays) leave("is in steps that run op by op");
   if (way_ != Way::kLeaving) return false;
   way_ = Way::kApart;
   return true;
@@ -88,7 +91,7 @@ void PythonStep::call() {
 }
 
 void PythonStep::leave(const std::string& reason) {
-  if (!may_be_apart_ || way_ != Way::kRecorded) return;
+  if (!may_be_apart_ || mode_ != Mode::kGraph || way_ != Way::kRecorded) return;
   way_ = Way::kLeaving;
   log_warning("[graph_step] the optimizer's step() (" + type_name(*optimizer_) + ") " + reason +
               ": it is called op by op, after the forward and backward pass, which can be replayed. torch.optim's SGD, "

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include "core/train_context.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "python/binding/collected.h"
 #include "python/binding/py.h"
@@ -23,9 +25,9 @@ class PythonStep {
   // The optimizer's numbers, which a recording has as constants.
   std::string graph_key() const;
 
-  // Before a step, in the loop's grad mode. Of those before, so many were replayed, and so many ran op by op. Whether
-  // it is called apart from this one on.
-  bool begin(int64_t replays, int64_t eager_steps);
+  // Before a step, in the loop's grad mode; so many of those before were replayed. Whether it is called apart from this
+  // one on.
+  bool begin(Mode mode, int64_t replays);
   // The step's code begins: the next kernel call is its first.
   void expect() { expected_ = true; }
   // After it.
@@ -43,6 +45,8 @@ class PythonStep {
   const bool may_be_apart_;
   Way way_ = Way::kRecorded;
   bool expected_ = false, is_left_out_ = false, grad_mode_ = true;
+  Mode mode_ = Mode::kGraph;
+  int64_t steps_ = 0;  // in graph mode
 };
 
 }  // namespace duet::python

@@ -66,7 +66,7 @@ bool is_true(PyObject* dict, const py::str& name) {
 }  // namespace
 
 TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip,
-                               bool strict)
+                               bool may_be_apart)
     : model_(share(model)), optimizer_(share(optimizer)) {
   const py::module_ optim = py::module_::import("torch.optim");
   require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
@@ -78,7 +78,7 @@ TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimi
   if (!clip.is_none()) clip_ = share(clip);
   read_groups(model);
   if (!is_known(optimizer) || has_sparse_layer(model)) {
-    python_step_ = std::make_unique<PythonStep>(optimizer_, hooks_, !strict);
+    python_step_ = std::make_unique<PythonStep>(optimizer_, hooks_, may_be_apart);
   } else {
     flags_ = read_flags();
     numbers_ = torch_numbers(flags_);
@@ -247,7 +247,7 @@ bool TorchOptimizer::bring_numbers() {
   const py::list groups = optimizer_->attr("param_groups");
   const std::size_t count = parameters_.back().group + 1;
   check_unchanged();
-  if (python_step_) return python_step_->begin(step_->replays(), step_->eager_steps());
+  if (python_step_) return python_step_->begin(step_->mode(), step_->replays());
   if (!state_is_ours()) take_state();
   last_.resize(count);
   for (std::size_t group = 0; group < count; ++group) {

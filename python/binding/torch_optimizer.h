@@ -19,9 +19,8 @@ namespace duet::python {
 class TorchOptimizer {
  public:
   // `clip` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for an
-  // optimizer that cannot be stepped this way, or whose parameters are not the model's. `strict`: all of a step is
-  // captured.
-  TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip, bool strict);
+  // optimizer that cannot be stepped this way, or whose parameters are not the model's. `may_be_apart`: see PythonStep.
+  TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& clip, bool may_be_apart);
 
   const OptimizerOptions& options() const { return options_; }
   std::optional<ClipGrad> clip() const;

@@ -139,6 +139,18 @@ def test_an_optimizer_steps_as_often_as_in_the_loop(name, explains):
     assert toy.captured(step.report()) == ["step"] and toy.replays(step.report()) >= 40, step.report()
 
 
+def test_in_mode_eager_nothing_is_said_of_replays(capfd):
+    module = toy.model()
+    step = duet.graph_step(module, toy.loss, torch.optim.NAdam(module.parameters()), mode="eager")
+    for batch in toy.batches(20):
+        step(batch)
+    assert "warning" not in capfd.readouterr().err
+    step.set_mode("graph")
+    for batch in toy.batches(20):
+        step(batch)
+    assert toy.captured(step.report()) == ["step"] and capfd.readouterr().err.count("warning") == 1
+
+
 def test_a_change_that_is_refused_is_so_until_it_is_taken_back():
     module = toy.model()
     optimizer = torch.optim.NAdam(module.parameters())
