@@ -80,12 +80,14 @@ void PythonStep::call_if_apart() const {
 void PythonStep::call() {
   const py::gil_scoped_acquire gil;
   const at::AutoGradMode as_in_the_loop(grad_mode_);
+  const auto step = [this] { optimizer_->attr("step")(); };
+  if (mode_ != Mode::kGraph) return step();
   const uint64_t random_place = host_random_place();
   reads_back = false;
   const auto watch =
       at::addThreadLocalCallback(at::RecordFunctionCallback(note_read).scopes({at::RecordScope::FUNCTION}));
   const auto afterwards = c10::make_scope_exit([watch] { at::removeCallback(watch); });
-  optimizer_->attr("step")();
+  step();
   if (reads_back) leave("reads values back to the host");
   if (host_random_place() != random_place) leave("draws random numbers of Python or NumPy");
 }
