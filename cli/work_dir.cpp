@@ -4,9 +4,11 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/detail/concat_text.h"
 #include "base/error.h"
@@ -32,6 +34,12 @@ void write_holder(int file) {
   }
 }
 
+// By hand: a forked child that holds a copy of the descriptor would keep the lock.
+void let_go(int file) {
+  ::flock(file, LOCK_UN);
+  ::close(file);
+}
+
 }  // namespace
 
 void make_folder(const std::string& path, const std::string& way_out) {
@@ -44,36 +52,45 @@ void make_folder(const std::string& path, const std::string& way_out) {
   }
 }
 
-RunLock::RunLock(const std::string& work_dir, const char* what) {
-  const std::string path = work_dir + "/" + what + ".lock";
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);  // it writes there
-  if (file_ < 0) {
-    throw ConfigError(c10::str("[duet] cannot write '", path, "' (", std::strerror(errno),
+RunLock::RunLock(const std::string& work_dir, const char* what) : work_dir_(work_dir), what_(what), file_(take()) {}
+
+RunLock::~RunLock() { let_go(file_); }
+
+void RunLock::renew() {
+  struct stat held{}, there{};
+  const bool is_there = ::fstat(file_, &held) == 0 && ::stat(path().c_str(), &there) == 0;
+  if (is_there && held.st_dev == there.st_dev && held.st_ino == there.st_ino) return;
+  make_folder(work_dir_);
+  let_go(std::exchange(file_, take()));
+  log_warning("[duet] '" + work_dir_ + "' was removed or replaced while this run was at work: its checkpoints are " +
+              "from now on saved there again, but its log, config and earlier checkpoints are gone from there");
+}
+
+std::string RunLock::path() const { return work_dir_ + "/" + what_ + ".lock"; }
+
+int RunLock::take() const {
+  const int file = ::open(path().c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);  // it writes there
+  if (file < 0) {
+    throw ConfigError(c10::str("[duet] cannot write '", path(), "' (", std::strerror(errno),
                                "), expected a writable folder; change work_dir"));
   }
   int result = 0;
   do {
-    result = ::flock(file_, LOCK_EX | LOCK_NB);
+    result = ::flock(file, LOCK_EX | LOCK_NB);
   } while (result != 0 && errno == EINTR);
   if (result == 0) {
-    write_holder(file_);
-    return;
+    write_holder(file);
+    return file;
   }
   if (errno != EWOULDBLOCK) {
-    log_warning(c10::str("[duet] '", work_dir, "' is on a file system without locks (", std::strerror(errno),
+    log_warning(c10::str("[duet] '", work_dir_, "' is on a file system without locks (", std::strerror(errno),
                          "): see to it yourself that no second run writes there"));
-    return;
+    return file;
   }
-  const std::string other = holder(file_);
-  ::close(file_);
-  throw ConfigError(c10::str("[duet] found a ", what, other, " that is at work in '", work_dir,
+  const std::string other = holder(file);
+  ::close(file);
+  throw ConfigError(c10::str("[duet] found a ", what_, other, " that is at work in '", work_dir_,
                              "', expected none; wait for it, stop it, or choose another work_dir"));
-}
-
-// By hand: a forked child that holds a copy of the descriptor would keep the lock.
-RunLock::~RunLock() {
-  ::flock(file_, LOCK_UN);
-  ::close(file_);
 }
 
 ScratchFolder::ScratchFolder() {

@@ -19,8 +19,17 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
+  // Before the run writes there: if somebody has removed or replaced the folder since, with its lock, takes the lock of
+  // the one that is there now, with a warning. Throws ConfigError as above: another run may have begun there.
+  void renew();
+
  private:
-  int file_ = -1;
+  std::string path() const;
+  int take() const;
+
+  std::string work_dir_;
+  const char* what_;
+  int file_;
 };
 
 // A folder of its own below the system's folder for temporary files (TMPDIR), removed with all in it.

@@ -323,6 +323,7 @@ int64_t BaseTrainer::step_many(DataSource& data, int64_t count) {
 void BaseTrainer::manual_step(std::vector<Batch> batches) {
   if (run_ == Run::kClosed) {
     epochs_->forget();
+    step_->check_parameters();
     open_run();
   }
   MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);

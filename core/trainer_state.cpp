@@ -20,6 +20,7 @@ namespace duet {
 
 // Finds out what is still open, and throws if the steps so far may not be trusted.
 void BaseTrainer::settle() {
+  step_->check_parameters();
   step_->settle();
   settle_steps();
   forward_->settle();
@@ -117,7 +118,6 @@ void BaseTrainer::adopt(const StateDict& of_all_ranks, Adoption how) {
 // The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.
 StateDict BaseTrainer::checkpoint_state() {
   check_between_steps("save()");
-  step_->check_parameters();
   ranks_->report("checkpoint");
   StateDict state;
   run_on_all_ranks(step_->communicator(), [&] {

@@ -125,6 +125,7 @@ void GraphStep::set_mode(Mode mode) {
 Mode GraphStep::mode() const { return parts_->mode; }
 
 void GraphStep::settle() {
+  parts_->step.check_parameters();
   parts_->on_stream([&] {
     parts_->step.settle();
     parts_->executor->settle(parts_->observer);

@@ -1,10 +1,12 @@
 #include "io/csv.h"
+#include <algorithm>
 #include <iterator>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/file_memory.h"
+#include "io/plain_tensor.h"
 #include "io/read_file.h"
 
 namespace duet {
@@ -42,6 +44,7 @@ class CsvReader {
     for (;;) {
       pass_blanks();
       fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted() : plain());
+      check_utf8(fields.back());
       charge(kFieldBytes + fields.back().size());
       if (fields.size() > kMaxFields)
         fail(c10::str("found more than ", kMaxFields, " fields in a line, expected fewer"));
@@ -59,6 +62,12 @@ class CsvReader {
   }
 
  private:
+  // Two names would be shown, and saved, as the same.
+  void check_utf8(const std::string& field) const {
+    const bool is_ascii = std::ranges::all_of(field, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+    if (!is_ascii && !is_utf8(field)) fail("'" + one_line(field) + "' is no UTF-8; save the file as UTF-8");
+  }
+
   void charge(uint64_t bytes) {
     if (bytes > left_)
       fail(c10::str("up to here it unfolds to more than a file of its size may take; ", kFileMemoryWayOut));

@@ -44,9 +44,10 @@ const char* special_kind(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return "a sparse tensor";
   if (tensor.is_nested()) return "a nested tensor";
   if (tensor.is_quantized()) return "a quantized tensor";
-  if (tensor.is_meta()) return "a tensor without memory (device meta)";
+  if (tensor.is_meta())
+    return "a tensor without memory (device meta: torch.cond, scan and torch.compile trace with such)";
   if (has_names(tensor)) return "a tensor with named dimensions";
-  if (tensor._is_zerotensor()) return "a tensor of zeros without memory (as the gradient of sgn)";
+  if (tensor._is_zerotensor()) return "a tensor of zeros without memory (as the gradient of sgn, or of forward mode)";
   return tensor.has_storage() ? nullptr : "a tensor without memory";
 }
 

@@ -9,7 +9,6 @@ namespace duet {
 
 namespace {
 
-constexpr c10::DispatchKey kTapKey = c10::DispatchKey::Fake;
 // LibTorch hands it on, with the thread's dispatch keys, to threads that work for this one; nothing of its own uses it.
 const c10::DebugInfoKind kTapInfo = c10::DebugInfoKind::TEST_INFO_2;
 
@@ -25,8 +24,8 @@ struct OpTap::Line : c10::DebugInfoBase {
 };
 
 void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTapKey);
-  const c10::impl::ExcludeDispatchKeyGuard not_again(kTapKey);
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  const c10::impl::ExcludeDispatchKeyGuard not_again(kKey);
   auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
   // A profiler's spans (torch.optim's step() has one) are not part of what is computed, and their handles are others
   // each time.
@@ -44,7 +43,7 @@ void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
 // At first use: a static initialiser would be dropped when duet is linked as a static library.
 void OpTap::register_fallback() {
   static const bool registered = [] {
-    static torch::Library library(torch::Library::IMPL, "_", kTapKey, __FILE__, __LINE__);
+    static torch::Library library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     library.fallback(torch::CppFunction::makeFromBoxedFunction<&OpTap::on_call>());
     return true;
   }();
@@ -58,14 +57,14 @@ OpTap::OpTap(OpListener& listener) : line_(std::make_shared<Line>()) {
                       "do not run one trainer's step inside another's");
   line_->listener = &listener;
   info_.emplace(kTapInfo, line_);
-  c10::impl::tls_set_dispatch_key_included(kTapKey, true);
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
 void OpTap::backward(const at::Tensor& loss, const NamedTensors& parameters, const std::function<void()>& run) {
   auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
   if (line == nullptr) return run();
   const auto tell = [line](const auto& of_pass) {
-    const c10::impl::ExcludeDispatchKeyGuard unheard(kTapKey);
+    const c10::impl::ExcludeDispatchKeyGuard unheard(kKey);
     const std::lock_guard lock(line->mutex);
     return line->listener == nullptr || of_pass(*line->listener);
   };
@@ -79,7 +78,7 @@ void OpTap::backward(const at::Tensor& loss, const NamedTensors& parameters, con
 bool OpTap::is_active() { return c10::ThreadLocalDebugInfo::get(kTapInfo) != nullptr; }
 
 OpTap::~OpTap() {
-  c10::impl::tls_set_dispatch_key_included(kTapKey, false);
+  c10::impl::tls_set_dispatch_key_included(kKey, false);
   const std::lock_guard lock(line_->mutex);
   line_->listener = nullptr;
 }

@@ -36,6 +36,8 @@ class OpListener {
 // ops, above the backends.
 class OpTap {
  public:
+  static constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
+
   // Throws GraphError inside another tap of this thread.
   explicit OpTap(OpListener& listener);
   ~OpTap();

@@ -360,6 +360,7 @@ int train(const Arguments& arguments, RunConfig& config) {
     run_on_main(ranks, [&] {
       make_folder(config.work_dir);
       if (!lock) lock.emplace(config.work_dir);
+      run.trainer->on(HookPoint::kBeforeSaveCheckpoint, [&lock](TrainContext&) { lock->renew(); });
     });
     exit_code = train_run(arguments, plan, config, run, earlier);
   });

@@ -30,9 +30,8 @@ class ConfigNode {
   // well.
   //
   // In values, `${env:NAME}` is the environment variable, `${env:NAME,default}` has a default (`oc.env` is the same),
-  // and
-  // `$${` stands for `${`. Where that is the whole value, it is read as a YAML scalar (a number, true, null), else as
-  // text.
+  // and `$${` stands for `${`. Where a variable is the whole value, it is read as a YAML scalar (a number, true, null),
+  // else as text.
   static ConfigNode parse_file(const std::string& path);
   static ConfigNode parse_text(const std::string& text, const std::string& source);
 

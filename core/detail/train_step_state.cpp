@@ -1,5 +1,4 @@
-#include <algorithm>
-#include <torch/csrc/autograd/variable.h>
+#include "base/detail/gradient_key.h"
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/train_step.h"
@@ -75,23 +74,9 @@ void TrainStep::keep_verdict(GradientCheck& verdict) {
 
 int64_t TrainStep::plan_version() const { return optimizer_->plan_version(); }
 
-namespace {
-
-// How many functions register_hook has put on the tensor's gradient, removed ones left out.
-int64_t autograd_hooks(const at::Tensor& tensor) {
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
-  if (meta == nullptr || meta->cpp_hooks_list_ == nullptr) return 0;
-  return std::count_if(meta->cpp_hooks_list_->begin(), meta->cpp_hooks_list_->end(),
-                       [](const auto& hook) { return static_cast<bool>(hook); });
-}
-
-}  // namespace
-
 void TrainStep::append_key(std::vector<int64_t>& key) const {
   optimizer_->append_key(key);
-  for (const auto& parameter : parameters_) {
-    key.push_back(2 * autograd_hooks(parameter.second) + (parameter.second.requires_grad() ? 1 : 0));
-  }
+  for (const auto& parameter : parameters_) key.push_back(gradient_key(parameter.second));
   task_->append_key(key);
   const std::string task_key = task_->graph_key();
   if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));

@@ -132,7 +132,8 @@ int64_t category_in(const std::vector<std::string>& categories, const CsvTable& 
   fail_value(table, row, table.columns[column],
              "found '" + one_line(text) + "', expected one of the training rows' values; " +
                  known_and_nearest(text, categories) +
-                 "; correct it, leave the row out, or set handle_unknown: ignore (of a feature)");
+                 "; correct it, leave the row out (of rows to predict the target's column), or set handle_unknown: "
+                 "ignore (of a feature)");
 }
 
 double number_in(const CsvTable& table, int64_t row, std::size_t column) {

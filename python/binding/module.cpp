@@ -1,3 +1,4 @@
+#include "base/detail/op_tap.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -19,6 +20,18 @@ LogLevel parse_level(const std::string& text) {
   throw ConfigError("[set_log_level] level is '" + text + "', expected debug, info, warning or error");
 }
 
+// torch.cond, scan and their like know PyTorch's own keys alone: without that of the tap they run, and their ops are
+// heard.
+void let_higher_order_ops_pass() {
+  const uint64_t tap = c10::DispatchKeySet(OpTap::kKey).raw_repr();
+  const py::dict ops = py::module_::import("torch._ops").attr("_higher_order_ops");
+  for (const auto& item : ops) {
+    const py::object keys = item.second.attr("non_fallthrough_keys");
+    const uint64_t without = keys.attr("raw_repr")().cast<uint64_t>() & ~tap;
+    item.second.attr("non_fallthrough_keys") = keys.attr("from_raw_repr")(without);
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_duet, module) {
@@ -28,6 +41,7 @@ PYBIND11_MODULE(_duet, module) {
   bind_errors(module);
   set_host_generators({host_random_state, set_host_random_state});
   tell_in_python();
+  let_higher_order_ops_pass();
   bind_trainer_options(module);
   bind_distributed(module);
   bind_context(module);

@@ -117,7 +117,12 @@ def _attributes(value, names):
     found += [(cls, name, None) for cls, inside in classes.items() for name in shared - inside.keys()]
     if own is not None:
         found += [(own, name, own.get(name)) for name in names & (own.keys() | shared)]  # those that are shared may come
-    return sorted(found, key=lambda place: str(place[1])) if found or own is not None else None
+    return sorted(found, key=lambda place: str(place[1])) if found or own is not None or _is_of_autograd(value) else None
+
+
+def _is_of_autograd(value):
+    """A class of functions with a backward of their own."""
+    return _is(value, type) and issubclass(value, torch.autograd.Function)
 
 
 def _slot(value, descriptor):
@@ -209,7 +214,7 @@ class _Search:
                     continue  # they log, move and count
                 method = next((getattr(member, part) for kind, part in _WRAPPED if type(member) is kind), member)
                 is_implicit = name.startswith("__") and name not in _EXPLICIT and _is_users_class(cls)
-                is_implicit = is_implicit or (name in _OF_AUTOGRAD and issubclass(cls, torch.autograd.Function))
+                is_implicit = is_implicit or (name in _OF_AUTOGRAD and _is_of_autograd(cls))
                 if type(method) is types.FunctionType and (name in self.names or is_implicit) and name not in own:
                     found.append(types.MethodType(method, value))
         return found
@@ -255,6 +260,10 @@ class _Search:
             self.generators.append(value)
         elif type(value) in _FUNCTIONS and is_users(getattr(value, "__module__", None)):
             self.functions.append(value)
+        elif type(value) is types.BuiltinFunctionType and _is_of_autograd(value.__self__):
+            self.found.append((None, None, value.__self__))  # swish = Swish.apply
+        elif type(value) is torch.library.CustomOpDef:
+            self.functions += [function for function in (value._backward_fn, value._setup_context_fn) if function]
 
 
 def own_code(model):

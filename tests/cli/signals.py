@@ -7,6 +7,7 @@ Several signals, as batch systems send them, save too; a second SIGINT alone end
 `duet launch`, which ends as they do. A work_dir has one run at a time. A compare or a dry run that is stopped leaves no files.
 """
 
+import fcntl
 import os
 import pathlib
 import re
@@ -176,6 +177,25 @@ def refuse_second_run(program, root):
     assert done.returncode == 0, f"after a killed run the next one returned {done.returncode}:\n{done.stderr}"
 
 
+def lose_the_folder(program, root):
+    """A run whose folder is moved away saves into a new one, unless another run has begun there."""
+    chain = chain_of(program, root / "moved", LONG)
+    chain.start("eager", "none")
+    assert wait_for(chain, "info step 4/"), f"the run ended early:\n{chain.log}"
+    os.rename(chain.work_dir, root / "away")
+    assert wait_for(chain, "was removed or replaced while this run was at work"), f"the run ended:\n{chain.log}"
+    while not chain.newest_checkpoint():
+        assert chain.read(60), f"the run ended:\n{chain.log}"
+    chain.process.send_signal(signal.SIGSTOP)
+    os.rename(chain.work_dir, root / "away2")
+    chain.work_dir.mkdir()
+    with open(chain.work_dir / "run.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code = chain.signal(signal.SIGCONT)
+    assert code == 2 and "at work in" in chain.log, f"beside another run it ended with {code}:\n{chain.log}"
+    assert os.listdir(chain.work_dir) == ["run.lock"], f"it wrote {os.listdir(chain.work_dir)}"
+
+
 def stop_without_state(program, root, *arguments):
     """What keeps nothing leaves no temporary folder, and ends as shells say it of a signal."""
     config, scratch = chain_of(program, root / "kept_nowhere", LONG).config, root / "scratch"
@@ -200,6 +220,7 @@ def stop_without_state(program, root, *arguments):
 def check_signals(case):
     program, root = case.path, case.folder
     refuse_second_run(program, root)
+    lose_the_folder(program, root)
     stop_without_state(program, root, "compare", "--steps", "90000")
     stop_without_state(program, root, "train", "--dry-run", "90000", "data.train.sampler=infinite")
     at_once = sum(stop_at_once(program, root, mode) for mode in ("eager", "graph") for _ in range(2))

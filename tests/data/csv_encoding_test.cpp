@@ -44,11 +44,9 @@ TEST_F(CsvEncoding, OfACheckpointHoldsForOtherRows) {
                             {"column 'a'", "the checkpoint was trained with", "leave fit_on out"});
 }
 
-TEST_F(CsvEncoding, KeepsBytesThatAreNoUtf8) {
-  const CsvDataset data = table("1,\xFC,x\n2,\xC3\xA4,z\n");
-  EXPECT_EQ(kept(data.encoding()).encoding(), data.encoding());
-  EXPECT_EQ(table("1,\xFC,x\n", {.encoding = data.encoding()}).get({0})["input"].sum().item<double>(),
-            data.get({0})["input"].sum().item<double>());
+TEST_F(CsvEncoding, BytesThatAreNoUtf8AreRefusedAtTheirLine) {
+  EXPECT_EQ(table("1,\xC3\xA4,x\n2,u,z\n").class_names().size(), 2);
+  expect_error<DataError>([&] { table("1,u,x\n2,H\xFC,z\n"); }, {"t.csv:3", "'H\\xfc' is no UTF-8"});
 }
 
 TEST_F(CsvEncoding, NamesTheFirstDifference) {

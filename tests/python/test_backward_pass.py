@@ -313,3 +313,66 @@ def test_a_kernel_made_of_differentiable_ops():
 
     step = toy.same_as_loop(toy.over(toy.batches(12)), loss=loss)
     assert "twice is made of ops that autograd sees" in step.report()[0]["reason"]
+
+
+class Settings:
+    factor = 1.0
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient * Settings.factor
+
+
+@torch.library.custom_op("duet_tests::reversed_too", mutates_args=())
+def reversed_too(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+reversed_too.register_autograd(lambda ctx, gradient: -gradient * Settings.factor)
+reverse = Reversed.apply
+
+
+# By the names that a loss has for it.
+CALLS = {
+    "of the class": lambda x: Reversed.apply(x),
+    "apply under another name": lambda x: reverse(x),
+    "a custom op": lambda x: reversed_too(x),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_numbers_that_the_code_of_a_function_finds(call):
+    def loss(module, batch):
+        return toy.loss_of(module.output(CALLS[call](module.hidden(batch["x"]))), batch)
+
+    def run(step, module, optimizer):
+        values = []
+        for n, batch in enumerate(toy.batches(30)):
+            Settings.factor = 0.5 if 15 <= n < 20 else 1.0
+            values.append(step(batch))
+        return values
+
+    step = toy.same_as_loop(run, loss, check="off", verify_interval=0)
+    assert toy.captured(step.report()) == ["step", "step"]
+
+
+HIGHER_ORDER = {
+    "cond": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+    "map": lambda x: torch._higher_order_ops.map(torch.tanh, x),
+    "scan": lambda x: torch._higher_order_ops.scan(lambda total, row: (total * 0.5 + row, total * row), x[0] * 0, x)[1],
+}
+
+
+@pytest.mark.parametrize("op", HIGHER_ORDER)
+def test_ops_that_take_functions_run_op_by_op(op):
+    def loss(module, batch):
+        return toy.loss_of(module.output(HIGHER_ORDER[op](module.hidden(batch["x"]))), batch)
+
+    step = toy.same_as_loop(toy.over(toy.batches(3)), loss)
+    assert step.report()[-1]["state"] == "eager" and "torch.cond" in step.report()[-1]["reason"]

@@ -152,6 +152,15 @@ def fit_and_grow(mode):
     duet.make_trainer(mode, model, toy.loss, hooks=[Grows(model)], max_epochs=2, default_hooks=False).fit(toy.batches(3))
 
 
+def step_and_grow(mode):
+    trainer = make(mode)
+    for batch in toy.batches(3):
+        trainer.step(batch)
+    trainer.model.new = torch.nn.Linear(2, 2)
+    trainer.step(batch)
+    trainer.finish()
+
+
 def first_step(mode, loss):
     return make(mode, loss).step(toy.batches(1)[0])
 
@@ -173,9 +182,8 @@ MISTAKES = {
     "graph_step": lambda mode: make(mode, optimizer=toy.sgd(toy.model())),
     "torch.nn.Module": lambda mode: duet.make_trainer(mode, lambda x: x, toy.loss),
     r"loss is CrossEntropyLoss\(\), expected .*with forward=": lambda mode: make(mode, torch.nn.CrossEntropyLoss()),
-    "'new.weight' has come to the model": lambda mode: make(mode, hooks=[Grows()], max_epochs=3).fit(toy.batches(3)),
-    "found a model in DataParallel": lambda mode: duet.make_trainer(mode, torch.nn.DataParallel(toy.model()), toy.loss),
     "'new.weight' has come to the model": fit_and_grow,
+    "'new.weight' has come to the model since": step_and_grow,
     "found a model in DataParallel": lambda mode: duet.make_trainer(mode, torch.nn.DataParallel(toy.model()), toy.loss),
     "0-dim tensor": lambda mode: first_step(mode, lambda model, batch: 3.0),
     "'accuracy' as a number": lambda mode: first_step(mode, lambda model, batch: (toy.loss(model, batch), {"accuracy": 0.5})),
