@@ -50,12 +50,13 @@ void check_labels(const LossOptions& options, const at::Tensor& logits, const at
   const bool of_pixels = options.loss == "dice";
   const bool has_classes = logits.dim() >= (of_pixels ? 3 : 2);
   if (has_classes && target.scalar_type() == at::kLong && target.sizes() == at::IntArrayRef(wanted)) return;
+  const bool is_long = target.scalar_type() == at::kLong;
   refuse(options, target, " for logits ", logits.sizes(), ", expected int64 classes ",
          of_pixels ? "[N, H, W] for logits [N, C, H, W]" : "[N, ...] for logits [N, C, ...]",
-         target.scalar_type() == at::kLong && target.numel() == c10::multiply_integers(wanted)
-             ? "; reshape it, as [N, 1] to [N]"
-             : "; set cast: {target: int64} at data that number classes from 0",
-         takes_shares(options) ? " (float32 for one-hot rows)" : "",
+         is_long && target.numel() == c10::multiply_integers(wanted) ? "; reshape it, as [N, 1] to [N]"
+         : !is_long ? "; set task: classification at a Csv, cast: {target: int64} at data that number classes from 0"
+         : takes_shares(options) ? "; set cast: {target: float32} at one-hot rows"
+                                 : "; give each sample one class",
          ", or model.loss to bce for several classes per sample, to mse, l1 or huber for numbers");
 }
 

@@ -49,16 +49,17 @@ TEST(Loss, NamesWhatItCannotTake) {
     at::Tensor target;
     std::vector<std::string> parts;
   };
-  const std::vector<Case> of_shapes = {{{}, labels.to(at::kInt), {"'target'", "Int", "cast: {target: int64}"}},
-                                       {{.loss = "focal"}, at::zeros({2}), {"focal", "Float", "mse"}},
-                                       {{}, at::zeros({2, 1}, at::kLong), {"[2, 1]", "[N, C, ...]"}},
-                                       {{}, at::zeros({3}, at::kLong), {"[2, 3]", "[3]", "[N, C, ...]"}},
-                                       {{}, several.to(at::kLong), {"[2, 3]", "float32 for one-hot rows", "bce"}},
-                                       {{.loss = "dice"}, labels, {"dice", "[N, C, H, W]"}},
-                                       {{.class_weights = {1}}, labels, {"class_weights", "expected 3"}},
-                                       {{.loss = "mse"}, at::zeros({2}), {"[2, 3]", "[2]", "num_classes to 1"}},
-                                       {{.loss = "mse"}, at::zeros({3, 2}), {"[2, 3]", "[3, 2]"}},
-                                       {{.loss = "hinge"}, at::zeros({2}), {"hinge", "huber"}}};
+  const std::vector<Case> of_shapes = {
+      {{}, labels.to(at::kInt), {"'target'", "Int", "cast: {target: int64}"}},
+      {{.loss = "focal"}, at::zeros({2}), {"focal", "Float", "mse"}},
+      {{}, at::zeros({2, 1}, at::kLong), {"[2, 1]", "[N, C, ...]"}},
+      {{}, at::zeros({3}, at::kLong), {"[2, 3]", "[3]", "[N, C, ...]"}},
+      {{}, several.to(at::kLong), {"[2, 3]", "{target: float32} at one-hot rows", "bce"}},
+      {{.loss = "dice"}, labels, {"dice", "[N, C, H, W]"}},
+      {{.class_weights = {1}}, labels, {"class_weights", "expected 3"}},
+      {{.loss = "mse"}, at::zeros({2}), {"[2, 3]", "[2]", "num_classes to 1"}},
+      {{.loss = "mse"}, at::zeros({3, 2}), {"[2, 3]", "[3, 2]"}},
+      {{.loss = "hinge"}, at::zeros({2}), {"hinge", "huber"}}};
   for (const Case& one : of_shapes) {
     expect_error<ConfigError>([&] { loss_of(one.options, logits, one.target); }, one.parts);
   }
