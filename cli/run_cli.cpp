@@ -1,7 +1,6 @@
 #include "cli/run_cli.h"
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -339,10 +338,6 @@ int run_cli(int argc, char** argv) {
   open_standard_streams();
   // A file that may become no longer (ulimit -f) is an error that a save reports, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
-  char folder[PATH_MAX];
-  if (::getcwd(folder, sizeof folder) == nullptr)  // LibTorch's math library would end the process
-    return report_error(c10::str("the current folder is gone (", std::strerror(errno), "); cd to one that is there"),
-                        2);
   const int code = run_safely([&] { return run_call(argc, argv); });
   if (std::cout.flush() || code != 0) return code;
   return report_error(c10::str("standard output cannot be written (", std::strerror(errno), "); make room"), 1);

@@ -62,8 +62,9 @@ void RunLock::renew() {
   if (is_there && held.st_dev == there.st_dev && held.st_ino == there.st_ino) return;
   make_folder(work_dir_);
   let_go(std::exchange(file_, take()));
-  log_warning("[duet] '" + work_dir_ + "' was removed or replaced while this run was at work: its checkpoints are " +
-              "from now on saved there again, but its log, config and earlier checkpoints are gone from there");
+  log_warning("[duet] the lock of this run is gone from '" + work_dir_ +
+              "'. If the folder was removed or replaced, the " +
+              "run's log, config and earlier checkpoints are gone with it; what it saves goes there from now on");
 }
 
 std::string RunLock::path() const { return work_dir_ + "/" + what_ + ".lock"; }

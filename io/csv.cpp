@@ -65,7 +65,8 @@ class CsvReader {
   // Two names would be shown, and saved, as the same.
   void check_utf8(const std::string& field) const {
     const bool is_ascii = std::ranges::all_of(field, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-    if (!is_ascii && !is_utf8(field)) fail("'" + one_line(field) + "' is no UTF-8; save the file as UTF-8");
+    if (!is_ascii && !is_utf8(field))
+      fail("'" + one_line(field) + "' is no UTF-8; save the file as UTF-8 (iconv -f latin1 -t utf-8)");
   }
 
   void charge(uint64_t bytes) {

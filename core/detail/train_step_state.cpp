@@ -1,4 +1,6 @@
-#include "base/detail/gradient_key.h"
+#include <cstdint>
+#include <typeinfo>
+#include <torch/csrc/autograd/variable.h>
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/train_step.h"
@@ -74,9 +76,28 @@ void TrainStep::keep_verdict(GradientCheck& verdict) {
 
 int64_t TrainStep::plan_version() const { return optimizer_->plan_version(); }
 
+namespace {
+
+// Another number where register_hook has put other functions on the tensor's gradient. What they have captured counts
+// no more than what other host code has.
+int64_t key_of_hooks(const at::Tensor& tensor) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+  if (meta == nullptr || meta->cpp_hooks_list_ == nullptr) return 0;
+  uint64_t key = 0;
+  for (const auto& hook : *meta->cpp_hooks_list_) {
+    if (hook) key = key * 31 + hook.target_type().hash_code();  // a removed one leaves an empty place
+  }
+  return static_cast<int64_t>(key);
+}
+
+}  // namespace
+
 void TrainStep::append_key(std::vector<int64_t>& key) const {
   optimizer_->append_key(key);
-  for (const auto& parameter : parameters_) key.push_back(gradient_key(parameter.second));
+  for (const auto& parameter : parameters_) {
+    key.push_back(parameter.second.requires_grad() ? 1 : 0);
+    key.push_back(key_of_hooks(parameter.second));
+  }
   task_->append_key(key);
   const std::string task_key = task_->graph_key();
   if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));

@@ -43,9 +43,9 @@ class CapturedStep {
   const WrittenMemory::Ranges& written() const { return written_; }
   // What was recorded: once failure() is empty.
   const StepProgram& recording() const { return *recording_; }
-  // Whether the hooks within the step, and who gets a gradient among the tensors from outside, are as captured.
+  // Whether the captured hooks are the present ones.
   bool fits(const StepObserver& observer) const {
-    return splits_ == observer.splits() && version_ == observer.version() && outside_.same_gradients();
+    return splits_ == observer.splits() && version_ == observer.version();
   }
 
   // The replay alone, and what it takes and is made of.

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <vector>
 #include "base/batch.h"
-#include "base/detail/gradient_key.h"
 #include "base/detail/references.h"
 #include "base/detail/tensor_layout.h"
 #include "graph/record/address_watch.h"
@@ -21,7 +19,7 @@ class StorageWatch {
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.has_storage()) continue;
       entries_.push_back({name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.storage().data(),
-                          tensor.storage_offset(), TensorLayout(tensor), gradient_key(tensor), 0});
+                          tensor.storage_offset(), TensorLayout(tensor), 0});
     }
   }
   // Watches nothing from here on.
@@ -56,11 +54,6 @@ class StorageWatch {
     return std::ranges::any_of(
         entries_, [&](const Entry& entry) { return entry.storage == memory && !entry.lost && !entry.has_moved(); });
   }
-  // Whether each requires a gradient, and has the hooks on it, that it had.
-  bool same_gradients() const {
-    return std::ranges::all_of(entries_,
-                               [](const Entry& entry) { return gradient_key(entry.tensor) == entry.gradient; });
-  }
   // What was lost until now no longer counts.
   void accept_lost() {
     for (Entry& entry : entries_) entry.lost = false;
@@ -82,7 +75,6 @@ class StorageWatch {
     const void* data;  // of the storage
     int64_t offset;
     TensorLayout layout;
-    int64_t gradient;
     std::size_t references;
     bool lost = false;  // a reference
 

@@ -26,7 +26,8 @@ void let_higher_order_ops_pass() {
   const uint64_t tap = c10::DispatchKeySet(OpTap::kKey).raw_repr();
   const py::dict ops = py::module_::import("torch._ops").attr("_higher_order_ops");
   for (const auto& item : ops) {
-    const py::object keys = item.second.attr("non_fallthrough_keys");
+    const py::object keys = py::getattr(item.second, "non_fallthrough_keys", py::none());
+    if (!py::hasattr(keys, "from_raw_repr")) continue;
     const uint64_t without = keys.attr("raw_repr")().cast<uint64_t>() & ~tap;
     item.second.attr("non_fallthrough_keys") = keys.attr("from_raw_repr")(without);
   }

@@ -169,7 +169,7 @@ class _Search:
     def function(self, function):
         """Notes what the function's code finds in its closure, its defaults and its module, functions to go on with."""
         if type(function) is functools.partial:
-            self.found += [(None, None, function.args), (None, None, function.keywords)]
+            self.found += [(None, None, part) for part in (function.func, function.args, function.keywords)]
             return self.open.append(function.func)
         owner = None
         if type(function) is types.MethodType:
@@ -263,7 +263,8 @@ class _Search:
         elif type(value) is types.BuiltinFunctionType and _is_of_autograd(value.__self__):
             self.found.append((None, None, value.__self__))  # swish = Swish.apply
         elif type(value) is torch.library.CustomOpDef:
-            self.functions += [function for function in (value._backward_fn, value._setup_context_fn) if function]
+            functions = (getattr(value, name, None) for name in ("_backward_fn", "_setup_context_fn"))
+            self.functions += [function for function in functions if function]
 
 
 def own_code(model):

@@ -183,7 +183,7 @@ def lose_the_folder(program, root):
     chain.start("eager", "none")
     assert wait_for(chain, "info step 4/"), f"the run ended early:\n{chain.log}"
     os.rename(chain.work_dir, root / "away")
-    assert wait_for(chain, "was removed or replaced while this run was at work"), f"the run ended:\n{chain.log}"
+    assert wait_for(chain, "the lock of this run is gone"), f"the run ended:\n{chain.log}"
     while not chain.newest_checkpoint():
         assert chain.read(60), f"the run ended:\n{chain.log}"
     chain.process.send_signal(signal.SIGSTOP)

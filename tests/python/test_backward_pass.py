@@ -1,5 +1,7 @@
 """Python code that runs in the backward pass: a check of a step leaves that pass out only where there is none."""
 
+import functools
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -336,12 +338,14 @@ def reversed_too(x: torch.Tensor) -> torch.Tensor:
 
 reversed_too.register_autograd(lambda ctx, gradient: -gradient * Settings.factor)
 reverse = Reversed.apply
+partly = functools.partial(Reversed.apply)
 
 
 # By the names that a loss has for it.
 CALLS = {
     "of the class": lambda x: Reversed.apply(x),
     "apply under another name": lambda x: reverse(x),
+    "a partial of it": lambda x: partly(x),
     "a custom op": lambda x: reversed_too(x),
 }
 
