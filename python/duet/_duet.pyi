@@ -783,12 +783,12 @@ class Run:
         """As request_stop(), for a run that has diverged: no success."""
     def interrupt(self, reason: str) -> None:
         """Ends training after this step; it shall go on later."""
-    def get(self, name: str, group: typing.SupportsInt = 0) -> float:
-        """A hyper-parameter ('lr', 'weight_decay', ...)."""
-    def set(self, name: str, value: typing.SupportsFloat, group: typing.SupportsInt = 0) -> None:
-        """Takes effect at the next step, in both modes."""
     def set_mode(self, mode: str) -> None:
         """How the steps to come are run: 'eager' or 'graph'."""
+    def get(self, name: str, group: typing.SupportsInt = 0) -> float:
+        """A hyper-parameter: 'lr', 'weight_decay', 'beta1', ..."""
+    def set(self, name: str, value: typing.SupportsFloat, group: typing.SupportsInt = 0) -> None:
+        """Takes effect at the next step, in both modes."""
 
 class StepView:
     """What Hook.in_step sees."""
@@ -1299,12 +1299,12 @@ class BaseTrainer:
         """How the steps to come are run, 'eager' or 'graph': the same bits either way."""
     def add_metric(self, metric: object, prefix: str = '') -> None: ...
     def add_hook(self, hook: object, priority: typing.SupportsInt | None = None) -> None: ...
+    def hooks(self) -> list[str]:
+        """Names of the hooks, in calling order."""
     def get(self, name: str, group: typing.SupportsInt = 0) -> float:
         """A hyper-parameter: 'lr', 'weight_decay', 'beta1', ..."""
     def set(self, name: str, value: typing.SupportsFloat, group: typing.SupportsInt = 0) -> None:
         """Takes effect at the next step, in both modes."""
-    def hooks(self) -> list[str]:
-        """Names of the hooks, in calling order."""
     def validate(self, loader: object) -> dict[str, float]:
         """The metrics over the loader's batches, or over each of a dict of loaders."""
     def test(self, loader: object) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The part of docs/gpu.md between the marks, made of what the parts of a proof have found (build/gpu.json)."""
 
 import datetime
+import textwrap
 
 BEGIN, END = "<!-- scripts/gpu writes from here -->", "<!-- to here -->"
 
@@ -17,12 +18,6 @@ def ratio(figure, numerator, denominator):
     return f"{figure[numerator] / figure[denominator]:.2f}" if figure.get(numerator) and figure.get(denominator) else ""
 
 
-def toy_rows(figures):
-    for each in figures:
-        yield [each["model"], each["setting"], number(each, "eager_us"), number(each, "graph_us"),
-               ratio(each, "eager_us", "graph_us"), number(each, "graph_mib", "{:.1f}")]
-
-
 def model_rows(figures):
     for each in figures:
         yield [each["model"], *(number(each, f"{kind}_us") for kind in ("eager", "graph", "torch", "compile")),
@@ -34,22 +29,20 @@ def model_rows(figures):
 def text(found):
     figures = [figure for part in found["parts"] for figure in part["figures"]]
     models = [figure for figure in figures if "setting" not in figure]
-    toys = [figure for figure in figures if "setting" in figure]
+    passed = [part["name"] for part in found["parts"] if part["outcome"] == "PASS" and not part["reason"]]
+    others = [part for part in found["parts"] if part["name"] not in passed]
     lines = ["", f"Written by `scripts/gpu{' --quick' if found['quick'] else ''}` on {datetime.date.today().isoformat()}.", ""]
     lines += table(["", ""], found["machine"].items())
-    lines += table(["part", "outcome", "s"],
-                   ([part["name"], part["outcome"] + (": " + part["reason"].replace("|", "/") if part["reason"] else ""),
-                     f"{part['seconds']:.0f}"] for part in found["parts"]))
+    lines += [textwrap.fill(f"{len(passed)} of {len(found['parts'])} parts passed: {'; '.join(passed)}.", 130,
+                            break_long_words=False, break_on_hyphens=False), ""]
+    if others:
+        lines += table(["part", "outcome"], ([part["name"], part["outcome"] + ": " + part["reason"].replace("|", "/")] for part in others))
     if models:
         lines += ["Time of a step in µs, AdamW, one batch copied from pinned memory, replays without checks: medians of",
                   "repetitions that take turns. `compile` is `torch.compile(mode=\"reduce-overhead\")`. A ratio is by how many times graph",
                   "mode is faster. MiB: the most memory reserved. Waits: calls of a replayed step that wait for the device.", ""]
         lines += table(["model", "eager", "graph", "PyTorch", "compile", "eager / graph", "PyTorch / graph", "compile / graph",
                         "MiB eager", "MiB graph", "MiB PyTorch", "MiB compile", "waits"], model_rows(models))
-    if toys:
-        lines += ["The small models of the tests, batches copied from the host, steps checked as by default; MiB: what the",
-                  "graphs hold.", ""]
-        lines += table(["model", "setting", "eager", "graph", "ratio", "MiB"], toy_rows(toys))
     return "\n".join(lines) + "\n"
 
 

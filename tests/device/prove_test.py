@@ -70,8 +70,7 @@ class Proof(unittest.TestCase):
         page = (self.root / "docs/gpu.md").read_text(encoding="utf-8")
         self.assertIn("stub, 1.0, 1 MiB (x 2)", page)
         self.assertIn("| MLP 64-64-10, batch 8 | 30 | 10 |  |  | 3.00 |", page)
-        self.assertIn("| Mlp | AdamW | 30 | 10 | 3.00 | 1.0 |", page)
-        self.assertIn("| killed in the middle of captured steps | PASS |", page)
+        self.assertRegex(" ".join(page.split()), "parts passed: [^.]*killed in the middle of captured steps")
         self.assertIn("## What is built", page)
 
     def test_each_part_fails_where_its_program_fails_hangs_or_is_missing(self):
