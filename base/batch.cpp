@@ -1,5 +1,7 @@
 #include "base/batch.h"
+#include <algorithm>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {
@@ -12,29 +14,23 @@ const at::Tensor& Batch::operator[](std::string_view name) const& {
   for (const auto& item : items_) {
     if (item.first == name) return item.second;
   }
-  std::string known;
-  for (const auto& item : items_) known += (known.empty() ? "" : ", ") + item.first;
   throw DataError(c10::str(
-      "[Batch] there is no tensor '", name, "'; this batch holds: ", known.empty() ? "nothing" : known,
+      "[Batch] there is no tensor '", name, "'; this batch holds: ", join(keys_in(items_)),
       "; read one of these, or let the dataset yield it (in a config by rename: {<one of these>: ", name, "})"));
 }
 
 bool Batch::has(std::string_view name) const {
-  for (const auto& item : items_) {
-    if (item.first == name) return true;
-  }
-  return false;
+  return std::ranges::find(items_, name, &NamedTensors::value_type::first) != items_.end();
 }
 
 void Batch::set(std::string name, at::Tensor tensor) {
   require<DataError>(tensor.defined(), "[Batch] tensor '" + name + "' is undefined; give it a value");
-  for (auto& item : items_) {
-    if (item.first == name) {
-      item.second = std::move(tensor);
-      return;
-    }
+  const auto known = std::ranges::find(items_, name, &NamedTensors::value_type::first);
+  if (known == items_.end()) {
+    items_.emplace_back(std::move(name), std::move(tensor));
+  } else {
+    known->second = std::move(tensor);
   }
-  items_.emplace_back(std::move(name), std::move(tensor));
 }
 
 int64_t Batch::size() const {

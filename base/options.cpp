@@ -30,10 +30,6 @@ std::string item_text(const Item& item) {
     return item;
 }
 
-bool is_integer(const OptionField& field) {
-  return field.kind == OptionField::Kind::kInteger || field.kind == OptionField::Kind::kIntegers;
-}
-
 // `place`: the field, or an element of it.
 template <class Item>
 void check_item(const std::string& struct_name, const OptionField& field, const std::string& place, const Item& item) {
@@ -81,9 +77,9 @@ std::string expected_of(const OptionField& field) {
   if (field.kind == OptionField::Kind::kText) return "a text";
   if (field.kind == OptionField::Kind::kTexts) return "a list of texts";
   const Range& range = field.range;
-  std::string text = is_integer(field) ? "an integer" : "a number";
+  std::string text = field.is_integer() ? "an integer" : "a number";
   if (std::isfinite(range.low) && std::isfinite(range.high)) {
-    if (is_integer(field)) return c10::str(text, " from ", number_text(range.low), " to ", number_text(range.high));
+    if (field.is_integer()) return c10::str(text, " from ", number_text(range.low), " to ", number_text(range.high));
     return c10::str(text, " in ", range.above_low ? "(" : "[", range.low, ", ", range.high,
                     range.below_high ? ")" : "]");
   }

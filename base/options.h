@@ -73,6 +73,7 @@ struct OptionField {
   void (*write)(void* member, const OptionValue& value, const Words& choices) = nullptr;
 
   bool is_member() const { return read != nullptr; }
+  bool is_integer() const { return kind == Kind::kInteger || kind == Kind::kIntegers; }
   OptionValue get(const void* options) const { return read(member(const_cast<void*>(options)), choices); }
   void set(void* options, const OptionValue& value) const { write(member(options), value, choices); }
 
@@ -261,6 +262,7 @@ const OptionFields& described(const char* name, AddFields add_fields) {
 template <class Options>
 concept Described = requires { Options::fields(); };
 
+// What hooks, metrics and the like do with the options that they are made with: ConfigError for those out of range.
 template <Described Options>
 void check_options(const Options& options) {
   Options::fields().check(&options);

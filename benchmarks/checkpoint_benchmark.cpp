@@ -6,7 +6,6 @@
 //
 //   checkpoint_benchmark [--mib N] [--repetitions N] [--folder PATH] [--cuda]
 
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -14,7 +13,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include "base/log.h"
+#include "base/detail/stopwatch.h"
 #include "benchmarks/figures.h"
 #include "benchmarks/flags.h"
 #include "checkpoint/checkpoint.h"
@@ -24,13 +23,11 @@ namespace duet::benchmarks {
 
 namespace {
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 template <class Call>
 double seconds_of(const Call& call) {
-  const double begun = seconds();
+  const Stopwatch watch;
   call();
-  return seconds() - begun;
+  return watch.seconds();
 }
 
 StateDict state_of(int64_t mib, const std::string& device) {

@@ -11,26 +11,73 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
+#include <ATen/Functions.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unistd.h>
+#include "base/device.h"
 #include "benchmarks/figures.h"
-#include "benchmarks/ranks.h"
+#include "benchmarks/flags.h"
+#include "cli/zoo/classifiers.h"
 #include "core/task.h"
-#include "core/trainer.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/gradient_reducer.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
+#include "tests/support/ranks.h"
 
 namespace duet::benchmarks {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Numbers = std::vector<double>;
+
+struct Size {
+  int64_t steps = 10, width = 1536, layers = 3, batch = 128, warmup = 5;
+};
+
+std::unique_ptr<Task> make_model(const Size& size) {
+  MlpOptions options;
+  options.in_features = size.width;
+  options.num_classes = 10;
+  options.hidden = std::vector<int64_t>(static_cast<std::size_t>(size.layers), size.width);
+  return make_mlp(options);
+}
+
+Batch make_batch(const Size& size) {
+  return {{"image", at::randn({size.batch, size.width})}, {"target", at::randint(10, {size.batch}, at::kLong)}};
+}
+
+std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& size,
+                                          const DistributedOptions& distributed) {
+  seed_all(1);
+  TrainerOptions options;
+  options.optimizer = SGD{.lr = 1e-3};
+  options.device = "cpu";
+  options.distributed = distributed;
+  if (mode == "eager") return std::make_unique<EagerTrainer>(make_model(size), options);
+  // A step that is compared would count twice.
+  return std::make_unique<GraphTrainer>(make_model(size), options, GraphOptions{.fuse_after = 0, .verify_interval = 0});
+}
+
+// What `body` gives on rank 0 of so many processes, one thread each. Throws std::runtime_error if one fails.
+Numbers on_ranks(int64_t world, const std::function<Numbers(const Launch& launch)>& body) {
+  const auto ranks =
+      testing::run_processes(world, [&](const Launch& launch) { return NamedTensors{{"", at::tensor(body(launch))}}; });
+  for (const auto& rank : ranks) {
+    if (!rank.error.empty()) throw std::runtime_error("a rank has failed: " + rank.error);
+  }
+  const at::Tensor& given = ranks.front().at("");
+  return {given.const_data_ptr<double>(), given.const_data_ptr<double>() + given.numel()};
+}
 
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -44,10 +91,9 @@ class TimedCommunicator : public Communicator {
   int64_t world_size() const override { return inner_->world_size(); }
   bool is_single() const override { return inner_->is_single(); }
   using Communicator::broadcast;
-  std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override {
-    return inner_->all_gather(numbers);
+  std::vector<std::string> all_gather(const std::string& bytes, bool of_one_size) override {
+    return inner_->all_gather(bytes, of_one_size);
   }
-  std::vector<std::string> all_gather(const std::string& bytes) override { return inner_->all_gather(bytes); }
   std::string broadcast(const std::string& bytes, int64_t root) override { return inner_->broadcast(bytes, root); }
   void report(int64_t step, const char* phase) override { inner_->report(step, phase); }
   void report(const char* phase) override { inner_->report(phase); }
@@ -203,8 +249,7 @@ struct Row {
 void measure(std::vector<Row>& rows, int64_t rounds) {
   for (int64_t i = 0; i < rounds; ++i) {
     for (Row& row : rows) {
-      const Numbers first =
-          on_ranks(row.world, [&](const Launch& launch) { return row.body(launch).numbers(); }).front();
+      const Numbers first = on_ranks(row.world, [&](const Launch& launch) { return row.body(launch).numbers(); });
       row.rounds.push_back({first[0], first[1], first[2], first[3]});
     }
   }
@@ -264,7 +309,7 @@ void print_world_of_one(const char* mode, Size size, int64_t turns) {
     }
     return Numbers{median(without), median(with), median(ratios)};
   };
-  const Numbers figures = on_ranks(1, body).front();
+  const Numbers figures = on_ranks(1, body);
   const std::string name = mode + (", width " + std::to_string(size.width)) + ", batch " + std::to_string(size.batch);
   std::printf("%-44s %12.1f %12.1f %8.3f\n", name.c_str(), figures[0], figures[1], figures[2]);
 }
@@ -281,7 +326,9 @@ void print_worlds_of_one(const Size& size, int64_t rounds) {
 }
 
 int run(const Size& size, int64_t rounds) {
-  std::printf("%s; milliseconds per step\n", size.text().c_str());
+  std::printf("MLP, width %lld, %lld layers, batch %lld per rank; milliseconds per step\n",
+              static_cast<long long>(size.width), static_cast<long long>(size.layers),
+              static_cast<long long>(size.batch));
   std::printf("%-44s %10s %10s %10s\n", "trainer", "step", "waits", "hidden");
   Figures sent;
   for (const char* mode : {"eager", "graph"}) {
@@ -311,7 +358,9 @@ int run(const Size& size, int64_t rounds) {
 
 int main(int argc, char** argv) {
   const duet::benchmarks::Flags flags(argc, argv);
-  const duet::benchmarks::Size size = duet::benchmarks::read_size(flags);
+  duet::benchmarks::Size size;
+  size.steps = flags.number("--steps", size.steps);
+  size.width = flags.number("--width", size.width);
   const int64_t rounds = flags.number("--rounds", 5);
   if (flags.has("--world-of-one")) {
     duet::benchmarks::print_worlds_of_one(size, rounds);

@@ -18,8 +18,8 @@
 #include "benchmarks/figures.h"
 #include "benchmarks/flags.h"
 #include "benchmarks/repeated_batch.h"
-#include "eager/eager_trainer.h"
-#include "graph/graph_trainer.h"
+#include "core/trainer.h"
+#include "make_trainer.h"
 #include "metrics/class_metric.h"
 
 namespace duet::benchmarks {
@@ -29,16 +29,9 @@ namespace {
 // Runs `calls` forward passes.
 using Contestant = std::function<void(int64_t calls)>;
 
-std::unique_ptr<BaseTrainer> trainer_of(const Case& item, Mode mode) {
-  seed_all(0);
-  TrainerOptions options;
-  options.device = "cpu";
-  if (mode == Mode::kEager) return std::make_unique<EagerTrainer>(item.task(), options);
-  return std::make_unique<GraphTrainer>(item.task(), options);
-}
-
 Contestant by_trainer(const Case& item, Mode mode) {
-  const std::shared_ptr<BaseTrainer> trainer = trainer_of(item, mode);
+  seed_all(0);
+  const std::shared_ptr<BaseTrainer> trainer = make_trainer(mode, item.task(), {.device = "cpu"});
   if (const Batch batch = item.batch(); batch.has("image") && batch["target"].dim() == 1)
     trainer->add_metric<Accuracy>();
   return [trainer, batch = item.batch()](int64_t calls) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 #include <ATen/Parallel.h>
+#include "base/detail/bits.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -28,11 +29,6 @@
 namespace {
 
 using namespace duet;
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor left = a.detach().contiguous(), right = b.detach().contiguous();
-  return left.sizes() == right.sizes() && left.scalar_type() == right.scalar_type() &&
-         (left.nbytes() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0);
-}
 
 // "every bit", or what differs first.
 std::string difference(const ExportedReference& reference, Mode mode, std::string& capture) {

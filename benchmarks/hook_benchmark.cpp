@@ -6,59 +6,23 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 #include <ATen/Parallel.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
 #include <stdlib.h>
 #include "base/device.h"
-#include "base/log.h"
+#include "benchmarks/cases.h"
 #include "benchmarks/figures.h"
 #include "benchmarks/flags.h"
 #include "benchmarks/repeated_batch.h"
-#include "cli/zoo/classifiers.h"
-#include "cli/zoo/gpt.h"
-#include "eager/eager_trainer.h"
-#include "graph/graph_trainer.h"
+#include "core/trainer.h"
 #include "hooks/default_hooks.h"
+#include "make_trainer.h"
 
 namespace duet::benchmarks {
 
 namespace {
-
-struct Model {
-  std::string name;
-  std::function<std::unique_ptr<Task>()> task;
-  std::function<Batch()> batch;
-  int64_t steps;  // per repetition
-};
-
-std::vector<Model> models() {
-  const auto mlp = [] {
-    MlpOptions options;
-    options.in_features = 64;
-    options.num_classes = 10;
-    options.hidden = {64};
-    return make_mlp(options);
-  };
-  const auto gpt = [] {
-    GptOptions options;
-    options.vocab_size = 65;
-    options.n_layer = 2;
-    options.n_head = 4;
-    options.n_embd = 64;
-    options.context = 32;
-    options.dropout = 0;
-    return make_gpt(options);
-  };
-  const auto image = [] { return Batch{{"image", at::randn({8, 64})}, {"target", at::randint(10, {8}, at::kLong)}}; };
-  const auto text = [] {
-    return Batch{{"input", at::randint(65, {1, 32}, at::kLong)}, {"target", at::randint(65, {1, 32}, at::kLong)}};
-  };
-  return {{"MLP 64-64-10, batch 8", mlp, image, 10000}, {"GPT d64 L2, 1x32", gpt, text, 1000}};
-}
 
 // Times the steps after the first `warm_up`: past the capture, and the comparisons that follow it closely.
 class StopWatch : public Hook {
@@ -79,7 +43,7 @@ class StopWatch : public Hook {
 };
 
 // Microseconds of one step.
-double measure(const Model& model, const std::string& mode, int64_t steps, bool hooks, const std::string& work_dir) {
+double measure(const Case& model, Mode mode, int64_t steps, bool hooks, const std::string& work_dir) {
   constexpr int64_t kWarmUp = 68;
   seed_all(0);
   TrainerOptions options;
@@ -88,12 +52,7 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
   options.loop = {.max_steps = kWarmUp + steps};
   options.work_dir = work_dir;
   if (hooks) options.schedules = {Cosine{}};
-  std::unique_ptr<BaseTrainer> trainer;
-  if (mode == "graph") {
-    trainer = std::make_unique<GraphTrainer>(model.task(), options);
-  } else {
-    trainer = std::make_unique<EagerTrainer>(model.task(), options);
-  }
+  const auto trainer = make_trainer(mode, model.task(), options);
   double seconds = 0;
   trainer->add_hook(std::make_unique<StopWatch>(kWarmUp, seconds));
   if (hooks) {
@@ -107,10 +66,10 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
   return seconds * 1e6 / static_cast<double>(steps);
 }
 
-void print_row(const Model& model, const std::string& mode, int64_t steps, int64_t repetitions,
+void print_row(const Case& model, const std::string& mode, int64_t steps, int64_t repetitions,
                const std::string& work_dir) {
-  const auto without = [&] { return measure(model, mode, steps, false, ""); };
-  const auto with = [&] { return measure(model, mode, steps, true, work_dir); };
+  const auto without = [&] { return measure(model, parse_mode(mode), steps, false, ""); };
+  const auto with = [&] { return measure(model, parse_mode(mode), steps, true, work_dir); };
   std::vector<double> plain, full, cost;
   for (int64_t i = 0; i < repetitions; ++i) {
     // A steady drift of the machine cancels out.
@@ -133,9 +92,11 @@ int run(const Flags& flags) {
   if (mkdtemp(folder.data()) == nullptr) return 1;
   std::printf("%-24s %-6s %10s %10s %8s %9s   (µs per step)\n", "model", "mode", "no hooks", "defaults", "cost",
               "share");
-  for (const Model& model : models()) {
+  const std::set<std::string> shown = {"MLP 64-64-10, batch 8", "GPT d64 L2, 1x32"};
+  for (const Case& model : cases()) {
+    if (!shown.contains(model.name)) continue;
     for (const char* mode : {"eager", "graph"}) {
-      print_row(model, mode, flags.number("--steps", model.steps), repetitions, folder);
+      print_row(model, mode, flags.number("--steps", model.steps / 2), repetitions, folder);
     }
   }
   std::filesystem::remove_all(folder);

@@ -3,13 +3,11 @@
 #include <cctype>
 #include <filesystem>
 #include <new>
-#include <utility>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
 #include "base/detail/text.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/detail/background_save.h"
 #include "checkpoint/detail/checkpoint_format.h"

@@ -1,7 +1,6 @@
 #include "checkpoint/weights_file.h"
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <set>
 #include <tuple>
 #include <variant>

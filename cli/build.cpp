@@ -5,8 +5,6 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/ranks.h"
-#include "cli/registry.h"
 #include "cli/report.h"
 #include "cli/run_identity.h"
 #include "core/task.h"
@@ -14,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "distributed/communicator.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "graph/graph_trainer.h"
 #include "hooks/prediction_hooks.h"
 #include "make_trainer.h"
@@ -63,7 +62,13 @@ void check_classes(const RunConfig& config, const Run& run) {
 void check_same_sizes(const RunConfig& config, const std::vector<DataConfig>& data,
                       const std::vector<std::shared_ptr<const Dataset>>& built) {
   for (std::size_t i = 0; i < built.size(); ++i) {
-    if (built[i]) check_same_size(config.communicator(), data[i].node.path(), built[i]->size());
+    if (!built[i]) continue;
+    check_same_on_all_ranks<DataError>(
+        config.communicator(), std::to_string(built[i]->size()), [&](const RankDifference& found) {
+          return c10::str("[Launch] ", data[i].node.path(), " has ", found.on_first, " samples on rank 0 and ",
+                          found.there, " on rank ", found.rank,
+                          ", expected the same data; give every machine a whole copy");
+        });
   }
 }
 
@@ -216,7 +221,11 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
       throw CheckpointError("[load_from] '" + path + "': " + error.what());
     }
   });
-  check_same_weights(config.communicator(), path, weights_hash(trainer));
+  check_same_on_all_ranks<CheckpointError>(
+      config.communicator(), weights_hash(trainer), [&](const RankDifference& found) {
+        return c10::str("[load_from] '", path, "' holds other weights on rank ", found.rank,
+                        " than on rank 0, expected the same file; give every machine a copy");
+      });
 }
 
 namespace {
@@ -252,7 +261,7 @@ Run build_training(const RunConfig& config, const std::vector<std::string>& clas
     check_classes(config, run);
     build_loaders(config, run);
   });
-  if (run.train_data) check_same_size(config.communicator(), "data.train", run.train_data->size());
+  check_same_sizes(config, {*config.train}, {run.train_data});
   check_same_sizes(config, config.val, run.val_data);
   build_trainer(config, config.mode, limited_loop(config, run), run);
   return run;

@@ -21,10 +21,8 @@ at::Tensor tensor_of_all(const Dataset& dataset, const DataConfig& data) {
   constexpr int64_t kAtOnce = 1024;
   const std::string& name = data.sample_weights;
   if (const Batch first = dataset.get({0}); !first.has(name)) {
-    std::vector<std::string> names;
-    for (const auto& item : first.items()) names.push_back(item.first);
     data.node.fail("sample_weights",
-                   "is no tensor of this dataset and no .npy file; " + known_and_nearest(name, names));
+                   "is no tensor of this dataset and no .npy file; " + known_and_nearest(name, keys_in(first.items())));
   }
   std::vector<at::Tensor> parts;
   for (int64_t first = 0; first < dataset.size(); first += kAtOnce) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include "base/detail/concat_text.h"
 #include "base/detail/text.h"
+#include "base/log.h"
 #include "cli/builtin_types.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
@@ -8,7 +9,6 @@
 #include "core/hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/run_info_hooks.h"
-#include "hooks/detail/switch_mode_hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/epoch_hooks.h"
@@ -111,6 +111,32 @@ std::unique_ptr<PredictionWriterHook> prediction_writer(ConfigNode& node, HookCo
   return std::make_unique<PredictionWriterHook>(options);
 }
 
+struct SwitchModeOptions {
+  int64_t step = 0;  // the first one that runs in `mode`
+  Mode mode = Mode::kGraph;
+
+  static const OptionFields& fields() {
+    using O = SwitchModeOptions;
+    return described<O>("SwitchModeHook", [](const auto& add) {
+      add("step", &O::step, "the first step that runs in `mode`").in(at_least(0));
+      add("mode", &O::mode, "how steps run from there on", {"eager", "graph"});
+    });
+  }
+};
+
+// Runs the steps from one on in another mode: op by op while a model is new, captured from then on.
+std::unique_ptr<CallbackHook> switch_mode(ConfigNode& node, HookContext&) {
+  const auto options = read_all_options<SwitchModeOptions>(node);
+  auto hook = std::make_unique<CallbackHook>(std::string("switch_to_") + to_string(options.mode));
+  hook->on(HookPoint::kBeforeTrainIter, [options](TrainContext& context) {
+    if (context.progress.step < options.step || context.mode == to_string(options.mode)) return;
+    context.trainer.set_mode(options.mode);
+    log_info(
+        concat_text("[SwitchModeHook] steps run in mode ", context.mode, " from step ", context.progress.step, " on"));
+  });
+  return hook;
+}
+
 // Of LoggerHook: the keys of mmengine's LoggerHook and LogProcessor in one map, and the sinks in the place of its
 // vis_backends.
 
@@ -209,7 +235,7 @@ void add_builtin_hooks() {
   add_hook<NaNGuardHook, NaNGuardHookOptions>("NaNGuardHook");
   add_hook<HistogramHook, HistogramHookOptions>("HistogramHook");
   add_hook<ThroughputHook, ThroughputHookOptions>("ThroughputHook");
-  add_hook<SwitchModeHook, SwitchModeHookOptions>("SwitchModeHook");
+  register_hook("SwitchModeHook", switch_mode, AnyOptions(SwitchModeOptions()));
   register_hook("ParamSchedulerHook", [](ConfigNode&, HookContext& context) {
     return std::make_unique<ParamSchedulerHook>(context.schedules);
   });

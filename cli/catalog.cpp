@@ -1,6 +1,5 @@
 #include "cli/catalog.h"
 #include <algorithm>
-#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "cli/config/run_config.h"

@@ -1,5 +1,4 @@
 #include "cli/ranks.h"
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -15,7 +14,6 @@
 #include "base/log.h"
 #include "cli/report.h"
 #include "cli/run_identity.h"
-#include "distributed/communicator.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
@@ -150,30 +148,11 @@ std::string from_main(Communicator& ranks, const std::function<std::string()>& m
   return ranks.broadcast(text);
 }
 
-bool on_any(Communicator& ranks, bool here) {
-  const auto all = ranks.all_gather(std::vector<double>{here ? 1.0 : 0.0});
-  return std::any_of(all.begin(), all.end(), [](const auto& row) { return row[0] != 0; });
-}
-
 void check_same_option(Communicator& ranks, const std::string& name, const std::string& value) {
   const std::string own = value.empty() ? "no " + name : name + " " + value;
   check_same_on_all_ranks<ConfigError>(ranks, own, [](const RankDifference& found) {
     return c10::str("[Launch] found '", found.on_first, "' on rank 0 and '", found.there, "' on rank ", found.rank,
                     ", expected one call; start all ranks with the same words");
-  });
-}
-
-void check_same_size(Communicator& ranks, const std::string& what, int64_t size) {
-  check_same_on_all_ranks<DataError>(ranks, std::to_string(size), [&](const RankDifference& found) {
-    return c10::str("[Launch] ", what, " has ", found.on_first, " samples on rank 0 and ", found.there, " on rank ",
-                    found.rank, ", expected the same data; give every machine a whole copy");
-  });
-}
-
-void check_same_weights(Communicator& ranks, const std::string& path, const std::string& hash) {
-  check_same_on_all_ranks<CheckpointError>(ranks, hash, [&](const RankDifference& found) {
-    return c10::str("[load_from] '", path, "' holds other weights on rank ", found.rank,
-                    " than on rank 0, expected the same file; give every machine a copy");
   });
 }
 

@@ -29,16 +29,7 @@ const std::string& rank_prefix();
 // What rank 0 makes, for all; its error is thrown on all.
 std::string from_main(Communicator& ranks, const std::function<std::string()>& make);
 
-// Whether it is true of any rank. All of them ask.
-bool on_any(Communicator& ranks, bool here);
-
 // Throws ConfigError on all ranks unless all were called with the same value of this option; empty: without it.
 void check_same_option(Communicator& ranks, const std::string& name, const std::string& value);
-
-// Throws DataError on all ranks unless all have the same number of samples.
-void check_same_size(Communicator& ranks, const std::string& what, int64_t size);
-
-// Throws CheckpointError on all ranks unless `hash` of what each has loaded is the same.
-void check_same_weights(Communicator& ranks, const std::string& path, const std::string& hash);
 
 }  // namespace duet

@@ -1,7 +1,7 @@
 #include "cli/registry.h"
 #include <algorithm>
+#include <any>
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
@@ -9,7 +9,6 @@
 #include "cli/builtin_types.h"
 #include "cli/config/dataset_config.h"
 #include "cli/config/run_config.h"
-#include "core/hook.h"
 #include "core/task.h"
 #include "data/data_source.h"
 #include "data/dataset.h"
@@ -21,10 +20,10 @@ namespace duet {
 
 namespace {
 
-// What is known of a type, whatever it makes.
 struct Type {
   std::optional<AnyOptions> options;
   bool built_in;
+  std::any factory;  // of its kind's Registry; none of duet's own optimizers
 };
 using Types = std::map<std::string, Type>;
 
@@ -39,7 +38,7 @@ Kinds& kinds() {
     kinds.state = Kinds::State::kFilling;
     add_builtin_types();  // by way of register_model and the others, which come back here
     for (const std::string& type : OptimizerOptions::built_in_types()) {
-      kinds.types["optimizer"][type] = {OptimizerOptions::of_type(type), true};  // read as their fields say
+      kinds.types["optimizer"][type] = {OptimizerOptions::of_type(type), true, {}};  // read as their fields say
     }
     kinds.state = Kinds::State::kFilled;
   }
@@ -70,12 +69,6 @@ std::optional<int> read_priority(const ConfigNode& node) {
 }  // namespace
 
 template <class Product, class... Context>
-auto Registry<Product, Context...>::factories() -> std::map<std::string, Factory>& {
-  static std::map<std::string, Factory> factories;
-  return factories;
-}
-
-template <class Product, class... Context>
 void Registry<Product, Context...>::operator()(const std::string& name, Factory factory,
                                                std::optional<AnyOptions> options) const {
   if (name.empty() || !factory) {
@@ -86,15 +79,13 @@ void Registry<Product, Context...>::operator()(const std::string& name, Factory 
     throw ConfigError(
         c10::str("[Registry] the ", kind_, " type '", name, "' is registered twice; choose another name"));
   }
-  factories()[name] = std::move(factory);
-  kinds().types[kind_][name] = {std::move(options), kinds().state == Kinds::State::kFilling};
+  kinds().types[kind_][name] = {std::move(options), kinds().state == Kinds::State::kFilling, std::move(factory)};
 }
 
 template <class Product, class... Context>
 auto Registry<Product, Context...>::find(const std::string& name) const -> const Factory* {
-  kinds();  // duet's own are there before anybody looks
-  const auto found = factories().find(name);
-  return found == factories().end() ? nullptr : &found->second;
+  const Type* type = find_type(kind_, name);
+  return type == nullptr ? nullptr : std::any_cast<Factory>(&type->factory);
 }
 
 template <class Product, class... Context>
@@ -136,11 +127,7 @@ template class Registry<OptimizerKind>;
 template class Registry<ScheduleFormulaFn>;
 template class Registry<ParamGroupsFn>;
 
-std::vector<std::string> registered(const std::string& kind) {
-  std::vector<std::string> names;
-  for (const auto& entry : kinds().types[kind]) names.push_back(entry.first);
-  return names;
-}
+std::vector<std::string> registered(const std::string& kind) { return keys_in(kinds().types[kind]); }
 
 const AnyOptions* options_of(const std::string& kind, const std::string& type) {
   const Type* found = find_type(kind, type);

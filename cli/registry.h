@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,8 +86,6 @@ class Registry {
   Product make(ConfigNode node, Context... context, const std::string& otherwise = "") const;
 
  private:
-  static std::map<std::string, Factory>& factories();
-
   const char* kind_;
 };
 

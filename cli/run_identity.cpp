@@ -1,7 +1,6 @@
 #include "cli/run_identity.h"
 #include <algorithm>
 #include <exception>
-#include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"

@@ -17,7 +17,6 @@
 #include "core/exported/layers.h"
 #include "core/exported/ops.h"
 #include "core/exported/program.h"
-#include "core/model_file.h"
 #include "io/pt2_file.h"
 #include "io/read_file.h"
 

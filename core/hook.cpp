@@ -1,5 +1,4 @@
 #include "core/hook.h"
-#include <utility>
 #include "base/detail/text.h"
 #include "base/error.h"
 
@@ -35,11 +34,7 @@ std::string priority_text(int priority) {
   return std::to_string(priority);
 }
 
-std::vector<std::string> priority_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : kPriorities) names.emplace_back(entry.first);
-  return names;
-}
+std::vector<std::string> priority_names() { return keys_in(kPriorities); }
 
 CallbackHook::CallbackHook(std::string name, int priority, std::vector<std::string> after)
     : name_(std::move(name)), priority_(priority), after_(std::move(after)) {

@@ -27,7 +27,6 @@
 #include "base/log.h"
 #include "core/detail/file_task.h"
 #include "core/detail/user_place.h"
-#include "core/model_file.h"
 #include "io/file_io.h"
 #include "io/file_memory.h"
 #include "io/plain_tensor.h"
@@ -290,8 +289,7 @@ const OptionFields& ScriptTaskOptions::fields() {
 
 std::unique_ptr<Task> make_script_task(const ScriptTaskOptions& options) {
   check_options(options);
-  return make_file_task(std::make_unique<ScriptModel>(options.path, "ScriptTask"),
-                        {options.path, options.inputs, options.target, options.loss, options.ignore_index});
+  return make_file_task(std::make_unique<ScriptModel>(options.path, "ScriptTask"), options);
 }
 
 void write_script_model(const std::string& path, const std::string& source, const StateDict& weights) {

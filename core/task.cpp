@@ -1,12 +1,9 @@
 #include "core/task.h"
-#include <algorithm>
 #include <unordered_map>
-#include <utility>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/sum.h>
 #include <c10/core/ScalarType.h>
 #include "base/detail/text.h"
-#include "base/error.h"
 
 namespace duet {
 

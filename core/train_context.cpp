@@ -3,6 +3,7 @@
 #include <array>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/train_step.h"
@@ -93,13 +94,11 @@ const at::Tensor& CurrentStep::output(const std::string& name, std::size_t micro
   require<ConfigError>(micro_batch < result->outputs.size(),
                        c10::str("[TrainContext] found ", result->outputs.size(),
                                 " micro-batches, expected one of number ", micro_batch, "; they count from 0"));
-  std::string names;
   for (const auto& [known, tensor] : result->outputs[micro_batch]) {
     if (known == name) return tensor;
-    names += (names.empty() ? "" : ", ") + known;
   }
   throw ConfigError("[TrainContext] found no output '" + name + "' of the model, expected one of " +
-                    (names.empty() ? "none" : names) + "; let training_step give it in StepOutput::outputs");
+                    join(keys_in(result->outputs[micro_batch])) + "; let training_step give it in StepOutput::outputs");
 }
 
 std::vector<at::Tensor> CurrentStep::gradients() const {

@@ -3,14 +3,11 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/checkpoint.h"
-#include "core/detail/epoch_plan.h"
-#include "core/detail/evaluator.h"
 #include "core/detail/forward_pass.h"
 #include "core/detail/hook_observer.h"
-#include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_sync.h"
 #include "core/detail/run_state.h"
 #include "core/detail/train_step.h"

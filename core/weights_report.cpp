@@ -86,14 +86,11 @@ WeightsReport match(const Task& task, const StateDict& weights, bool strict, std
   return report;
 }
 
-template <class Item, class Text>
-void add_line(std::string& text, const char* title, const std::vector<Item>& items, size_t max_names,
-              const Text& text_of) {
-  if (items.empty()) return;
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < std::min(max_names, items.size()); ++i) shown.push_back(text_of(items[i]));
-  text += c10::str("\n  ", title, ": ", c10::Join(", ", shown));
-  if (items.size() > max_names) text += c10::str(", and ", items.size() - max_names, " more");
+std::vector<std::string> texts_of(const std::vector<WeightsReport::Difference>& differences) {
+  std::vector<std::string> texts;
+  for (const auto& [name, found, expected] : differences)
+    texts.push_back(c10::str(name, " (", found, " there, ", expected, " in the model)"));
+  return texts;
 }
 
 }  // namespace
@@ -112,16 +109,14 @@ StateDict weights_of(const Task& task) {
 
 std::string WeightsReport::text(size_t max_names) const {
   std::string text = c10::str(loaded, " of ", expected, " tensors");
-  const auto name_of = [](const std::string& name) { return one_line(name); };
-  const auto difference_of = [](const Difference& difference) {
-    return c10::str(one_line(difference.name), " (", difference.found, " there, ", difference.expected,
-                    " in the model)");
+  const auto add_line = [&](const char* title, const std::vector<std::string>& items) {
+    if (!items.empty()) text += c10::str("\n  ", title, ": ", join_first(items, max_names));
   };
-  add_line(text, "missing there", missing, max_names, name_of);
-  add_line(text, "unknown to the model", unexpected, max_names, name_of);
-  add_line(text, "of another shape or type, not loaded", mismatched, max_names, difference_of);
-  add_line(text, "tied in the model, but another value there, not loaded", untied, max_names, name_of);
-  add_line(text, "converted", converted, max_names, difference_of);
+  add_line("missing there", missing);
+  add_line("unknown to the model", unexpected);
+  add_line("of another shape or type, not loaded", texts_of(mismatched));
+  add_line("tied in the model, but another value there, not loaded", untied);
+  add_line("converted", texts_of(converted));
   return text;
 }
 

@@ -1,6 +1,4 @@
 #include "data/data_loader.h"
-#include <functional>
-#include <utility>
 #include <variant>
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>

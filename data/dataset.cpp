@@ -4,7 +4,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <utility>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <c10/util/StringUtil.h>

@@ -144,7 +144,6 @@ class CsvDataset : public Dataset {
 
   CsvOptions options_;
   Encoding encoding_;
-  bool is_kept_ = false;  // the encoding is that of a checkpoint
   at::Tensor input_, target_, weight_;
 };
 

@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 #include <random>
-#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/split_mix.h"
 #include "base/error.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <string>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
@@ -114,8 +113,7 @@ class OneProcess : public Communicator {
   int64_t rank() const override { return 0; }
   int64_t world_size() const override { return 1; }
   bool is_single() const override { return true; }
-  std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override { return {numbers}; }
-  std::vector<std::string> all_gather(const std::string& bytes) override { return {bytes}; }
+  std::vector<std::string> all_gather(const std::string& bytes, bool /*of_one_size*/) override { return {bytes}; }
   std::string broadcast(const std::string& bytes, int64_t /*root*/) override { return bytes; }
   void report(int64_t /*step*/, const char* /*phase*/) override {}
   void fail(const std::string& /*reason*/) override {}

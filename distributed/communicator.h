@@ -40,16 +40,15 @@ class Communicator {
   // What the tensors of sums and broadcasts lie on.
   virtual at::Device device() const { return at::kCPU; }
 
-  // On the host, between steps: what every rank gave, by rank. The numbers are equally many everywhere.
-  virtual std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) = 0;
-  virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
+  // On the host, between steps: what every rank gave, by rank. `of_one_size`: as many bytes everywhere.
+  virtual std::vector<std::string> all_gather(const std::string& bytes, bool of_one_size = false) = 0;
   // The report of each rank, by rank. One exchange for reports of up to 56 bytes, two for larger ones.
   template <class Report>
   std::vector<Report> gather(const Report& report);
   // What rank `root` gave.
   virtual std::string broadcast(const std::string& bytes, int64_t root) = 0;
   std::string broadcast(const std::string& bytes) { return broadcast(bytes, 0); }
-  void barrier() { all_gather(std::vector<double>{0}); }
+  void barrier() { gather(int64_t{0}); }
 
   // On tensors, contiguous and on the device that trains: starts to replace the values by their sum over the ranks, or
   // by those of rank `root`, and returns. finish() waits for it (on a GPU, the current stream does); until then nobody
@@ -116,12 +115,11 @@ class Communicator {
 template <class Report>
 std::vector<Report> Communicator::gather(const Report& report) {
   static_assert(std::is_trivially_copyable_v<Report>, "what is gathered is copied byte by byte");
-  std::vector<double> words((sizeof(Report) + sizeof(double) - 1) / sizeof(double));
-  std::memcpy(words.data(), &report, sizeof(Report));
-  const std::vector<std::vector<double>> rows = all_gather(words);
-  std::vector<Report> all(rows.size());
-  for (std::size_t rank = 0; rank < rows.size(); ++rank)
-    std::memcpy(static_cast<void*>(&all[rank]), rows[rank].data(), sizeof(Report));
+  const std::string bytes(reinterpret_cast<const char*>(&report), sizeof(Report));
+  std::vector<Report> all;
+  for (const std::string& said : all_gather(bytes, /*of_one_size=*/true)) {
+    std::memcpy(static_cast<void*>(&all.emplace_back()), said.data(), sizeof(Report));
+  }
   return all;
 }
 

@@ -59,7 +59,6 @@ struct CheckpointHookOptions {
 // It has a member for each occasion to save.
 class CheckpointHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit CheckpointHook(CheckpointHookOptions options = {});
 
   std::string name() const override { return "checkpoint"; }

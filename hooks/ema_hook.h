@@ -33,7 +33,6 @@ struct EMAHookOptions {
 // It has a member for each point at which the weights of the model are exchanged.
 class EMAHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit EMAHook(EMAHookOptions options = {});
   ~EMAHook() override;
 

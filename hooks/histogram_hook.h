@@ -31,7 +31,6 @@ std::optional<Histogram> histogram_of(const at::Tensor& tensor, int64_t bins);
 // float16. Between its steps it does nothing. Rank 0 logs for all.
 class HistogramHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit HistogramHook(HistogramHookOptions options = {});
 
   std::string name() const override { return "histogram"; }

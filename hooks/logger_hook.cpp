@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <set>
-#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/pattern.h"
 #include "base/error.h"
@@ -120,7 +119,7 @@ LoggerHook::~LoggerHook() = default;
 
 // Sinks stay open for as long as the hook lives: a trainer may train, test and train again.
 void LoggerHook::open(TrainContext& context) {
-  if (sinks_ || is_off(context)) return;
+  if (sinks_ || !context.is_main) return;  // rank 0 logs for all
   if (run_id_.empty()) run_id_ = file_io::random_id().substr(0, 8);
   std::vector<std::unique_ptr<LogSink>> sinks;
   for (const LogSinkOptions& sink : options_.sinks) {
@@ -192,7 +191,7 @@ void LoggerHook::before_train(TrainContext& context) {
   start_run(context);
   start_ = mark_ = steady_seconds();
   line_ = {};
-  if (!options_.model_summary || is_off(context)) return;
+  if (!options_.model_summary || !context.is_main) return;
   const std::string summary = model_summary(context.task);
   emit(context, "text", {{"model", summary}}, summary);
 }
@@ -200,7 +199,7 @@ void LoggerHook::before_train(TrainContext& context) {
 void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_->start_epoch(); }
 
 void LoggerHook::after_train_iter(TrainContext& context) {
-  if (is_off(context)) return;
+  if (!context.is_main) return;
   collect(context);
   if (is_due(context)) {
     log_step(context);
@@ -262,7 +261,7 @@ void LoggerHook::log_step(TrainContext& context) {
 
 void LoggerHook::after_load_checkpoint(TrainContext& context) {
   const int64_t step = context.progress.step, last = std::exchange(logged_step_, std::min(logged_step_, step));
-  if (!started_ || is_off(context) || step >= last) return;
+  if (!started_ || !context.is_main || step >= last) return;
   emit(context, "void", {{"last_step", last}},
        c10::str("back to step ", step, ": the lines of the steps up to ", last, " are void"));
 }

@@ -97,7 +97,6 @@ struct LoggerHookOptions {
   std::vector<LogSinkOptions> sinks = {{"terminal"}, {"jsonl"}};
   std::string config = "{}";  // what the run was configured with, a JSON object: for the sink wandb
   bool model_summary = true;  // the model's parts and sizes when training starts
-  bool enabled = true;        // false: no line, no read
 
   static const OptionFields& fields();
 };
@@ -149,8 +148,6 @@ class LoggerHook : public Hook {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  // Rank 0 logs for all.
-  bool is_off(const TrainContext& context) const { return !options_.enabled || !context.is_main; }
   void open(TrainContext& context);
   void start_run(TrainContext& context);
   void listen(TrainContext& context);

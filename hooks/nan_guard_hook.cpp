@@ -3,9 +3,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <utility>
-#include <vector>
 #include <ATen/ops/cat.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"

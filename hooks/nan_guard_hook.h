@@ -54,7 +54,6 @@ struct NaNGuardHookOptions {
 // Its members are counters and options of three guards that share one look at the loss.
 class NaNGuardHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit NaNGuardHook(NaNGuardHookOptions options = {});
   ~NaNGuardHook() override;
 

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <system_error>
 #include <thread>
-#include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>

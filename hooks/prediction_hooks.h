@@ -40,7 +40,6 @@ struct PredictionWriterHookOptions {
 // count from 0 there.
 class PredictionWriterHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit PredictionWriterHook(PredictionWriterHookOptions options = {});
 
   std::string name() const override { return "prediction_writer"; }
@@ -120,7 +119,6 @@ VisualizationHookOptions::Painter sample_painter(const SamplePainterOptions& opt
 // round (every one if that is less than the ranks are). Numbers are those of the whole pass.
 class VisualizationHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit VisualizationHook(VisualizationHookOptions options = {});
 
   std::string name() const override { return "visualization"; }

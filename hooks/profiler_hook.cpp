@@ -13,7 +13,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "core/hook.h"
 #include "core/task.h"
 #include "hooks/detail/shared.h"
 

@@ -35,7 +35,6 @@ class NvtxRanges;
 // comparisons come after the trace.
 class ProfilerHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit ProfilerHook(ProfilerHookOptions options = {});
   ~ProfilerHook() override;
 

@@ -1,7 +1,5 @@
 #include "hooks/stop_signal_hook.h"
-#include <array>
 #include <atomic>
-#include <csignal>
 #include <mutex>
 #include <string.h>
 #include <unistd.h>

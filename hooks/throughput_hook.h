@@ -24,7 +24,6 @@ struct ThroughputHookOptions {
 // The log says what the peak was taken from.
 class ThroughputHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
   explicit ThroughputHook(const ThroughputHookOptions& options = {});
   ~ThroughputHook() override;
 

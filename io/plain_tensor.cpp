@@ -1,6 +1,5 @@
 #include "io/plain_tensor.h"
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <set>
 #include <ATen/ops/as_strided.h>
@@ -8,6 +7,7 @@
 #include <ATen/ops/equal.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
 
@@ -26,6 +26,16 @@ const FileType* file_type(at::ScalarType type) {
   const auto* const found =
       std::find_if(std::begin(kFileTypes), std::end(kFileTypes), [type](const FileType& t) { return t.type == type; });
   return found == std::end(kFileTypes) ? nullptr : found;
+}
+
+std::string tensors_text(const NamedTensors& tensors, std::size_t skipped) {
+  std::vector<std::string> texts;
+  for (const auto& [name, tensor] : tensors) {
+    const FileType* type = file_type(tensor.scalar_type());
+    const std::string dtype = type == nullptr ? c10::toString(tensor.scalar_type()) : type->dtype;
+    texts.push_back(c10::str(name, " ", dtype, " ", tensor.sizes().slice(skipped)));
+  }
+  return join_first(std::move(texts), 12);
 }
 
 void check_plain(const char* format, const std::string& name, const at::Tensor& tensor) {

@@ -33,6 +33,8 @@ bool is_utf8(const std::string& text);
 
 // Null if files cannot hold it.
 const FileType* file_type(at::ScalarType type);
+// "image float32 [8, 1, 28, 28], target int64 [8]" of the first 12, without their first `skipped` dimensions.
+std::string tensors_text(const NamedTensors& tensors, std::size_t skipped = 0);
 
 // Throws DataError "[format] tensor 'name' ..." for one that a file of weights cannot hold.
 void check_plain(const char* format, const std::string& name, const at::Tensor& tensor);

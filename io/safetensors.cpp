@@ -2,17 +2,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <vector>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "io/bounded_json.h"
-#include "io/file_io.h"
 #include "io/plain_tensor.h"
 #include "io/read_file.h"
 

@@ -34,7 +34,6 @@ struct AccuracyOptions {
 // sample whose scores hold a NaN is never right; compute() warns of such.
 class Accuracy : public SummedMetric {
  public:
-  // Throws ConfigError for options out of range.
   explicit Accuracy(AccuracyOptions options = {});
 
   std::vector<std::string> names() const override;
@@ -88,7 +87,6 @@ struct ConfusionMatrixOptions {
 // better nor worse than another.
 class ConfusionMatrix : public ClassMetric {
  public:
-  // Throws ConfigError for options out of range.
   explicit ConfusionMatrix(ConfusionMatrixOptions options);
 
   std::vector<std::string> names() const override;
@@ -119,7 +117,6 @@ struct F1Options {
 // (NaN) and is left out of the averages, as scikit-learn and torchmetrics do. f1_micro equals the accuracy.
 class F1 : public ClassMetric {
  public:
-  // Throws ConfigError for options out of range.
   explicit F1(F1Options options);
 
   std::vector<std::string> names() const override;
@@ -153,7 +150,6 @@ struct IoUMetricOptions {
 // mDice, instead of being left out.
 class IoUMetric : public ClassMetric {
  public:
-  // Throws ConfigError for options out of range.
   explicit IoUMetric(IoUMetricOptions options);
 
   std::vector<std::string> names() const override;

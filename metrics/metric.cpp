@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <string_view>
-#include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>

@@ -21,7 +21,6 @@ struct RankingOptions {
 // class is a question of its own and its logits stay.
 class RankingMetric : public Metric {
  public:
-  // Throws ConfigError for options out of range.
   explicit RankingMetric(RankingOptions options = {});
 
   void reset() override;
@@ -81,7 +80,6 @@ struct CalibrationErrorOptions {
 // has samples (Guo et al. 2017). Reported as "calibration_error".
 class CalibrationError : public SummedMetric {
  public:
-  // Throws ConfigError for options out of range.
   explicit CalibrationError(CalibrationErrorOptions options = {});
 
   std::vector<std::string> names() const override { return {"calibration_error"}; }

@@ -49,7 +49,6 @@ class MeanAbsoluteError : public RegressionMetric {
 // left out; NaN where there are no others.
 class R2Score : public Metric {
  public:
-  // Throws ConfigError for options out of range.
   explicit R2Score(RegressionOptions options = {});
 
   std::vector<std::string> names() const override { return {"r2"}; }

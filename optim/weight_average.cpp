@@ -1,5 +1,4 @@
 #include "optim/weight_average.h"
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>

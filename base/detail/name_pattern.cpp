@@ -1,6 +1,5 @@
 #include "base/detail/name_pattern.h"
 #include <cstddef>
-#include <string>
 #include <fnmatch.h>
 
 namespace duet {
@@ -13,6 +12,11 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
   if (fits_whole(pattern, name)) return true;
   const std::size_t dot = name.rfind('.');
   return dot != std::string_view::npos && fits_pattern(pattern, name.substr(0, dot));
+}
+
+std::string dotted_parent(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string::npos ? std::string() : name.substr(0, dot);
 }
 
 }  // namespace duet

@@ -8,10 +8,7 @@
 
 namespace duet {
 
-std::string full_name(const c10::OperatorHandle& op) {
-  const std::string& overload = op.schema().overload_name();
-  return op.schema().name() + (overload.empty() ? "" : "." + overload);
-}
+std::string full_name(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()); }
 
 // The tag is missing on some (cauchy_, geometric_, ...).
 bool is_random(const c10::OperatorHandle& op) {

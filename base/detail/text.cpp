@@ -1,7 +1,6 @@
 #include "base/detail/text.h"
 #include <algorithm>
 #include <cctype>
-#include <cstddef>
 #include <ctime>
 #include <numeric>
 #include <c10/util/Exception.h>

@@ -24,6 +24,14 @@ std::string utc_now();
 // "a, b, c"; "nothing" for an empty list.
 std::string join(const std::vector<std::string>& words);
 
+// The keys of a map, or what else stands first in pairs: the names of tensors.
+template <class Pairs>
+std::vector<std::string> keys_in(const Pairs& pairs) {
+  std::vector<std::string> names;
+  for (const auto& pair : pairs) names.emplace_back(pair.first);
+  return names;
+}
+
 // "a, b, c, d and 3 more".
 std::string join_first(std::vector<std::string> words, std::size_t most = 4);
 

@@ -7,15 +7,12 @@
 #include <filesystem>
 #include <set>
 #include <sstream>
-#include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
 #include "base/detail/concat_text.h"
 #include "base/detail/pattern.h"
 #include "base/detail/text.h"
-#include "base/error.h"
 #include "io/bounded_json.h"
-#include "io/file_io.h"
 #include "io/plain_tensor.h"
 
 namespace duet {

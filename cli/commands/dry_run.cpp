@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <iostream>
 #include <utility>
+#include <vector>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
@@ -93,14 +93,20 @@ bool train(const RunConfig& config, const std::string& json, Run& run) {
   return true;
 }
 
+// On any rank. All of them ask.
+bool is_stopped(const RunConfig& config) {
+  const std::vector<int64_t> signals = config.communicator().gather(int64_t{StopSignals::received()});
+  return std::ranges::any_of(signals, [](int64_t signal) { return signal != 0; });
+}
+
 // False if a signal came.
 bool try_all(const RunConfig& config, const std::string& json) {
   Run run = build_training(config);
   if (!train(config, json, run)) return false;
   test(config, *run.trainer);
-  if (on_any(config.communicator(), StopSignals::received() != 0)) return false;
+  if (is_stopped(config)) return false;
   predict(config, *run.trainer);
-  return !on_any(config.communicator(), StopSignals::received() != 0);
+  return !is_stopped(config);
 }
 
 }  // namespace

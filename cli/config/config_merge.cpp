@@ -43,7 +43,7 @@ std::shared_ptr<Data> merged(std::shared_ptr<Data> base, std::shared_ptr<Data> o
 }
 
 // What `_base_` names: one file or several.
-std::vector<const Data*> names_in(const Data& named) {
+std::vector<const Data*> keys_in(const Data& named) {
   std::vector<const Data*> names;
   if (named.kind == Kind::kValue) names.push_back(&named);
   if (named.kind == Kind::kList) {
@@ -73,7 +73,7 @@ std::shared_ptr<Data> over_bases(const std::shared_ptr<Data>& root, const std::s
   std::erase_if(root->items, [](const auto& item) { return item.first == "_base_"; });
   auto whole = std::make_shared<Data>();
   whole->kind = Kind::kMap;
-  for (const Data* name : names_in(*named)) {
+  for (const Data* name : keys_in(*named)) {
     const std::string path = (std::filesystem::path(source).parent_path() / name->text).lexically_normal().string();
     if (++loaded > kMostBases) {
       fail_at(*name, c10::str("names '", path, "' after ", kMostBases,
@@ -163,10 +163,8 @@ void erase(Data& parent, const std::string& key, const std::string& origin) {
   const auto found =
       std::find_if(parent.items.begin(), parent.items.end(), [&](const auto& item) { return item.first == key; });
   if (found == parent.items.end()) {
-    std::vector<std::string> names;
-    for (const auto& item : parent.items) names.push_back(item.first);
     throw ConfigError(c10::str("[Config] ", origin, ": there is no ", join_path(parent.path, key), " to delete; ",
-                               known_and_nearest(key, names)));
+                               known_and_nearest(key, keys_in(parent.items))));
   }
   parent.items.erase(found);
   if (parent.kind != Kind::kList) return;

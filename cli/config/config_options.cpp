@@ -14,14 +14,10 @@ namespace {
 using FieldKind = OptionField::Kind;
 constexpr double kMostOfInt = std::numeric_limits<int>::max();
 
-bool is_integer(const OptionField& field) {
-  return field.kind == FieldKind::kInteger || field.kind == FieldKind::kIntegers;
-}
-
 // Counts are multiplied with one another: what has no end of its own ends here.
 OptionField bounded(OptionField field) {
   Range& range = field.range;
-  if (is_integer(field) && std::isfinite(range.low) && std::isinf(range.high)) range.high = kMostOfInt;
+  if (field.is_integer() && std::isfinite(range.low) && std::isinf(range.high)) range.high = kMostOfInt;
   return field;
 }
 

@@ -1,7 +1,6 @@
 #include "cli/config/dataset_config.h"
 #include <algorithm>
 #include <utility>
-#include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/split_mix.h"
 #include "base/detail/text.h"
@@ -27,9 +26,7 @@ template <class Map>
 void check_names(const Map& map, const ConfigNode& node, const Batch& batch) {
   for (const auto& [name, value] : map) {
     if (batch.has(name)) continue;
-    std::vector<std::string> names;
-    for (const auto& item : batch.items()) names.push_back(item.first);
-    node.fail(name, "is no tensor of this dataset; " + known_and_nearest(name, names));
+    node.fail(name, "is no tensor of this dataset; " + known_and_nearest(name, keys_in(batch.items())));
   }
 }
 

@@ -2,10 +2,9 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <c10/util/StringUtil.h>
-#include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "cli/config/config_data.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
@@ -100,14 +99,11 @@ std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::v
 }
 
 void name_classes(const std::vector<MetricConfig>& metrics, const std::vector<std::string>& names) {
-  using Json = nlohmann::json;
-  std::string list = Json(names).dump(-1, ' ', false, Json::error_handler_t::replace);
-  c10::ReplaceAll(list, "${", "$${");  // a folder's name is no variable
   for (const MetricConfig& metric : metrics) {
     if (names.empty() || !lacks_class_names(metric)) continue;
     ConfigNode node = metric.node;
     if (node.find<int64_t>("num_classes") == std::ssize(names)) {
-      node.override_with("class_names=" + list, "the training data");
+      node.override_with("class_names=" + yaml_text(names), "the training data");
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string_view>
 #include <c10/core/Allocator.h>
+#include "base/detail/name_pattern.h"
 #include "core/task.h"
 
 namespace duet {
@@ -46,8 +47,7 @@ class OpClock::Memory : public c10::MemoryReportingInfoBase {
 
 OpClock::OpClock(const Task& task) : memory_(std::make_shared<Memory>()) {
   for (const auto& [name, tensor] : task.named_parameters()) {
-    const std::size_t dot = name.rfind('.');
-    module_of_parameter_[tensor.unsafeGetTensorImpl()] = dot == std::string::npos ? "" : name.substr(0, dot);
+    module_of_parameter_[tensor.unsafeGetTensorImpl()] = dotted_parent(name);
   }
   memory_guard_ = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE, memory_);
   active_clock = this;

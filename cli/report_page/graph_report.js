@@ -1,8 +1,4 @@
-// What graph mode made of the steps: the report that a run has left, and what it has logged about it.
-
-function isGraphText(name) {
-  return /^(graph|explain|capture)/i.test(name);
-}
+// What graph mode made of the steps: the report that a run has left.
 
 function isPlain(value) {
   return value === null || typeof value !== "object";
@@ -30,12 +26,10 @@ function objectTables(value) {
 
 function graphSection(runs) {
   const parts = runs.flatMap((run, index) => {
-    const texts = run.texts.filter(([name]) => isGraphText(name));
-    if (!run.graph.length && !texts.length) return [];
+    if (!run.graph.length) return [];
     return [runs.length > 1 ? node("h3", {}, runTitle(run, index, runs)) : null,
       ...run.graph.flatMap(([name, report]) => [node("p", { class: "note" }, name), table(["what", "value"], plainRows(report)),
-        ...objectTables(report)]),
-      ...texts.map(([name, text]) => node("div", {}, node("p", { class: "note" }, name), node("pre", {}, text)))];
+        ...objectTables(report)])];
   });
   return parts.length ? node("div", {}, ...parts) : null;
 }

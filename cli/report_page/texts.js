@@ -2,7 +2,7 @@
 
 function textSection(runs) {
   const parts = runs.flatMap((run, index) => run.texts
-    .filter(([name, text]) => !isGraphText(name) && name !== "runtime_info" && name !== "environment" && !matrixOfText(text))
+    .filter(([name, text]) => name !== "runtime_info" && !matrixOfText(text))
     .map(([name, text]) => node("details", { open: runs.length === 1 },
       node("summary", {}, name, runs.length > 1 ? ": " : "", runs.length > 1 ? runTitle(run, index, runs) : null),
       node("pre", {}, text))));

@@ -2,11 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cmath>
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <limits>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -278,7 +276,7 @@ NamedTexts read_environment(const std::string& folder, const LoggedRun& log) {
   const auto json = parse_json_or_discard<Json>(small_text(folder + "/environment.json"));
   if (json.is_object()) add_flat("", json, environment);
   for (const auto& [name, text] : log.texts) {
-    if (name == "runtime_info" || name == "environment") environment.emplace_back(name, text);
+    if (name == "runtime_info") environment.emplace_back(name, text);
   }
   add_manifest(folder, environment);
   return environment;

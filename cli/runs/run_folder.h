@@ -123,8 +123,8 @@ struct BestValue {
 // How the run of this folder stands, by its log, its lock and the clock.
 RunStatus status_of_run(const std::string& folder, const LoggedRun& log);
 
-// What a run has noted of its surroundings: environment.json in its folder, what it logged as "runtime_info" and
-// "environment", and the versions in the manifest of its newest checkpoint.
+// What a run has noted of its surroundings: environment.json in its folder, what it logged as "runtime_info", and the
+// versions in the manifest of its newest checkpoint.
 NamedTexts read_environment(const std::string& folder, const LoggedRun& log);
 
 // Whether there is a log, a lock or a saved config of duet's in the folder.

@@ -8,7 +8,6 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include "cli/zoo/model_input.h"
-#include "core/losses.h"
 #include "core/task.h"
 
 namespace duet {

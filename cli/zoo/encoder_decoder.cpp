@@ -17,7 +17,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include "cli/zoo/model_input.h"
-#include "core/losses.h"
 #include "core/task.h"
 
 namespace duet {

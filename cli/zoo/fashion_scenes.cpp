@@ -3,7 +3,6 @@
 #include <cmath>
 #include <iterator>
 #include <utility>
-#include <vector>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -13,7 +12,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/split_mix.h"
 #include "base/error.h"
-#include "data/dataset.h"
 #include "data/transform.h"
 
 namespace duet {

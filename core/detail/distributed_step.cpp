@@ -2,11 +2,9 @@
 #include <atomic>
 #include <bit>
 #include <iterator>
-#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/detail/train_step.h"
-#include "distributed/detail/broadcast.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
@@ -77,7 +75,7 @@ uint64_t hash_of(uint64_t hash, const std::string& text) {
 // Rank 0 counts for all: others may be in more groups than it is.
 int64_t next_trainer(Communicator& ranks) {
   static std::atomic<int64_t> made{0};
-  return static_cast<int64_t>(ranks.all_gather(std::vector<double>{static_cast<double>(made++)}).front().front());
+  return ranks.gather(made++).front();
 }
 
 }  // namespace

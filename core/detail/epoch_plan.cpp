@@ -1,7 +1,7 @@
 #include "core/detail/epoch_plan.h"
 #include <algorithm>
-#include <chrono>
 #include <c10/util/StringUtil.h>
+#include "base/detail/stopwatch.h"
 #include "base/log.h"
 #include "core/detail/rank_sync.h"
 
@@ -66,12 +66,10 @@ int64_t EpochPlan::next_micro_batches() const {
 }
 
 void EpochPlan::watch_time() {
-  using Clock = std::chrono::steady_clock;
   const double limit = options_.max_seconds;
   if (limit <= 0) return;
-  control_.watch([this, limit, started = Clock::now()] {
-    const std::chrono::duration<double> passed = Clock::now() - started;
-    if (passed.count() >= limit) control_.interrupt(c10::str("the time limit of ", limit, " s is reached"));
+  control_.watch([this, limit, time = Stopwatch()] {
+    if (time.seconds() >= limit) control_.interrupt(c10::str("the time limit of ", limit, " s is reached"));
   });
 }
 

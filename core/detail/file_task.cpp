@@ -11,7 +11,7 @@ namespace {
 
 class FileTask : public ModuleTask<torch::nn::Module> {
  public:
-  FileTask(std::unique_ptr<FileModel> model, FileTaskOptions options)
+  FileTask(std::unique_ptr<FileModel> model, ScriptTaskOptions options)
       : ModuleTask(model->module(), nullptr, nullptr), model_(std::move(model)), options_(std::move(options)) {}
 
   NamedTensors named_parameters() const override { return deduplicated(model_->parameters()); }
@@ -119,12 +119,12 @@ class FileTask : public ModuleTask<torch::nn::Module> {
   }
 
   std::unique_ptr<FileModel> model_;
-  FileTaskOptions options_;
+  ScriptTaskOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_file_task(std::unique_ptr<FileModel> model, FileTaskOptions options) {
+std::unique_ptr<Task> make_file_task(std::unique_ptr<FileModel> model, ScriptTaskOptions options) {
   return std::make_unique<FileTask>(std::move(model), std::move(options));
 }
 

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 #include <torch/nn/module.h>
-#include "core/losses.h"
-#include "core/task.h"
+#include "core/model_file.h"
 
 namespace duet {
 
@@ -22,10 +20,7 @@ class FileModel {
   // What forward() gives for these tensors, by name. Not empty; the first is the prediction.
   virtual NamedTensors outputs(const std::vector<at::Tensor>& inputs) const = 0;
   // Names of what forward() takes; empty: only the order is known.
-  virtual const std::vector<std::string>& input_names() const {
-    static const std::vector<std::string> unknown;
-    return unknown;
-  }
+  virtual const std::vector<std::string>& input_names() const = 0;
   // Whether what the data has beside these is left out; else the order holds then.
   virtual bool takes_by_name() const { return false; }
   virtual std::vector<std::string> training_ops() const { return {}; }
@@ -35,16 +30,8 @@ class FileModel {
   virtual void check_trainable() const {}
 };
 
-// What a config says of such a model.
-struct FileTaskOptions {
-  std::string path;
-  std::vector<std::string> inputs;
-  std::string target;
-  LossOptions loss;
-  int64_t ignore_index;
-};
-
-std::unique_ptr<Task> make_file_task(std::unique_ptr<FileModel> model, FileTaskOptions options);
+// The options that any such model has.
+std::unique_ptr<Task> make_file_task(std::unique_ptr<FileModel> model, ScriptTaskOptions options);
 
 // Describes the options that all of them have.
 template <class Options, class Add>

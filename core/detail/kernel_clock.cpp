@@ -1,7 +1,6 @@
 #include "core/detail/kernel_clock.h"
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -11,24 +10,23 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include "base/detail/stack_tensors.h"
+#include "base/detail/stopwatch.h"
 
 namespace duet {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Inputs = c10::ArrayRef<const c10::IValue>;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // Of many short runs the fastest: nothing makes one shorter than it is.
 template <class Run>
 double least_seconds(Run run) {
   double least = 1e9;
-  for (const Clock::time_point begin = Clock::now(); seconds_since(begin) < 0.1;) {
-    const Clock::time_point now = Clock::now();
+  for (const Stopwatch all; all.seconds() < 0.1;) {
+    const Stopwatch one;
     run();
-    least = std::min(least, seconds_since(now));
+    least = std::min(least, one.seconds());
   }
   return least;
 }
@@ -49,15 +47,10 @@ double places_of_convolution(Inputs inputs) {
 
 double bytes_of(Inputs inputs) {
   double bytes = 0;
-  const auto add = [&bytes](const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.has_storage()) {
-      bytes += static_cast<double>(std::min(tensor.nbytes(), tensor.storage().nbytes()));
-    }
-  };
   for (const c10::IValue& input : inputs) {
-    if (input.isTensor()) add(input.toTensor());
-    if (!input.isTensorList()) continue;
-    for (const at::Tensor& tensor : input.toTensorVector()) add(tensor);
+    for_each_tensor(input, [&bytes](const at::Tensor& tensor) {
+      if (tensor.has_storage()) bytes += static_cast<double>(std::min(tensor.nbytes(), tensor.storage().nbytes()));
+    });
   }
   return bytes;
 }
@@ -111,7 +104,7 @@ double measure_peak_bytes(int64_t working_set) {
 }
 
 struct KernelClock::Span : at::ObserverContext {
-  Clock::time_point began;
+  Stopwatch time;
   bool is_product = false;
 };
 
@@ -140,7 +133,7 @@ std::unique_ptr<at::ObserverContext> KernelClock::begin_span(const at::RecordFun
   if (flops == 0 && clock->depth_ == 0) clock->step_.bytes += bytes_of(function.inputs());
   clock->products_ += span->is_product ? 1 : 0;
   ++clock->depth_;
-  span->began = Clock::now();
+  span->time = {};
   return span;
 }
 
@@ -148,8 +141,7 @@ void KernelClock::end_span(const at::RecordFunction& /*function*/, at::ObserverC
   KernelClock* const clock = active;
   if (context == nullptr || clock == nullptr) return;
   const auto& span = *static_cast<Span*>(context);
-  const double seconds = seconds_since(span.began);
-  if (--clock->depth_ == 0) clock->step_.seconds += seconds;
+  if (--clock->depth_ == 0) clock->step_.seconds += span.time.seconds();
   clock->products_ -= span.is_product ? 1 : 0;
 }
 

@@ -1,14 +1,12 @@
 #include "core/detail/micro_batch_reader.h"
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <optional>
 #include <utility>
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -78,7 +76,7 @@ std::optional<Batch> next_batch(DataSource& data, const RunControl& control) {
 
 std::optional<MicroBatches> MicroBatchReader::read(DataSource& data, int64_t count, int64_t step,
                                                    const RunControl& control) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch time;
   std::vector<Batch> batches;
   while (static_cast<int64_t>(batches.size()) < count) {
     std::optional<Batch> batch = next_batch(data, control);
@@ -86,7 +84,7 @@ std::optional<MicroBatches> MicroBatchReader::read(DataSource& data, int64_t cou
     if (!batch) break;
     batches.push_back(std::move(*batch));
   }
-  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds_ = time.seconds();
   return prepare(std::move(batches), step);
 }
 

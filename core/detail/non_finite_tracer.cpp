@@ -1,14 +1,15 @@
 #include "core/detail/non_finite_tracer.h"
 #include <algorithm>
 #include <cmath>
-#include <utility>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/function.h>
+#include "base/detail/name_pattern.h"
 #include "base/detail/op_rules.h"
+#include "base/detail/stack_tensors.h"
 #include "core/task.h"
 
 namespace duet {
@@ -17,25 +18,15 @@ namespace {
 
 template <class Visit>
 void for_each_number_tensor(const c10::IValue& value, Visit visit) {
-  const auto look = [&visit](const at::Tensor& tensor) {
-    const bool has_numbers = tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() &&
-                             (tensor.is_floating_point() || tensor.is_complex());
+  for_each_tensor(value, [&visit](const at::Tensor& tensor) {
+    const bool has_numbers =
+        tensor.layout() == at::kStrided && tensor.has_storage() && (tensor.is_floating_point() || tensor.is_complex());
     if (has_numbers && tensor.numel() > 0) visit(tensor);
-  };
-  if (value.isTensor()) return look(value.toTensor());
-  if (!value.isList()) return;
-  for (const c10::IValue& item : value.toListRef()) {
-    if (item.isTensor()) look(item.toTensor());
-  }
+  });
 }
 
 bool all_finite(const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
 bool any_nan(const at::Tensor& tensor) { return at::isnan(tensor).any().item<bool>(); }
-
-std::string module_of(const std::string& parameter) {
-  const std::size_t dot = parameter.rfind('.');
-  return dot == std::string::npos ? std::string() : parameter.substr(0, dot);
-}
 
 }  // namespace
 
@@ -173,7 +164,7 @@ void NonFiniteTracer::find(const Call& call, const at::Tensor& bad, const std::v
                                : source + ", read by " + found_.op + ", holds " + amount + " before the step";
   found_.text += torch::autograd::get_current_node() != nullptr ? ", in the backward pass" : ", in the forward pass";
   found_.text += last_parameter_.empty() ? ", before the first weight is read"
-                                         : ", in or after module '" + module_of(last_parameter_) +
+                                         : ", in or after module '" + dotted_parent(last_parameter_) +
                                                "' (the last weight read is '" + last_parameter_ + "')";
   if (micro_batch_ > 0) found_.text += c10::str(", micro-batch ", micro_batch_);
   if (!found_.rows.empty()) found_.text += c10::str(", rows ", c10::Join(", ", found_.rows), " of the batch");

@@ -95,9 +95,8 @@ void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
     if (!governs(options, context.progress.step)) continue;
     const auto metric = context.evaluation.metrics.find(options.monitor);
     if (metric == context.evaluation.metrics.end()) {
-      std::string known;
-      for (const auto& entry : context.evaluation.metrics) known += (known.empty() ? "" : ", ") + entry.first;
-      throw ConfigError("[ParamSchedulerHook] found no metric '" + options.monitor + "', expected one of " + known +
+      throw ConfigError("[ParamSchedulerHook] found no metric '" + options.monitor + "', expected one of " +
+                        join(keys_in(context.evaluation.metrics)) +
                         "; correct the monitor of ReduceOnPlateau, or add the metric");
     }
     if (!plateau.watch.observe(metric->second)) continue;

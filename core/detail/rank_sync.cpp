@@ -2,15 +2,12 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/run_state.h"
-#include "core/detail/train_step.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/same_on_all_ranks.h"
 

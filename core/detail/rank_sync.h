@@ -8,7 +8,6 @@
 #include "core/train_context.h"
 #include "data/data_source.h"
 #include "distributed/communicator.h"
-#include "metrics/metric.h"
 
 namespace duet {
 

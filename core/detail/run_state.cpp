@@ -1,5 +1,4 @@
 #include "core/detail/run_state.h"
-#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -13,7 +12,6 @@
 #include "checkpoint/detail/checkpoint_format.h"
 #include "core/detail/train_step.h"
 #include "core/hook.h"
-#include "core/task.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {

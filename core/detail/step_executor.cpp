@@ -1,5 +1,4 @@
 #include "core/detail/step_executor.h"
-#include "base/error.h"
 #include "core/detail/eager_executor.h"
 
 namespace duet {

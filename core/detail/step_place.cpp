@@ -2,7 +2,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_tap.h"
@@ -77,19 +76,6 @@ std::optional<OpError> op_error(const std::exception_ptr& error) {
   return std::nullopt;
 }
 
-// "image float32 [8, 1, 28, 28], target int64 [8]".
-std::string tensors_of(const Batch& batch) {
-  constexpr std::size_t kMost = 12;
-  std::vector<std::string> tensors;
-  for (const auto& [name, tensor] : batch.items()) {
-    const FileType* type = file_type(tensor.scalar_type());
-    tensors.push_back(
-        c10::str(name, " ", type == nullptr ? c10::toString(tensor.scalar_type()) : type->dtype, " ", tensor.sizes()));
-    if (tensors.size() == kMost) break;
-  }
-  return join(tensors) + (batch.items().size() > kMost ? ", ..." : "");
-}
-
 std::string without_stop(std::string line) {
   while (line.ends_with('.') || line.ends_with(' ')) line.pop_back();
   return line;
@@ -116,7 +102,7 @@ std::string what_failed(const OpError& error, const Batch* batch) {
   }
   const std::string op =
       error.op.empty() ? "" : error.op + " failed" + (error.backward ? " in the backward pass: " : ": ");
-  const std::string tensors = batch == nullptr ? "" : ". Batch: " + tensors_of(*batch);
+  const std::string tensors = batch == nullptr ? "" : ". Batch: " + tensors_text(batch->items());
   // LibTorch 2.15 begins some of its messages with the op.
   const bool again = !error.op.empty() && error.message.starts_with(error.op + ": ");
   const std::string message = again ? error.message.substr(error.op.size() + 2) : error.message;

@@ -1,5 +1,4 @@
 #include "core/detail/train_step.h"
-#include <cmath>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,15 +11,12 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_tap.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/non_finite_tracer.h"
 #include "distributed/detail/broadcast.h"
 #include "distributed/detail/sync_batch_norm.h"
 #include "optim/detail/amp.h"
 #include "optim/detail/device_hyper_parameters.h"
-#include "optim/detail/gradient_check.h"
-#include "optim/optimizers/detail/optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {

@@ -1,12 +1,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include "base/error.h"
 #include "core/exported/interpreter.h"
 #include "core/exported/ops.h"
 #include "optim/detail/amp.h"

@@ -4,7 +4,6 @@
 #include <memory>
 #include <set>
 #include <sstream>
-#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"

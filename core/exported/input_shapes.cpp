@@ -1,11 +1,8 @@
 #include "core/exported/input_shapes.h"
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <set>
-#include <utility>
 #include <c10/util/StringUtil.h>
-#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet::exported {

@@ -3,8 +3,6 @@
 #include <utility>
 #include <ATen/autocast_mode.h>
 #include <torch/nn/module.h>
-#include "base/detail/text.h"
-#include "base/error.h"
 #include "core/detail/user_place.h"
 #include "core/exported/ops.h"
 

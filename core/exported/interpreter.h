@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <vector>
 #include <ATen/core/ivalue.h>
 #include "core/exported/program.h"

@@ -1,7 +1,6 @@
 #include "core/exported/layers.h"
 #include <algorithm>
 #include <tuple>
-#include <utility>
 #include "base/detail/text.h"
 #include "io/file_io.h"
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <vector>
 #include <ATen/ScalarOps.h>

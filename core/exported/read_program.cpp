@@ -7,7 +7,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "core/exported/graph_reader.h"
-#include "core/exported/ops.h"
 #include "io/bounded_json.h"
 #include "io/file_io.h"
 #include "io/pt2_file.h"

@@ -1,14 +1,11 @@
 #include "data/detail/csv_values.h"
 #include <algorithm>
 #include <cctype>
-#include <cmath>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/pattern.h"
-#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

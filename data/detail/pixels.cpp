@@ -11,24 +11,12 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/plain_tensor.h"
 
 namespace duet {
 
 namespace {
-
-// "image float32 [3, 8, 8], target int64 []": of one sample.
-std::string tensors_in(const Batch& sample) {
-  std::vector<std::string> tensors;
-  for (const auto& [name, tensor] : sample.items()) {
-    const FileType* type = file_type(tensor.scalar_type());
-    const std::string dtype = type == nullptr ? c10::toString(tensor.scalar_type()) : type->dtype;
-    tensors.push_back(c10::str(name, " ", dtype, " ", tensor.sizes().slice(1)));
-  }
-  return join(tensors);
-}
 
 // Few pictures are 1 or 3 pixels wide and have more than 4 channels.
 bool has_channels_last(const at::Tensor& picture) {
@@ -69,7 +57,7 @@ const at::Tensor& picture_of(const Batch& sample, const char* transform) {
     if (!has_channels_last(tensor)) return tensor;
   }
   throw ConfigError(
-      c10::str("[", transform, "] found no picture in a sample: ", tensors_in(sample),
+      c10::str("[", transform, "] found no picture in a sample: ", tensors_text(sample.items(), /*skipped=*/1),
                "; expected uint8 or float32 [channels, height, width]; add {type: ChannelsFirst, tensor: ",
                "<tensor>} before it where channels come last or there are none, cast: {<tensor>: float32} ",
                "for other integers, or leave ", transform, " out"));

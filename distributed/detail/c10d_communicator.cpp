@@ -31,7 +31,7 @@ struct GroupIsOver {};
 
 constexpr std::chrono::milliseconds kLookUp{100};
 
-enum class CallKind : int64_t { kNumbers, kTexts, kBroadcast };
+enum class CallKind : int64_t { kOfOneSize, kTexts, kBroadcast };
 
 // The connections of a group that is over. Their destructors would wait for calls that others never come to.
 void leave_behind(const c10::intrusive_ptr<c10d::Backend>& backend) {
@@ -171,8 +171,7 @@ struct C10dCommunicator::CallHead {
   std::string text() const {
     if (kind == CallKind::kTexts) return "all_gather of a text";
     if (kind == CallKind::kBroadcast) return c10::str("broadcast from rank ", root);
-    const int64_t numbers = bytes / static_cast<int64_t>(sizeof(double));
-    return c10::str("all_gather of ", numbers, numbers == 1 ? " number" : " numbers");
+    return c10::str("all_gather of ", bytes, " bytes");
   }
 };
 
@@ -194,11 +193,11 @@ std::vector<C10dCommunicator::CallHead> C10dCommunicator::begin_call(CallHead ow
   return heads;
 }
 
-std::vector<std::string> C10dCommunicator::gather_texts(CallHead own, const std::string& bytes) {
-  const std::vector<CallHead> heads = begin_call(own, bytes);
+std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes, bool of_one_size) {
+  const std::vector<CallHead> heads = begin_call({of_one_size ? CallKind::kOfOneSize : CallKind::kTexts, 0}, bytes);
   const auto longest = static_cast<std::size_t>(std::ranges::max(heads, {}, &CallHead::bytes).bytes);
   at::Tensor all;
-  if (longest > sizeof own.first) {
+  if (longest > sizeof heads.front().first) {
     std::string padded = bytes;
     padded.resize(longest);
     all = gather_bytes(padded.data(), longest);
@@ -210,19 +209,6 @@ std::vector<std::string> C10dCommunicator::gather_texts(CallHead own, const std:
     texts.emplace_back(begin, static_cast<std::size_t>(head.bytes));
   }
   return texts;
-}
-
-std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<double>& numbers) {
-  const std::string bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
-  std::vector<std::vector<double>> rows;
-  for (const std::string& row : gather_texts({CallKind::kNumbers, 0}, bytes)) {
-    std::memcpy(rows.emplace_back(numbers.size()).data(), row.data(), row.size());
-  }
-  return rows;
-}
-
-std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
-  return gather_texts({CallKind::kTexts, 0}, bytes);
 }
 
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {

@@ -30,8 +30,7 @@ class C10dCommunicator : public Communicator {
   int64_t world_size() const override { return world_size_; }
   at::Device device() const override { return place_; }
   using Communicator::broadcast;
-  std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override;
-  std::vector<std::string> all_gather(const std::string& bytes) override;
+  std::vector<std::string> all_gather(const std::string& bytes, bool of_one_size) override;
   std::string broadcast(const std::string& bytes, int64_t root) override;
   void report(int64_t step, const char* phase) override;
   void report(const char* phase) override;
@@ -56,7 +55,6 @@ class C10dCommunicator : public Communicator {
   at::Tensor gather_bytes(const void* data, std::size_t size);
   struct CallHead;
   std::vector<CallHead> begin_call(CallHead own, const std::string& bytes);
-  std::vector<std::string> gather_texts(CallHead own, const std::string& bytes);
   // Ends what this rank's device waits for, from any thread.
   struct DeviceEnd;
   void abandon();

@@ -1,7 +1,5 @@
 #include "distributed/detail/peer_watch.h"
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>

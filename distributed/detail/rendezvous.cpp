@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <string>
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <vector>
 #include <c10/util/StringUtil.h>
 #include "base/detail/step_lock.h"
 #include "base/detail/stopwatch.h"
@@ -17,14 +16,6 @@
 namespace duet {
 
 namespace {
-
-// "'a', 'b', 'c' and 9 more".
-std::string first_names(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 3;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i > 0 ? ", '" : "'") + names[i] + "'";
-  return names.size() > kShown ? c10::str(text, " and ", names.size() - kShown, " more") : text;
-}
 
 std::string reason_of(const ParityResult& result) {
   if (!result.replay_error.empty()) return "its replay failed (" + result.replay_error + "), its eager run did not";
@@ -86,7 +77,7 @@ void GraphExecutor::note_unstable_kernels(SignatureEntry& entry, const ParityRes
   entry.verify.verified();
   if (++entry.report.nondeterministic > 1) return;
   log_warning(c10::str(who(entry), " is not deterministic: run op by op from one state, ", result.unstable_op,
-                       " gives other bits from run to run, and with them ", first_names(result.differing),
+                       " gives other bits from run to run, and with them ", join_first(result.differing, 3),
                        ". Replays go on; a wrong one would not be found in these tensors. For kernels that can be "
                        "compared: at::globalContext().setDeterministicAlgorithms(true, false), in Python "
                        "torch.use_deterministic_algorithms(True); without comparisons: graph.verify_interval 0"));

@@ -1,6 +1,5 @@
 #include "graph/explain/step_explainer.h"
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -11,6 +10,7 @@
 #include <vector>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include "base/detail/bits.h"
+#include "base/detail/stopwatch.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "core/detail/user_place.h"
@@ -61,12 +61,11 @@ class NumberProbe {
 
   // Of every number of every group. Numbers that follow a schedule keep the value of the present step meanwhile.
   std::vector<StepExplanation::HyperParameter> probe_all() {
-    constexpr std::chrono::seconds kTime{20};  // a user waits for the answer
-    const auto start = std::chrono::steady_clock::now();
+    constexpr double kSeconds = 20;  // a user waits for the answer
+    const Stopwatch time;
     std::vector<StepExplanation::HyperParameter> found;
     for (const Number& number : held_numbers()) {
-      const bool in_time = std::chrono::steady_clock::now() - start < kTime;
-      found.push_back({number.group, number.name, in_time ? reach_of(number) : Reach::kUntried});
+      found.push_back({number.group, number.name, time.seconds() < kSeconds ? reach_of(number) : Reach::kUntried});
     }
     return found;
   }
@@ -247,11 +246,10 @@ class Explainer {
   double best_of(int runs, const std::function<void()>& run) {
     double best = std::numeric_limits<double>::max();
     for (int i = 0; i < runs; ++i) {
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch time;
       run();
       wait_for_device();
-      const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-      best = std::min(best, time.count());
+      best = std::min(best, 1e6 * time.seconds());
       sandbox_.restore();
     }
     return best;

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_rules.h"
+#include "base/detail/text.h"
 #include "graph/guards/recorded_ops.h"
 #include "graph/record/host_reads.h"
 #include "graph/replay/cpu_program.h"
@@ -81,13 +82,12 @@ bool ReadGuard::run(std::size_t read) {
 }
 
 std::string ReadGuard::values() const {
-  constexpr std::size_t kShown = 4;
-  std::string text;
-  for (std::size_t i = 0; i < reads_.size() && i < kShown; ++i) {
-    const c10::IValue& value = reads_[i].recorded;
-    text += (i > 0 ? ", " : "") + (value.isBool() ? value.toBool() ? "true" : "false" : text_of_number(value));
+  std::vector<std::string> texts;
+  for (const Read& read : reads_) {
+    const c10::IValue& value = read.recorded;
+    texts.push_back(value.isBool() ? value.toBool() ? "true" : "false" : c10::str(value));
   }
-  return reads_.size() > kShown ? c10::str(text, " and ", reads_.size() - kShown, " more") : text;
+  return join_first(std::move(texts));
 }
 
 std::string ReadGuard::changed() const {

@@ -1,7 +1,6 @@
 #include "graph/guards/recorded_ops.h"
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 #include <unordered_set>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include "base/detail/bits.h"
@@ -68,12 +67,6 @@ int argument_returned(const c10::FunctionSchema& schema, std::size_t result) {
     }
   }
   return -1;
-}
-
-std::string text_of_number(const c10::IValue& value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
 }
 
 bool same_number(const c10::IValue& recorded, const c10::IValue& now) {

@@ -25,8 +25,6 @@ bool is_of_single_numbers(const StepProgram::Op& op, const ValueTable& table);
 // The argument that the result is, by the schema; -1 if none.
 int argument_returned(const c10::FunctionSchema& schema, std::size_t result);
 
-std::string text_of_number(const c10::IValue& value);
-
 // Bits for floating point, so that NaN equals NaN and -0 does not equal 0.
 bool same_number(const c10::IValue& recorded, const c10::IValue& now);
 

@@ -1,7 +1,6 @@
 #include "graph/guards/state_copies.h"
 #include <algorithm>
 #include <unordered_map>
-#include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include "base/detail/bits.h"

@@ -312,8 +312,8 @@ bool TraceCheck::same_read() {
 std::string TraceCheck::other_argument(const Slot& slot, std::size_t index, const c10::IValue& argument) {
   if (slot.kind == Slot::Kind::kConstant) {
     if (same_number(slot.constant, argument)) return {};
-    const std::string now = argument.isTensor() ? "a tensor" : text_of_number(argument);
-    return now + ", where " + text_of_number(slot.constant) + " was recorded";
+    const std::string now = argument.isTensor() ? "a tensor" : c10::str(argument);
+    return c10::str(now, ", where ", slot.constant, " was recorded");
   }
   if (slot.kind == Slot::Kind::kValue) {
     if (!argument.isTensor() || !argument.toTensor().defined()) return "no tensor, where one was recorded";

@@ -9,7 +9,6 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
-#include "graph/kernels/trial_data.h"
 
 namespace duet {
 

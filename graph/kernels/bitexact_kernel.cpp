@@ -1,6 +1,5 @@
 #include "graph/kernels/bitexact_kernel.h"
 #include <algorithm>
-#include <atomic>
 #include <cfenv>
 #include <string>
 #include <ATen/Context.h>

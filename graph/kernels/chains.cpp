@@ -1,7 +1,6 @@
 #include "graph/kernels/chains.h"
 #include <algorithm>
 #include <numeric>
-#include <vector>
 #include <ATen/Parallel.h>
 #include "base/detail/stack_tensors.h"
 #include "graph/kernels/kernel_tensors.h"

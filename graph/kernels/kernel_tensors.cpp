@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
-#include <chrono>
 #include <memory>
 #include <sstream>
 #include <ATen/Parallel.h>
+#include "base/detail/stopwatch.h"
 #include "graph/kernels/trial_data.h"
 #include "graph/record/thread_settings.h"
 
@@ -124,9 +124,9 @@ bool takes_less_time(const std::function<void()>& ours, const std::function<void
   constexpr int kMost = 50;
   constexpr double kNoise = 0.98;
   const auto time_of = [](const std::function<void()>& work) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch time;
     work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return time.seconds();
   };
   double our_best = 1e9, their_best = 1e9, total = 0;
   for (int run = 0; run < kMost && (total < kEnough || (run < kFewest && total < kLong)); ++run) {

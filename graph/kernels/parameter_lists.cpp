@@ -1,10 +1,8 @@
 #include "graph/kernels/parameter_lists.h"
 #include <algorithm>
 #include <tuple>
-#include <utility>
 #include <ATen/Parallel.h>
 #include "base/detail/bits.h"
-#include "graph/kernels/kernel_tensors.h"
 
 namespace duet {
 

@@ -177,9 +177,9 @@ void bernoulli(Bernoulli& work) {
   }
 }
 
-// y = function(a, b).
 template <class Function>
 inline void compute(const Pointwise& work, Function function) {
+  const Floats number = broadcast(work.number);
   for (int64_t row = 0; row < work.rows; ++row) {
     const float *const a = work.a + row * work.a_row, *const b = work.b + row * work.b_row;
     float* const y = work.y + row * work.y_row;
@@ -191,8 +191,8 @@ inline void compute(const Pointwise& work, Function function) {
     const auto compute_row = [&](auto some_a, auto some_b) __attribute__((always_inline)) {
       const int64_t count = work.count;
       int64_t i = 0;
-      for (; i + kLanes <= count; i += kLanes) store(y + i, function(some_a(i, kLanes), some_b(i, kLanes)));
-      if (i < count) store_first(y + i, function(some_a(i, count - i), some_b(i, count - i)), count - i);
+      for (; i + kLanes <= count; i += kLanes) store(y + i, function(some_a(i, kLanes), some_b(i, kLanes), number));
+      if (i < count) store_first(y + i, function(some_a(i, count - i), some_b(i, count - i), number), count - i);
     };
     if (work.a_step != 0)
       work.b_step != 0 ? compute_row(all_a, all_b) : compute_row(all_a, one_b);
@@ -201,82 +201,41 @@ inline void compute(const Pointwise& work, Function function) {
   }
 }
 
-// Of two NaN that of b goes first, as in ATen's a + alpha * b.
-void pointwise_add(const Pointwise& work) {
-  const Floats factor = broadcast(work.number);
-  compute(work, [=](Floats a, Floats b) { return multiply_add(b, factor, a); });
-}
-void pointwise_multiply(const Pointwise& work) {
-  compute(work, [](Floats a, Floats b) { return multiply(b, a); });
-}
-void pointwise_divide(const Pointwise& work) {
-  compute(work, [](Floats a, Floats b) { return divide(a, b); });
-}
-void pointwise_threshold_backward(const Pointwise& work) {
-  const Floats threshold = broadcast(work.number);
-  compute(work, [=](Floats a, Floats b) { return select(greater_or_nan(a, threshold), b, broadcast(0)); });
-}
-void pointwise_sigmoid_backward(const Pointwise& work) {
-  compute(work, [](Floats a, Floats b) { return multiply(multiply(subtract(broadcast(1), b), a), b); });
-}
-
-void pointwise_copy(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return a; });
-}
-void pointwise_negate(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return turned(a, broadcast(-0.0F)); });
-}
-void pointwise_relu(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return select(less(a, broadcast(0)), broadcast(0), a); });
-}
-void pointwise_square(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return multiply(a, a); });
-}
-void pointwise_cube(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return multiply(multiply(a, a), a); });
-}
-void pointwise_inverse_root(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return divide(broadcast(1), square_root(a)); });
-}
-void pointwise_inverse(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return divide(broadcast(1), a); });
-}
-
 [[gnu::always_inline]] inline Floats one_and_exp_of_minus(Floats x) {
   return add(broadcast(1), vector_exp(turned(x, broadcast(-0.0F))));
 }
-void pointwise_sigmoid(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return divide(broadcast(1), one_and_exp_of_minus(a)); });
-}
-void pointwise_silu(const Pointwise& work) {
-  compute(work, [](Floats a, Floats) { return divide(a, one_and_exp_of_minus(a)); });
-}
-void pointwise_silu_backward(const Pointwise& work) {
-  const Floats one = broadcast(1);
-  compute(work, [=](Floats a, Floats b) {
-    const Floats sigmoid = divide(one, one_and_exp_of_minus(b));
-    return multiply(multiply(sigmoid, a), multiply_add(b, subtract(one, sigmoid), one));
-  });
+
+// y = function(a, b, number).
+template <class Function>
+constexpr PointwiseKernel each(Function) {
+  return [](const Pointwise& work) { compute(work, Function()); };
 }
 
-constexpr PointwiseKernels kPointwiseKernels = {pointwise_add,
-                                                pointwise_multiply,
-                                                pointwise_divide,
-                                                pointwise_threshold_backward,
-                                                pointwise_sigmoid_backward,
-                                                pointwise_copy,
-                                                pointwise_negate,
-                                                pointwise_relu,
-                                                pointwise_square,
-                                                pointwise_cube,
-                                                pointwise_inverse_root,
-                                                pointwise_inverse,
-                                                pointwise_sigmoid,
-                                                pointwise_silu,
-                                                pointwise_silu_backward,
-                                                bernoulli,
-                                                adamw,
-                                                sgd};
+constexpr PointwiseKernels kPointwiseKernels = {
+    // Of two NaN that of b goes first, as in ATen's a + alpha * b.
+    .add = each([](Floats a, Floats b, Floats number) { return multiply_add(b, number, a); }),
+    .multiply = each([](Floats a, Floats b, Floats) { return multiply(b, a); }),
+    .divide = each([](Floats a, Floats b, Floats) { return divide(a, b); }),
+    .threshold_backward =
+        each([](Floats a, Floats b, Floats number) { return select(greater_or_nan(a, number), b, broadcast(0)); }),
+    .sigmoid_backward =
+        each([](Floats a, Floats b, Floats) { return multiply(multiply(subtract(broadcast(1), b), a), b); }),
+    .copy = each([](Floats a, Floats, Floats) { return a; }),
+    .negate = each([](Floats a, Floats, Floats) { return turned(a, broadcast(-0.0F)); }),
+    .relu = each([](Floats a, Floats, Floats) { return select(less(a, broadcast(0)), broadcast(0), a); }),
+    .square = each([](Floats a, Floats, Floats) { return multiply(a, a); }),
+    .cube = each([](Floats a, Floats, Floats) { return multiply(multiply(a, a), a); }),
+    .inverse_root = each([](Floats a, Floats, Floats) { return divide(broadcast(1), square_root(a)); }),
+    .inverse = each([](Floats a, Floats, Floats) { return divide(broadcast(1), a); }),
+    .sigmoid = each([](Floats a, Floats, Floats) { return divide(broadcast(1), one_and_exp_of_minus(a)); }),
+    .silu = each([](Floats a, Floats, Floats) { return divide(a, one_and_exp_of_minus(a)); }),
+    .silu_backward = each([](Floats a, Floats b, Floats) {
+      const Floats one = broadcast(1), sigmoid = divide(one, one_and_exp_of_minus(b));
+      return multiply(multiply(sigmoid, a), multiply_add(b, subtract(one, sigmoid), one));
+    }),
+    .bernoulli = bernoulli,
+    .adamw = adamw,
+    .sgd = sgd};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <utility>
 #include <ATen/ops/empty.h>
+#include "base/detail/memory_range.h"
 #include "base/detail/split_mix.h"
 
 namespace duet {
@@ -80,8 +81,7 @@ at::Tensor trial_tensor(at::IntArrayRef sizes, TrialNumbers numbers, uint64_t se
 }
 
 at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed, float scale) {
-  int64_t span = 1;
-  for (int64_t d = 0; d < like.dim(); ++d) span += (like.size(d) - 1) * like.stride(d);
+  const auto span = static_cast<int64_t>(MemoryRange::elements_spanned(like.sizes(), like.strides()));
   const int64_t offset = floats_past_alignment(like);
   const at::Tensor memory = at::empty({span + offset}, at::TensorOptions().dtype(at::kFloat));
   auto* const values = static_cast<float*>(memory.mutable_data_ptr());

@@ -1,5 +1,6 @@
 #include "graph/record/host_reads.h"
 #include <algorithm>
+#include <c10/util/accumulate.h>
 #include "base/detail/op_rules.h"
 
 namespace duet {
@@ -24,9 +25,7 @@ struct Slice {
 };
 
 int64_t bytes_of(const ValueTable::Value& value) {
-  auto bytes = static_cast<int64_t>(c10::elementSize(value.dtype));
-  for (const int64_t size : value.sizes) bytes *= size;
-  return bytes;
+  return c10::multiply_integers(value.sizes) * static_cast<int64_t>(c10::elementSize(value.dtype));
 }
 
 // The bytes that it reads and writes: none for a view.

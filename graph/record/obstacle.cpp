@@ -1,6 +1,5 @@
 #include "graph/record/obstacle.h"
 #include <algorithm>
-#include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
 #include "base/detail/op_rules.h"

@@ -1,7 +1,6 @@
 #include "graph/record/op_recorder.h"
 #include <algorithm>
 #include <exception>
-#include <optional>
 #include <string>
 #include <utility>
 #include "base/detail/op_rules.h"

@@ -1,10 +1,8 @@
 #include "graph/record/step_program.h"
-#include <algorithm>
 #include <unordered_set>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include "base/detail/op_rules.h"
 #include "base/detail/references.h"
 
 namespace duet {

@@ -2,6 +2,7 @@
 #include <optional>
 #include <unordered_map>
 #include <vector>
+#include <ATen/TensorGeometry.h>
 #include <c10/core/Allocator.h>
 #include "base/detail/op_rules.h"
 #include "graph/replay/cpu_program.h"
@@ -63,18 +64,11 @@ bool resizes_its_output(const c10::FunctionSchema& schema, const ValueTable::Val
   return reduces && result.sizes.empty() && schema.name().find("nll_loss") == std::string::npos;
 }
 
-bool is_contiguous(const ValueTable::Value& value) {
-  int64_t stride = 1;
-  for (std::size_t d = value.sizes.size(); d-- > 0; stride *= value.sizes[d]) {
-    if (value.sizes[d] != 1 && value.strides[d] != stride) return false;
-  }
-  return true;
-}
-
 // native_batch_norm.out of LibTorch 2.11 adds the statistics of other inputs to what its outputs held before.
 bool adds_to_its_outputs(const StepProgram::Op& op, const ValueTable& table) {
-  return op.handle.schema().name() == "aten::native_batch_norm" &&
-         !is_contiguous(table.values()[op.arguments.front().values.front()]);
+  if (op.handle.schema().name() != "aten::native_batch_norm") return false;
+  const ValueTable::Value& input = table.values()[op.arguments.front().values.front()];
+  return !at::geometry_is_contiguous(input.sizes, input.strides);
 }
 
 // An index out of range is an error of the data, also where nobody reads the result.

@@ -104,9 +104,11 @@ std::string names_of(const std::vector<WatchedTensor>& found) {
 
 namespace {
 
-StateDict live_tensors(const Task& task) {
+StateDict live_tensors(const Task& task, bool weights = true) {
   StateDict live;
-  for (const auto& [name, tensor] : task.named_parameters()) live.set("weight " + name, tensor.detach());
+  if (weights) {
+    for (const auto& [name, tensor] : task.named_parameters()) live.set("weight " + name, tensor.detach());
+  }
   for (const auto& [name, tensor] : task.named_buffers()) live.set("buffer " + name, tensor.detach());
   return live;
 }
@@ -117,15 +119,6 @@ void copy(const StateDict& from, const StateDict& to) {
   for (const auto& [name, tensor] : to.tensors()) {
     if (from.has(name) && !same_bits(from.tensor(name), tensor)) tensor.copy_(from.tensor(name));
   }
-}
-
-StateDict copies_of(const StateDict& live, bool weights) {
-  const at::NoGradGuard no_grad;
-  StateDict copies;
-  for (const auto& [name, tensor] : live.tensors()) {
-    if (weights || name.rfind("buffer ", 0) == 0) copies.set(name, tensor.clone());
-  }
-  return copies;
 }
 
 // "; samples 17, 4 of the dataset".
@@ -143,13 +136,13 @@ std::string samples_text(const NonFiniteOp& found, const MicroBatches& micro_bat
 void NonFiniteTrace::remember(const TrainContext& context, bool copies_weights) {
   micro_batches_ = *context.step.micro_batches;
   step_ = context.progress.step;
-  tensors_ = copies_of(live_tensors(context.task), copies_weights);
+  tensors_ = copy_of(live_tensors(context.task, copies_weights));
   random_ = random_state();
 }
 
 std::string NonFiniteTrace::text(const TrainContext& context) const {
   const StateDict live = live_tensors(context.task);
-  const StateDict after = copies_of(live, /*weights=*/true);
+  const StateDict after = copy_of(live);
   const StateDict random_after = random_state();
   const auto put_back = c10::make_scope_exit([&] {
     copy(after, live);

@@ -51,18 +51,15 @@ void GradScaler::update(const at::Tensor& found_inf) {
 
 StateDict GradScaler::state_dict() const {
   StateDict state;
-  state.set("scale", scale_);
-  state.set("growth_tracker", growth_tracker_);
+  for (const auto& [name, tensor] : mutable_state()) state.set(name, tensor);
   return state;
 }
 
 // A static scale is the one configured, whatever the state was trained with.
 void GradScaler::load_state_dict(const StateDict& state) {
-  check_state("scaler.scale", state.tensor("scale"), scale_);
-  check_state("scaler.growth_tracker", state.tensor("growth_tracker"), growth_tracker_);
+  for (const auto& [name, tensor] : mutable_state()) check_state("scaler." + name, state.tensor(name), tensor);
   if (!options_.dynamic) return;
-  copy_state("scaler.scale", state.tensor("scale"), scale_);
-  copy_state("scaler.growth_tracker", state.tensor("growth_tracker"), growth_tracker_);
+  for (const auto& [name, tensor] : mutable_state()) copy_state("scaler." + name, state.tensor(name), tensor);
 }
 
 at::Tensor find_non_finite(const std::vector<at::Tensor>& gradients, const at::Tensor& factor) {

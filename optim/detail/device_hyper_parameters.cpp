@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/library.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {
@@ -109,9 +110,8 @@ std::size_t DeviceHyperParameters::position(std::size_t group, const std::string
   }
   const auto found = index_[group].find(name);
   if (found == index_[group].end()) {
-    std::string known;
-    for (const auto& entry : index_[group]) known += (known.empty() ? "" : ", ") + entry.first;
-    throw ConfigError(c10::str("[Optimizer] there is no hyper-parameter '", name, "'; this optimizer has ", known));
+    throw ConfigError(c10::str("[Optimizer] there is no hyper-parameter '", name, "'; this optimizer has ",
+                               join(keys_in(index_[group]))));
   }
   return found->second;
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <set>
 #include <c10/util/StringUtil.h>
+#include "base/detail/name_pattern.h"
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -28,11 +29,6 @@ struct Subject {
   bool is_bias() const { return name == "bias"; }
 };
 
-std::string parent_of(const std::string& path) {
-  const std::size_t dot = path.rfind('.');
-  return dot == std::string::npos ? std::string() : path.substr(0, dot);
-}
-
 class Rules {
  public:
   Rules(const ModelInfo& model, const ParamwiseOptions& options) : options_(options) {
@@ -44,12 +40,12 @@ class Rules {
 
   Subject subject(const std::string& parameter, const at::Tensor& tensor) const {
     Subject subject;
-    subject.layer = parent_of(parameter);
+    subject.layer = dotted_parent(parameter);
     subject.name = parameter.substr(subject.layer.empty() ? 0 : subject.layer.size() + 1);
     subject.full_name = subject.layer + "." + subject.name;
     subject.kind = kind_of(subject.layer);
     subject.in_deformable =
-        !subject.layer.empty() && kind_of(parent_of(subject.layer)) == ModuleKind::kDeformableConv2d;
+        !subject.layer.empty() && kind_of(dotted_parent(subject.layer)) == ModuleKind::kDeformableConv2d;
     subject.flat = tensor.dim() == 1;
     return subject;
   }
@@ -90,12 +86,10 @@ class Rules {
   }
 
   void warn_of_idle_keys(const NamedTensors& parameters) const {
-    std::vector<std::string> names;
-    for (const auto& item : parameters) names.push_back(item.first);
     for (const std::string& key : keys_) {
       if (fitting_.count(key) != 0) continue;
       log_warning("[ParamwiseOptions] custom_keys: '" + key + "' is part of no parameter's name, expected a part of " +
-                  join_first(names) + "; correct or remove it");
+                  join_first(keys_in(parameters)) + "; correct or remove it");
     }
   }
 

@@ -1,5 +1,4 @@
 #include "optim/optimizers/optimizer_options.h"
-#include <cstdint>
 #include <limits>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"

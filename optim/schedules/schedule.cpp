@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "optim/schedules/detail/schedule_rules.h"
 
@@ -209,11 +210,7 @@ const std::string& type_of(const Schedule& schedule) {
   return custom != nullptr ? custom->type : built_in_schedules().at(schedule.index()).first;
 }
 
-std::vector<std::string> schedule_types() {
-  std::vector<std::string> types;
-  for (const auto& entry : built_in_schedules()) types.push_back(entry.first);
-  return types;
-}
+std::vector<std::string> schedule_types() { return keys_in(built_in_schedules()); }
 
 Schedule make_schedule(const std::string& type) {
   for (const auto& [name, schedule] : built_in_schedules()) {

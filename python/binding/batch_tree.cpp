@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 #include "base/error.h"
+#include "python/binding/context.h"
 
 namespace duet::python {
 
@@ -88,8 +89,7 @@ class Flattener {
       return take_tensor(known().as_tensor(object), path);
     }
     if (py::isinstance(object, known().values)) return take_constant(object);
-    throw DataError("[Batch] '" + (path.empty() ? "batch" : path) + "' is of type " +
-                    py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__"))) +
+    throw DataError("[Batch] '" + (path.empty() ? "batch" : path) + "' is of type " + type_name(object) +
                     ", expected tensors, arrays, numbers or texts in dicts, lists, tuples or dataclasses; leave it out "
                     "in the loader's collate_fn");
   }
@@ -267,9 +267,7 @@ py::object to_python(const Batch& batch) {
   if (const auto* structure = dynamic_cast<const PythonStructure*>(batch.structure().get())) {
     return Builder(batch.items()).make(structure->root());
   }
-  py::dict named;
-  for (const auto& [name, tensor] : batch.items()) named[py::str(name)] = py::cast(tensor);
-  return named;
+  return to_dict(batch.items());
 }
 
 }  // namespace duet::python

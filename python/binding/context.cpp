@@ -8,9 +8,6 @@ namespace duet::python {
 
 namespace {
 
-constexpr const char* kOver =
-    " was kept by a hook and is used after the call that it was lent for; use it within the call";
-
 py::object batch_of(const TrainContext& context) {
   return context.evaluation.batch == nullptr ? py::none() : to_python(*context.evaluation.batch);
 }
@@ -98,20 +95,9 @@ void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
           "interrupt", [](const Run& run, const std::string& reason) { run.get().control.interrupt(reason); },
           py::arg("reason"), "Ends training after this step; it shall go on later.")
       .def(
-          "get",
-          [](const Run& run, const std::string& name, std::size_t group) {
-            return run.get().hyper_parameters.get(group, name);
-          },
-          py::arg("name"), py::arg("group") = 0, "A hyper-parameter ('lr', 'weight_decay', ...).")
-      .def(
-          "set",
-          [](const Run& run, const std::string& name, double value, std::size_t group) {
-            run.get().hyper_parameters.set(group, name, value);
-          },
-          py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
-      .def(
           "set_mode", [](const Run& run, const std::string& mode) { run.get().trainer.set_mode(parse_mode(mode)); },
           py::arg("mode"), "How the steps to come are run: 'eager' or 'graph'.");
+  bind_numbers(bound, [](const Run& run) -> HyperParameters& { return run.get().hyper_parameters; });
 }
 
 void bind_run(py::module_& module) {
@@ -161,16 +147,6 @@ void bind_run(py::module_& module) {
 
 }  // namespace
 
-TrainContext& Run::get() const {
-  require<ConfigError>(context_ != nullptr, std::string("[Hook] a Run") + kOver);
-  return *context_;
-}
-
-StepView& StepWindow::get() const {
-  require<ConfigError>(view_ != nullptr, std::string("[Hook] a StepView") + kOver);
-  return *view_;
-}
-
 void bind_context(py::module_& module) {
   bind_progress(module);
   bind_run(module);
@@ -212,7 +188,7 @@ StateDict to_state(const py::handle& dict) {
     } else if (PyUnicode_Check(value.ptr())) {
       state.set(name, StateValue(py::cast<std::string>(value)));
     } else {
-      throw ConfigError("[state_dict] '" + name + "' is " + py::cast<std::string>(py::repr(value)) +
+      throw ConfigError("[state_dict] '" + name + "' is " + shown(value) +
                         ", expected a tensor, bool, int, float or str");
     }
   }

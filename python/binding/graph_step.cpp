@@ -8,6 +8,7 @@
 #include "graph/graph_trainer.h"
 #include "python/binding/batch_tree.h"
 #include "python/binding/bind.h"
+#include "python/binding/context.h"
 #include "python/binding/task.h"
 #include "python/binding/torch_optimizer.h"
 #include "python/binding/trainer.h"
@@ -152,12 +153,6 @@ class LoopStep {
   bool busy_ = false;
 };
 
-py::dict log_of(LoopStep& step) {
-  py::dict log;
-  for (const auto& [name, tensor] : step.get().result().log) log[py::str(name)] = py::cast(tensor);
-  return log;
-}
-
 }  // namespace
 
 void bind_graph_step(py::module_& module) {
@@ -182,7 +177,9 @@ void bind_graph_step(py::module_& module) {
           },
           py::call_guard<py::gil_scoped_release>(), py::arg("mode"), "'eager' or 'graph': the same bits either way.")
       .def_property_readonly("mode", [](LoopStep& step) { return to_string(step.get().mode()); })
-      .def_property_readonly("log", log_of, "what the loss function gave beside the loss, at the latest step");
+      .def_property_readonly(
+          "log", [](LoopStep& step) { return to_dict(step.get().result().log); },
+          "what the loss function gave beside the loss, at the latest step");
 }
 
 }  // namespace duet::python

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 #include <vector>
+#include <c10/util/ScopeExit.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "hooks/checkpoint_hook.h"
@@ -30,8 +31,7 @@ class PythonHook : public Hook {
  public:
   explicit PythonHook(py::object object) : object_(share(object)) {
     const py::object given = optional_attribute(object, "name");
-    name_ =
-        given ? py::cast<std::string>(py::str(given)) : py::cast<std::string>(py::type::of(object).attr("__name__"));
+    name_ = given ? py::cast<std::string>(py::str(given)) : type_name(object);
     priority_ = py::cast<int>(py::getattr(object, "priority", py::int_(static_cast<int>(kNormal))));
     wants_outputs_ = py::cast<bool>(py::getattr(object, "wants_outputs", py::bool_(false)));
     if (py::hasattr(object, "after")) after_ = py::cast<std::vector<std::string>>(object.attr("after"));
@@ -47,10 +47,10 @@ class PythonHook : public Hook {
   bool wants_outputs() const override { return wants_outputs_; }
 
 #define DUET_CALL(point, member) \
-  void member(TrainContext& context) override { call<Run>(HookPoint::point, #member, context); }
+  void member(TrainContext& context) override { call(HookPoint::point, #member, context); }
   DUET_HOOK_POINTS(DUET_CALL)
 #undef DUET_CALL
-  void in_step(StepView& view) override { call<StepWindow>(HookPoint::kInStep, "in_step", view); }
+  void in_step(StepView& view) override { call(HookPoint::kInStep, "in_step", view); }
 
   StateDict state_dict() const override {
     const py::gil_scoped_acquire gil;
@@ -62,15 +62,12 @@ class PythonHook : public Hook {
   }
 
  private:
-  template <class Lent, class Context>
+  template <class Context>
   void call(HookPoint point, const char* member, Context& context) {
     if (!uses(point)) return;
     const py::gil_scoped_acquire gil;
-    const auto lent = std::make_shared<Lent>(context);
-    struct End {
-      Lent& lent;
-      ~End() { lent.end(); }
-    } const end{*lent};
+    const auto lent = std::make_shared<Lent<Context>>(context);
+    const auto afterwards = c10::make_scope_exit([&lent] { lent->end(); });
     object_->attr(member)(lent);
   }
 
@@ -89,18 +86,6 @@ void bind_hook(py::module_& module, const char* name, const char* summary) {
                                   [](const Options& options) { return as_hook(std::make_unique<H>(options)); });
 }
 
-// Of hooks without options.
-template <class H>
-struct NoOptions {};
-
-template <class H>
-void bind_plain_hook(py::module_& module, const char* name, const char* summary) {
-  py::class_<NoOptions<H>>(module, name, summary).def(py::init<>());
-  makers<MadeHook>().push_back([](const py::handle& object) {
-    return py::isinstance<NoOptions<H>>(object) ? as_hook(std::make_unique<H>()) : MadeHook();
-  });
-}
-
 // What makes a PreciseBNHook, which has data besides options.
 struct PreciseBN {
   SharedObject data;
@@ -117,9 +102,7 @@ void bind_precise_bn(py::module_& module) {
            py::arg("data"), py::kw_only(), py::arg("num_iter") = PreciseBNHookOptions().num_iter,
            "data: batches of the training data, from a loader of its own; on several ranks each has its own part. "
            "num_iter: how many of them the statistics are taken over.");
-  makers<MadeHook>().push_back([](const py::handle& object) {
-    if (!py::isinstance<PreciseBN>(object)) return MadeHook();
-    const auto& given = py::cast<const PreciseBN&>(object);
+  add_maker<MadeHook, PreciseBN>([](const PreciseBN& given) {
     return as_hook(std::make_unique<PreciseBNHook>(std::make_shared<PythonSource>(*given.data), given.options));
   });
 }
@@ -146,11 +129,11 @@ void check_methods(const py::handle& object) {
     const bool looks_like_one =
         name.rfind("before_", 0) == 0 || name.rfind("after_", 0) == 0 || name.rfind("on_", 0) == 0;
     if (known || !looks_like_one || PyCallable_Check(py::object(object.attr(attribute)).ptr()) == 0) continue;
-    throw ConfigError("[Hook] " + py::cast<std::string>(py::repr(object)) + " has a method '" + name +
-                      "', which is no hook point" + did_you_mean(name, points));
+    throw ConfigError("[Hook] " + shown(object) + " has a method '" + name + "', which is no hook point" +
+                      did_you_mean(name, points));
   }
-  require<ConfigError>(any, "[Hook] " + py::cast<std::string>(py::repr(object)) +
-                                " has no method of a hook point (before_train, after_train_iter, ...)");
+  require<ConfigError>(
+      any, "[Hook] " + shown(object) + " has no method of a hook point (before_train, after_train_iter, ...)");
 }
 
 }  // namespace
@@ -173,10 +156,11 @@ void bind_hooks(py::module_& module) {
   bind_hook<ProfilerHook, ProfilerHookOptions>(module, "ProfilerHook", "Writes traces of some steps.");
   bind_hook<ThroughputHook, ThroughputHookOptions>(module, "ThroughputHook", "Tokens per second, FLOPs per step, MFU.");
   bind_hook<VisualizationHook, VisualizationHookOptions>(module, "VisualizationHook", "Draws predictions.");
-  bind_plain_hook<StopSignalHook>(
-      module, "StopSignalHook",
-      "Interrupts training when SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for it.");
-  bind_plain_hook<SyncBuffersHook>(module, "SyncBuffersHook", "Makes the buffers of the model the same on every rank.");
+  bind_plain<MadeHook>(module, "StopSignalHook",
+                       "Interrupts training when SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for it.",
+                       [] { return as_hook(std::make_unique<StopSignalHook>()); });
+  bind_plain<MadeHook>(module, "SyncBuffersHook", "Makes the buffers of the model the same on every rank.",
+                       [] { return as_hook(std::make_unique<SyncBuffersHook>()); });
 }
 
 std::unique_ptr<Hook> to_hook(const py::handle& object) {

@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <functional>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <structmember.h>
@@ -74,10 +72,6 @@ uint64_t of_key(PyObject* key) {
   return static_cast<uint64_t>(PyObject_Hash(key));
 }
 
-PyTypeObject* type_of(const char* module, const char* name) {
-  return reinterpret_cast<PyTypeObject*>(py::object(py::module_::import(module).attr(name)).release().ptr());
-}
-
 // Another one for each object that there has been: a function's place can be that of one that is gone.
 uint64_t serial_of(PyObject* object) {
   static auto* const known = new std::unordered_map<PyObject*, std::pair<py::object, uint64_t>>();
@@ -90,8 +84,8 @@ uint64_t serial_of(PyObject* object) {
 }
 
 uint64_t of_callable(PyObject* object) {
-  static PyTypeObject* const module = type_of("torch.nn", "Module");  // which HostState holds
-  const bool is_module = PyType_IsSubtype(Py_TYPE(object), module) != 0;
+  static const auto* module = new py::object(py::module_::import("torch.nn").attr("Module"));  // which HostState holds
+  const bool is_module = PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(module->ptr())) != 0;
   return mixed(reinterpret_cast<uint64_t>(object),
                mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), is_module ? 0 : serial_of(object)));
 }
@@ -199,10 +193,6 @@ uint64_t of_global_hooks() {
   for (const py::object& dict : *dicts) sum = mixed(sum, of_dict(dict.ptr()));
   return sum;
 }
-
-}  // namespace
-
-namespace {
 
 // Calls visit(mode, its device), the latter null where it is not that of torch.set_default_device.
 template <class Visit>

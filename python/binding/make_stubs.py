@@ -27,8 +27,7 @@ def plain(text):
     text = text.replace("duet._duet.", "").replace("duet::python::", "")
     text = text.replace(" | typing.SupportsIndex", "")  # of the pybind11 of newer torches
     text = re.sub(r"\(?self: \w+", lambda found: found[0].split("self")[0] + "self", text)
-    text = re.sub(r"<[^>]*object at 0x[0-9a-f]+>", "...", text)
-    return re.sub(r"\b(arg\d+)\b", r"\1", text)
+    return re.sub(r"<[^>]*object at 0x[0-9a-f]+>", "...", text)
 
 
 def docstring(doc, indent):

@@ -67,9 +67,6 @@ void bind_metric(py::module_& module, const char* name, const char* summary) {
   bind_product<MadeMetric, Own>(module, name, summary, [](const Own& options) { return std::make_unique<M>(options); });
 }
 
-// MeanLoss, which has no options.
-struct PlainLoss {};
-
 }  // namespace
 
 void bind_metrics(py::module_& module) {
@@ -87,23 +84,21 @@ void bind_metrics(py::module_& module) {
   bind_metric<CalibrationError, CalibrationErrorOptions>(module, "CalibrationError",
                                                          "Expected calibration error: 'calibration_error'.");
   bind_metric<Perplexity, PerplexityOptions>(module, "Perplexity", "exp of the mean of the output `loss`.");
-  py::class_<PlainLoss>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.").def(py::init<>());
-  makers<MadeMetric>().push_back([](const py::handle& object) -> MadeMetric {
-    return py::isinstance<PlainLoss>(object) ? std::make_unique<MeanLoss>() : nullptr;
-  });
+  bind_plain<MadeMetric>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.",
+                         [] { return std::make_unique<MeanLoss>(); });
 }
 
 std::unique_ptr<Metric> to_metric(const py::handle& object) {
   if (auto metric = made_of<MadeMetric>(object)) return metric;
   refuse_class(object, "Metric");
   for (const char* method : {"names", "reset", "add", "compute"}) {
-    require<ConfigError>(py::hasattr(object, method), "[Metric] " + py::cast<std::string>(py::repr(object)) +
-                                                          " has no " + method + "(), expected names(), reset(), " +
+    require<ConfigError>(py::hasattr(object, method), "[Metric] " + shown(object) + " has no " + method +
+                                                          "(), expected names(), reset(), " +
                                                           "add(batch, outputs, weight) and compute()");
   }
-  require<ConfigError>(!py::hasattr(object, "rows") || py::hasattr(object, "set_rows"),
-                       "[Metric] " + py::cast<std::string>(py::repr(object)) +
-                           " has rows() but no set_rows(rows), expected it to take those of all ranks");
+  require<ConfigError>(
+      !py::hasattr(object, "rows") || py::hasattr(object, "set_rows"),
+      "[Metric] " + shown(object) + " has rows() but no set_rows(rows), expected it to take those of all ranks");
   return std::make_unique<PythonMetric>(py::reinterpret_borrow<py::object>(object));
 }
 

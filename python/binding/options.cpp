@@ -1,5 +1,4 @@
 #include "python/binding/options.h"
-#include <vector>
 #include "base/detail/text.h"
 #include "base/error.h"
 
@@ -8,13 +7,6 @@ namespace duet::python {
 namespace {
 
 using Kind = OptionField::Kind;
-
-template <class T>
-std::vector<T> list_of(const py::handle& object) {
-  std::vector<T> items;
-  for (const py::handle item : object) items.push_back(py::cast<T>(item));
-  return items;
-}
 
 bool is_number(const py::handle& object) {
   return (PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr())) && !PyBool_Check(object.ptr());
@@ -48,13 +40,13 @@ std::optional<OptionValue> value_of(Kind kind, const py::handle& object) {
       if (is_text(object)) return py::cast<std::string>(object);
       break;
     case Kind::kIntegers:
-      if (is_list_of(object, is_integer)) return list_of<int64_t>(object);
+      if (is_list_of(object, is_integer)) return py::cast<std::vector<int64_t>>(object);
       break;
     case Kind::kNumbers:
-      if (is_list_of(object, is_number)) return list_of<double>(object);
+      if (is_list_of(object, is_number)) return py::cast<std::vector<double>>(object);
       break;
     case Kind::kTexts:
-      if (is_list_of(object, is_text)) return list_of<std::string>(object);
+      if (is_list_of(object, is_text)) return py::cast<std::vector<std::string>>(object);
       break;
     case Kind::kOther: break;
   }
@@ -84,8 +76,8 @@ OptionValue to_option(const std::string& struct_name, const OptionField& field, 
     check_option(struct_name, field, *value);
     return *std::move(value);
   }
-  throw ConfigError("[" + struct_name + "] " + field.name + " is " + py::cast<std::string>(py::repr(object)) +
-                    ", expected " + expected_of(field));
+  throw ConfigError("[" + struct_name + "] " + field.name + " is " + shown(object) + ", expected " +
+                    expected_of(field));
 }
 
 std::string python_name(const std::string& option) {
@@ -117,8 +109,7 @@ std::string repr_of(const OptionFields& fields, const void* options, const std::
   bool first = true;
   for (const OptionField& field : fields) {
     if (!field.is_member()) continue;
-    text += (first ? "" : ", ") + python_name(field.name) + "=" +
-            py::cast<std::string>(py::repr(to_python(field.get(options))));
+    text += (first ? "" : ", ") + python_name(field.name) + "=" + shown(to_python(field.get(options)));
     first = false;
   }
   return text + ")";

@@ -59,13 +59,27 @@ std::vector<std::function<Product(const py::handle&)>>& makers() {
   return all;
 }
 
-// Options is a Python class called `name`, and made_of() makes a Product of its objects by `make`.
+// made_of() makes a Product of each Given by `make`.
+template <class Product, class Given, class Make>
+void add_maker(Make make) {
+  makers<Product>().push_back([make](const py::handle& object) {
+    return py::isinstance<Given>(object) ? Product(make(py::cast<const Given&>(object))) : Product();
+  });
+}
+
+// Options is a Python class called `name`, of whose objects a Product is made.
 template <class Product, class Options, class Make>
 void bind_product(py::module_& module, const char* name, const char* summary, Make make) {
   bind_options<Options>(module, name, summary);
-  makers<Product>().push_back([make](const py::handle& object) {
-    return py::isinstance<Options>(object) ? Product(make(py::cast<const Options&>(object))) : Product();
-  });
+  add_maker<Product, Options>(make);
+}
+
+// The same for a class without options: `make` tells the classes apart.
+template <class Product, class Make>
+void bind_plain(py::module_& module, const char* name, const char* summary, Make make) {
+  struct Plain {};
+  py::class_<Plain>(module, name, summary).def(py::init<>());
+  add_maker<Product, Plain>([make](const Plain&) { return make(); });
 }
 
 template <class Product>

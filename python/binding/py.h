@@ -25,6 +25,8 @@ inline std::string type_name(const py::handle& object) {
   return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
 }
 
+inline std::string shown(const py::handle& object) { return py::cast<std::string>(py::repr(object)); }
+
 // `kind`: what the object is to be, for the error.
 inline void refuse_class(const py::handle& object, const std::string& kind) {
   if (PyType_Check(object.ptr()) == 0) return;

@@ -14,7 +14,7 @@ namespace {
 
 // What is recorded depends on it. A tensor is read at every step, whatever it holds.
 std::string key_of(const py::handle& value) {
-  if (!THPVariable_Check(value.ptr())) return py::cast<std::string>(py::repr(value));
+  if (!THPVariable_Check(value.ptr())) return shown(value);
   return c10::str("tensor at ", THPVariable_Unpack(value.ptr()).const_data_ptr());
 }
 

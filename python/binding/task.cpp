@@ -377,7 +377,7 @@ void PythonTask::visit_kept(const VisitKept& visit) const {
 std::string PythonTask::graph_key() const {
   if (!functions_.graph_key) return {};
   const py::gil_scoped_acquire gil;
-  return py::cast<std::string>(py::repr((*functions_.graph_key)()));
+  return shown((*functions_.graph_key)());
 }
 
 }  // namespace duet::python

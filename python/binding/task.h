@@ -26,7 +26,6 @@ class PythonTask : public Task {
     SharedObject graph_key;   // graph_key(): host values that the step depends on
     SharedObject further;     // a list of other functions that a step calls
   };
-  // Throws ConfigError if `model` is no torch.nn.Module.
   PythonTask(const py::object& model, Functions functions);
 
   NamedTensors named_parameters() const override;

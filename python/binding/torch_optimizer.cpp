@@ -226,8 +226,7 @@ void TorchOptimizer::bring_numbers(std::size_t index, const py::handle& group) {
     const py::object given = number_in(group, numbers_[i]);
     const std::optional<TorchNumber> now = to_torch_number(given);
     if (!now) {
-      throw ConfigError("[graph_step] " + numbers_[i] + " of the optimizer has become " +
-                        py::cast<std::string>(py::repr(given)) +
+      throw ConfigError("[graph_step] " + numbers_[i] + " of the optimizer has become " + shown(given) +
                         ", expected a number, or a tensor of one on the CPU that needs no gradient; make a new "
                         "graph_step");
     }

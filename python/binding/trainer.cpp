@@ -1,6 +1,5 @@
 #include "python/binding/trainer.h"
 #include <utility>
-#include <vector>
 #include "base/detail/caller_words.h"
 #include "base/error.h"
 #include "checkpoint/weights_file.h"
@@ -72,13 +71,6 @@ class Trainer {
     PythonSources sources(data);
     const py::gil_scoped_release no_gil;
     return (get().*pass)(sources.named());
-  }
-
-  at::Tensor step(const py::object& batch) {
-    const Busy busy(busy_);
-    std::vector<Batch> batches{to_batch(batch)};
-    const py::gil_scoped_release no_gil;
-    return get().step(std::move(batches)).loss;
   }
 
   int64_t step_many(const py::object& batches, int64_t count) {
@@ -220,8 +212,9 @@ void bind_loop(py::class_<Trainer>& bound) {
            "Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be "
            "iterated over once per epoch. val_loader may be a dict of loaders: one validation in turn, with results "
            "'<name>/<metric>'.")
-      .def("step", &Trainer::step, py::arg("batch"),
-           "One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours.")
+      .def(
+          "step", [](Trainer& t, const py::object& batch) { return t.step_accumulated(py::make_tuple(batch)); },
+          py::arg("batch"), "One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours.")
       .def("step_many", &Trainer::step_many, py::arg("batches"), py::arg("count"),
            "Up to count steps on what an iterator gives from where it stands (or an iterable from its beginning), "
            "accumulate micro-batches each: as if step() were called with them. Returns how many were made: fewer where "
@@ -247,19 +240,8 @@ void bind_loop(py::class_<Trainer>& bound) {
               dynamic_cast<PythonTask&>(t.get().task()).watch(in_step);
           },
           py::arg("hook"), py::arg("priority") = py::none())
-      .def(
-          "get",
-          [](Trainer& t, const std::string& name, std::size_t group) {
-            return t.get().hyper_parameters().get(group, name);
-          },
-          py::arg("name"), py::arg("group") = 0, "A hyper-parameter: 'lr', 'weight_decay', 'beta1', ...")
-      .def(
-          "set",
-          [](Trainer& t, const std::string& name, double value, std::size_t group) {
-            t.get().hyper_parameters().set(group, name, value);
-          },
-          py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
       .def("hooks", [](Trainer& t) { return t.get().hooks().order(); }, "Names of the hooks, in calling order.");
+  bind_numbers(bound, [](Trainer& t) -> HyperParameters& { return t.get().hyper_parameters(); });
 }
 
 void bind_evaluation(py::class_<Trainer>& bound) {
@@ -289,7 +271,11 @@ void bind_evaluation(py::class_<Trainer>& bound) {
       .def("explain", &Trainer::explain, py::arg("batch"),
            "What graph mode would make of a step with this batch; nothing is trained.")
       .def(
-          "report", [](Trainer& t) { return to_list(t.get()); },
+          "report",
+          [](Trainer& t) {
+            const auto* graph = dynamic_cast<const GraphTrainer*>(&t.get());
+            return to_list(graph == nullptr ? std::vector<SignatureReport>() : graph->report());
+          },
           "One dict per signature of the step: state, reason, replays, ..., and what was not checked (host_code).");
 }
 
@@ -340,11 +326,6 @@ void bind_state(py::class_<Trainer>& bound) {
 }
 
 }  // namespace
-
-py::list to_list(const BaseTrainer& trainer) {
-  const auto* graph = dynamic_cast<const GraphTrainer*>(&trainer);
-  return to_list(graph == nullptr ? std::vector<SignatureReport>() : graph->report());
-}
 
 py::list to_list(const std::vector<SignatureReport>& reports) {
   py::list dicts;

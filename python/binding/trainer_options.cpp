@@ -29,8 +29,6 @@ void bind_schedules(py::module_& module) {
    ...);
 }
 
-std::string shown(const py::handle& object) { return py::cast<std::string>(py::repr(object)); }
-
 // A value that its option cannot have.
 struct BadValue {
   py::object value;
@@ -189,11 +187,7 @@ const std::map<std::string, Reader>& all_readers() {
 
 }  // namespace
 
-std::vector<std::string> trainer_arguments() {
-  std::vector<std::string> names;
-  for (const auto& item : all_readers()) names.push_back(item.first);
-  return names;
-}
+std::vector<std::string> trainer_arguments() { return keys_in(all_readers()); }
 
 void bind_trainer_options(py::module_& module) {
   bind_optimizers<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, Adadelta, Adafactor, Adamax, ASGD,

@@ -1,5 +1,4 @@
 #include "checkpoint/checkpoint.h"
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -21,13 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 void write_bytes(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 using Names = std::vector<std::string>;
 

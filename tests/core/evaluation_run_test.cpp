@@ -134,16 +134,6 @@ TEST_P(EvaluationRun, LeavesTheEpochWhereItStood) {
     EXPECT_TRUE(same_bits(tensor, trainer->weights().tensor(name)));
 }
 
-// Its validation was to be at the end of the epoch.
-TEST_P(EvaluationRun, EndsARunThatIsShorterThanItsEpoch) {
-  const auto data = loader(12), validation = loader(4);
-  std::vector<int64_t> steps;
-  const auto trainer = trainer_for(mode(), {.max_steps = data->batches_per_epoch() - 1});
-  trainer->on(HookPoint::kAfterVal, [&](TrainContext& run) { steps.push_back(run.progress.step); });
-  trainer->train(*data, *validation);
-  EXPECT_EQ(steps, std::vector<int64_t>{data->batches_per_epoch() - 1});
-}
-
 DUET_IN_BOTH_MODES(EvaluationRun);
 
 class NamedSourcesTest : public testing::InBothModes {

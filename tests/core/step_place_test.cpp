@@ -15,8 +15,7 @@ using testing::ListData;
 using testing::make_trainer;
 using testing::plain_loss;
 using testing::TwoLayers;
-using Net = TwoLayers;
-using Loss = std::function<at::Tensor(Net&, const Batch&)>;
+using Loss = std::function<at::Tensor(TwoLayers&, const Batch&)>;
 
 Batch with(const std::string& name, const at::Tensor& tensor) {
   Batch batch = batch_at(0);
@@ -32,12 +31,12 @@ class StepPlaces : public testing::InBothModes {
     seed_all(1);
     TrainerOptions options;
     options.optimizer = SGD{.lr = 0.1};
-    return make_trainer(GetParam(), make_task(net_ = std::make_shared<Net>(), loss), options);
+    return make_trainer(GetParam(), make_task(net_ = std::make_shared<TwoLayers>(), loss), options);
   }
   std::unique_ptr<BaseTrainer> predictor() const {
-    const auto forward = [](Net& net, const Batch& batch) { return net.forward(batch["input"]); };
+    const auto forward = [](TwoLayers& net, const Batch& batch) { return net.forward(batch["input"]); };
     const auto loss = [](const at::Tensor& logits, const Batch&) { return logits.mean(); };
-    return make_trainer(GetParam(), make_task(std::make_shared<Net>(), forward, loss));
+    return make_trainer(GetParam(), make_task(std::make_shared<TwoLayers>(), forward, loss));
   }
   // The text of what a step on `bad` throws, the sixth of its trainer; the others are good.
   template <class E>
@@ -57,7 +56,7 @@ class StepPlaces : public testing::InBothModes {
     return {};
   }
 
-  std::shared_ptr<Net> net_;
+  std::shared_ptr<TwoLayers> net_;
 };
 
 TEST_P(StepPlaces, AreNamedWithOpAndBatch) {
@@ -82,7 +81,7 @@ TEST_P(StepPlaces, InTheBackwardPassAreNamed) {
       return {gradients[0].mm(at::ones({3, 3}))};
     }
   };
-  const auto made = trainer([](Net& net, const Batch& batch) {
+  const auto made = trainer([](TwoLayers& net, const Batch& batch) {
     return torch::nn::functional::cross_entropy(Broken::apply(net.forward(batch["input"])), batch["target"]);
   });
   expect_error<StepError>([&] { made->step(batch_at(0)); }, {"train step 0: mm failed in the backward pass: mat1"});
@@ -97,7 +96,7 @@ TEST_P(StepPlaces, SayWhichBatchItWas) {
   expect_error<StepError>([&] { made->validate(data); }, {"[Task] validation batch 3: addmm failed"});
   expect_error<StepError>([&] { made->test(data); }, {"[Task] test batch 3: addmm failed"});
   const auto inner = predictor();
-  const auto outer = trainer([&inner](Net& net, const Batch& batch) {
+  const auto outer = trainer([&inner](TwoLayers& net, const Batch& batch) {
     if (batch["input"].size(1) != 16) inner->predict(batch);
     return plain_loss(net, batch);
   });
@@ -108,7 +107,7 @@ TEST_P(StepPlaces, SayWhichBatchItWas) {
 
 TEST_P(StepPlaces, ThatAreNoOpsAreThrownAsTheyAreAndNoCodeRunsASecondTime) {
   int64_t runs = 0;
-  const auto made = trainer([&runs](Net& net, const Batch& batch) -> at::Tensor {
+  const auto made = trainer([&runs](TwoLayers& net, const Batch& batch) -> at::Tensor {
     if (++runs == 3) throw std::runtime_error("my own");
     return plain_loss(net, batch);
   });
@@ -119,7 +118,7 @@ TEST_P(StepPlaces, ThatAreNoOpsAreThrownAsTheyAreAndNoCodeRunsASecondTime) {
 }
 
 TEST_P(StepPlaces, SayThatBackwardIsTheTrainers) {
-  const auto made = trainer([](Net& net, const Batch& batch) {
+  const auto made = trainer([](TwoLayers& net, const Batch& batch) {
     const at::Tensor loss = plain_loss(net, batch);
     loss.backward({}, /*retain_graph=*/true);
     return loss;
@@ -131,7 +130,7 @@ TEST_P(StepPlaces, SayThatBackwardIsTheTrainers) {
 
 // As a whole loop of one's own in training_step would do it.
 TEST_P(StepPlaces, SayThatTheGraphIsGone) {
-  const auto made = trainer([](Net& net, const Batch& batch) {
+  const auto made = trainer([](TwoLayers& net, const Batch& batch) {
     const at::Tensor loss = plain_loss(net, batch);
     loss.backward();
     net.zero_grad();

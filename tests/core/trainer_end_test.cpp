@@ -150,6 +150,7 @@ TEST_P(TrainerEnd, ValidationComesByEpochsByStepsAndAfterTheLastStep) {
   EXPECT_EQ(validated({.max_epochs = 5, .val_interval = 2, .val_by_epoch = true}), (Steps{6, 12}));
   EXPECT_EQ(validated({.max_epochs = 3, .val_interval = 4}), (Steps{4, 8, 9}));
   EXPECT_EQ(validated({.max_steps = 7, .val_interval = 4}), (Steps{4, 7}));
+  EXPECT_EQ(validated({.max_steps = 2}), Steps{2}) << "within an epoch, at whose end it was to be";
 }
 
 TEST_P(TrainerEnd, AHookMayAskForAValidation) {

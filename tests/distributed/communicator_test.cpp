@@ -26,21 +26,6 @@ void on_ranks(int64_t count, const std::function<void(Communicator&)>& body) {
   }));
 }
 
-TEST(Communicator, GathersNumbers) {
-  on_ranks(3, [](Communicator& ranks) {
-    const auto own = static_cast<double>(ranks.rank());
-    for (const std::size_t count :
-         {std::size_t{0}, std::size_t{1}, std::size_t{6}, std::size_t{7}, std::size_t{1000}}) {
-      const auto rows = ranks.all_gather(std::vector<double>(count, own + 0.5));
-      check(rows.size() == 3, "a row per rank");
-      for (std::size_t rank = 0; rank < 3; ++rank) {
-        check(rows[rank] == std::vector<double>(count, static_cast<double>(rank) + 0.5), "the numbers of each");
-      }
-    }
-    ranks.barrier();
-  });
-}
-
 struct Report {
   char letter = 0;
   bool stops = false;
@@ -75,7 +60,7 @@ TEST(OneProcess, IsAWorldOfOne) {
   EXPECT_TRUE(alone.is_single());
   EXPECT_TRUE(alone.is_main());
   EXPECT_EQ(alone.world_size(), 1);
-  EXPECT_EQ(alone.all_gather(std::vector<double>{1, 2}), (std::vector<std::vector<double>>{{1, 2}}));
+  EXPECT_EQ(alone.gather(2.5), std::vector<double>{2.5});
   EXPECT_EQ(alone.all_gather(std::string("a")), std::vector<std::string>{"a"});
   EXPECT_EQ(alone.broadcast("a"), "a");
   alone.barrier();
@@ -127,7 +112,7 @@ TEST(Communicator, HasSeveralOnTheirWay) {
     const int64_t before = ranks.bytes_started();
     for (std::size_t i = 0; i < all.size(); ++i)
       i % 3 == 0 ? ranks.start_broadcast(all[i], 1) : ranks.start_sum(all[i]);
-    check(ranks.all_gather(std::vector<double>{7}).size() == 4, "the host's numbers in between");
+    check(ranks.gather(7).size() == 4, "the host's numbers in between");
     int64_t bytes = 0;
     for (std::size_t i = all.size(); i-- > 0;) {
       ranks.finish(all[i]);
@@ -169,7 +154,7 @@ TEST(Communicator, RefusesAnotherCallOnAnotherRank) {
     return NamedTensors();
   });
   expect_error_on_all(
-      results, 2, "rank 1 is at another call than rank 0: 'all_gather of a text' instead of 'all_gather of 1 number'");
+      results, 2, "rank 1 is at another call than rank 0: 'all_gather of a text' instead of 'all_gather of 8 bytes'");
 }
 
 // In the middle of a step too, with work on its way and with one that the others never join.

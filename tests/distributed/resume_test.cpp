@@ -87,6 +87,7 @@ void expect_bits_of_the_unbroken_run(const ToyTask& task, const Part& part) {
     before.until = kSavedAt;
     testing::expect_no_error(run(2, task, before));
     for (const std::string second : {"eager", "graph"}) {
+      if (part.own_buffers && second == first) continue;  // each way once is enough of these
       after.mode = second;
       const auto resumed = run(2, task, after);
       testing::expect_no_error(resumed);

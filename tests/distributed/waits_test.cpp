@@ -47,9 +47,9 @@ class DistributedWaits : public ::testing::TestWithParam<Wait> {
       if (const auto latest = CheckpointStore(CheckpointStore::root_of(folder)).find_latest()) trainer->load(*latest);
     }
     trainer->add_hook(std::make_unique<StopSignalHook>());
-    const auto pids = ranks->all_gather(std::vector<double>{static_cast<double>(getpid())});
+    const std::vector<pid_t> pids = ranks->gather(getpid());
     std::vector<pid_t> told{getpid()};
-    if (GetParam().both) told.push_back(static_cast<pid_t>(pids[0][0]));
+    if (GetParam().both) told.push_back(pids[0]);
     if (hangs && !ranks->is_main()) testing::send_signal_in_wait(*trainer, SIGTERM, told);
     const auto at = [&](bool here) { return here ? hangs_at(*ranks, hangs) : -1; };
     const auto data = testing::hanging_loader(task.batch(40, 9).items(), at(trains), 1),

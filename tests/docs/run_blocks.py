@@ -107,8 +107,7 @@ class Runner:
             self.python_page = None
 
     def start_python(self):
-        environment = {**os.environ, "PYTHONPATH": self.arguments.package, "OMP_NUM_THREADS": "1",
-                       "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": self.arguments.package, "OMP_NUM_THREADS": "1"}
         self.python = subprocess.Popen([self.arguments.python, pathlib.Path(__file__).parent / "python_page.py"],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                        env=environment)

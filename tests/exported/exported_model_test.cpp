@@ -61,12 +61,6 @@ class ExportedModels : public ::testing::TestWithParam<std::tuple<std::string, s
   std::unique_ptr<ExportedReference> reference_;
 };
 
-TEST_P(ExportedModels, TrainWithTheBitsOfPyTorchsLoop) {
-  const auto run = trainer(mode(), reference_->options());
-  train(*run, 0, steps());
-  expect_python_weights(run->weights());
-}
-
 TEST_P(ExportedModels, GoOnInTheOtherMode) {
   const std::size_t half = steps() / 2;
   const auto first = trainer(mode(), reference_->options());
@@ -79,7 +73,7 @@ TEST_P(ExportedModels, GoOnInTheOtherMode) {
 }
 
 // By the ops' own flags, and by a second program.
-TEST_P(ExportedModels, PredictAsAfterEval) {
+TEST_P(ExportedModels, TrainWithTheBitsOfPyTorchsLoopAndPredictAsAfterEval) {
   for (const bool has_second : {false, true}) {
     SCOPED_TRACE(has_second);
     ExportedTaskOptions options = reference_->options();

@@ -74,14 +74,14 @@ StateDict everything_of(BaseTrainer& trainer) {
   return all;
 }
 
-// State after 8 steps of two micro-batches, three of which were explained before.
-StateDict trained(const testing::ToyTask& task, const TrainerOptions& options, bool explains) {
+// State after 8 steps of two micro-batches, two of which were explained before: the one of `first`, and a replayed one.
+StateDict trained(const testing::ToyTask& task, const TrainerOptions& options, bool explains, uint64_t first) {
   seed_all(7);
   const auto trainer = testing::make_trainer("graph", task.make(), options);
   trainer->add_hook(std::make_unique<EMAHook>());
   for (uint64_t n = 0; n < 8; ++n) {
     const std::vector<Batch> batches = {task.batch(4, 2 * n), task.batch(4, 2 * n + 1)};
-    if (explains && (n == 0 || n == 1 || n == 5)) {
+    if (explains && (n == first || n == 5)) {
       const StateDict before = everything_of(*trainer);
       const StepExplanation explanation = trainer->explain(batches);
       EXPECT_TRUE(explanation.captured) << explanation.text();
@@ -110,7 +110,8 @@ TEST(Explain, ChangesNothingInAnyModelOrOptimizer) {
     if (i % 3 == 0) options.loss_scale = LossScaleOptions{};
     if (i % 3 == 1) options.non_finite = i == 1 ? NonFinite::kSkip : NonFinite::kRaise;
     if (i % 2 == 1) options.clip_grad = ClipNorm{.max_norm = 1.0};
-    expect_same_state(trained(task, options, false), trained(task, options, true));
+    // Before the first step nothing is known of it, before the second it is about to be recorded.
+    expect_same_state(trained(task, options, false, i % 2), trained(task, options, true, i % 2));
   }
 }
 

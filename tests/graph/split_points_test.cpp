@@ -28,16 +28,13 @@ class LambdaHook : public Hook {
   using Code = std::function<void(TrainContext&)>;
   std::string name() const override { return "lambda"; }
   void after_backward(TrainContext& context) override {
-    if (!at_backward) return Hook::after_backward(context);
-    at_backward(context);
+    if (at_backward) at_backward(context);
   }
   void before_optimizer_step(TrainContext& context) override {
-    if (!at_optimizer) return Hook::before_optimizer_step(context);
-    at_optimizer(context);
+    if (at_optimizer) at_optimizer(context);
   }
   void in_step(StepView& context) override {
-    if (!captured) return Hook::in_step(context);
-    captured(context);
+    if (captured) captured(context);
   }
 
   Code at_backward, at_optimizer;

@@ -19,11 +19,9 @@ namespace duet {
 namespace {
 
 using testing::batch_at;
-using testing::expect_same_in_both_modes;
 using ::testing::HasSubstr;
 using testing::plain_loss;
 using testing::stderr_of;
-using testing::StepRun;
 using testing::TwoLayers;
 
 // Steps of one model, whose loss depends on what the test changes between them.
@@ -59,18 +57,6 @@ struct Steps {
   int64_t calls = 0;
   std::unique_ptr<BaseTrainer> trainer;
 };
-
-TEST(TraceCheck, EveryCheckIsExactForAnyHostCode) {
-  for (const int64_t from : {3, 4, 5, 17}) {
-    const auto set_up = [from](StepRun& run) {
-      run.loss = [from, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-        return plain_loss(net, batch) * (++calls >= from ? 2.0 : 1.0);
-      };
-      run.graph = {.check = Check::kEvery, .verify_interval = 0};
-    };
-    EXPECT_EQ(expect_same_in_both_modes(set_up, 30).error, "");
-  }
-}
 
 TEST(TraceCheck, StrictNamesWhatDiffersAndStops) {
   Steps run(Check::kEvery, "graph", 0, 0.03, Fallback::kStrict);

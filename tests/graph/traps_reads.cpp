@@ -48,8 +48,6 @@ void add_values(Traps& add) {
       }));
   add("TensorsThatAreEqualAtTimes", captured(),
       of_step([](const Tensor& step) { return at::equal(step % 3, step % 2); }));
-  add("AValueThatIsAnotherOneAtEachStep", kChanges,
-      of_step([](const Tensor& step) { return step.item<double>() / 100; }));
   add("AValueAmongManyThatSeldomComeBack", {kChanges, 200},
       of_step([](const Tensor& step) { return (step % 31 / 2).floor().item<double>(); }));
 }

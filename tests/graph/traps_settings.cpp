@@ -9,10 +9,11 @@ namespace duet::testing {
 
 namespace {
 
-struct Setting {
+struct ThreadSetting {
   std::string name;
   std::function<void(bool on)> set;
   bool may_change_inside = false;  // it acts above the recorded ops
+  int64_t steps = 60;              // with it inside each
 };
 
 void set_autograd(bool on, void (c10::AutogradState::*set)(bool)) {
@@ -21,8 +22,9 @@ void set_autograd(bool on, void (c10::AutogradState::*set)(bool)) {
   c10::AutogradState::set_tls_state(state);
 }
 
-const std::vector<Setting>& settings() {
-  static const std::vector<Setting> all = {
+// Anomaly mode takes down the stack at each op, which costs as much as a hundred steps.
+const std::vector<ThreadSetting>& settings() {
+  static const std::vector<ThreadSetting> all = {
       {"DefaultDtype",
        [](bool on) { torch::set_default_dtype(caffe2::TypeMeta::fromScalarType(on ? at::kDouble : at::kFloat)); }},
       {"DeterministicAlgorithms", [](bool on) { at::globalContext().setDeterministicAlgorithms(on, false); }},
@@ -30,9 +32,9 @@ const std::vector<Setting>& settings() {
       {"RoundingUpwards", [](bool on) { std::fesetround(on ? FE_UPWARD : FE_TONEAREST); }},
       {"OneDnn", [](bool on) { at::globalContext().setUserEnabledMkldnn(!on); }},
       {"Threads", [](bool on) { at::set_num_threads(on ? 2 : 1); }},
-      {"AnomalyMode", [](bool on) { torch::autograd::AnomalyMode::set_enabled(on); }, true},
+      {"AnomalyMode", [](bool on) { torch::autograd::AnomalyMode::set_enabled(on); }, true, 9},
       {"AnomalyModeWithoutNan", [](bool on) { torch::autograd::AnomalyMode::set_enabled(on, /*check_nan=*/false); },
-       true},
+       true, 9},
       {"AutogradWithoutThreads", [](bool on) { set_autograd(!on, &c10::AutogradState::set_multithreading_enabled); },
        true},
       {"Autocast", [](bool on) { at::autocast::set_autocast_enabled(at::kCPU, on); }, true},
@@ -64,23 +66,23 @@ MakeRun with_loss(const StepLoss& loss) {
 }  // namespace
 
 void add_setting_cases(Traps& add) {
-  for (const auto& [name, set, may_change_inside] : settings()) {
-    add(name + "AroundTenSteps", "", [set = set](StepRun& run) {
+  for (const auto& [name, set, may_change_inside, steps] : settings()) {
+    add(name + "AroundFourSteps", "", [set = set](StepRun& run) {
       with_loss(tiny_loss)(run);
       run.between = [set](BaseTrainer&, int64_t n) {
-        if (n == 30 || n == 40) set(n == 30);
+        if (n == 30 || n == 34) set(n == 30);
       };
     });
-    add(name + "InsideTenSteps", "",
+    add(name + "InsideFourSteps", "",
         with_loss([set = set, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-          const bool on = ++calls > 30 && calls <= 40;
+          const bool on = ++calls > 30 && calls <= 34;
           const at::Tensor before = tiny_loss(net, batch);
           if (on) set(true);
           const at::Tensor loss = before + tiny_loss(net, batch);
           if (on) set(false);
           return loss;
         }));
-    add(name + "InsideEachStep", may_change_inside ? "" : "changes a setting between its ops",
+    add(name + "InsideEachStep", {may_change_inside ? "" : "changes a setting between its ops", steps},
         with_loss([set = set](TwoLayers& net, const Batch& batch) {
           set(true);
           const at::Tensor loss = tiny_loss(net, batch);

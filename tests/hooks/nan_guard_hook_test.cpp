@@ -3,12 +3,12 @@
 #include <limits>
 #include <map>
 #include <ATen/TensorOperators.h>
-#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/ema_hook.h"
 #include "tests/hooks/nan_guard_runs.h"
+#include "tests/support/called_ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
@@ -20,12 +20,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::mlp_task;
-
-int operators = 0;
-std::unique_ptr<at::ObserverContext> count_operator(const at::RecordFunction&) {
-  ++operators;
-  return nullptr;
-}
 
 TEST_P(NaNGuard, NamesTheStepThatWasTheFirstAndWhatIsNotFinite) {
   for (const double bad : {kInf, std::nan("")}) {
@@ -60,11 +54,10 @@ TEST_P(NaNGuard, AddsNoOperatorBetweenTwoLooks) {
   const auto guarded = make({.interval = 5}, {}, 0), plain = make_plain({}, 0);
   for (int n = 1; n <= 20; ++n) {
     const auto operators_of = [](BaseTrainer& trainer) {
-      operators = 0;
-      const at::CallbackHandle counting =
-          at::addThreadLocalCallback(at::RecordFunctionCallback(&count_operator).scopes({at::RecordScope::FUNCTION}));
+      const testing::CalledOps called;
       step(trainer, 1.0);
-      at::removeCallback(counting);
+      int operators = 0;
+      for (const auto& [name, count] : testing::CalledOps::counts()) operators += count;
       return operators;
     };
     const int of_guarded = operators_of(*guarded), of_plain = operators_of(*plain);

@@ -25,13 +25,6 @@ const at::Tensor& find(const NamedTensors& tensors, const std::string& name) {
   throw std::out_of_range(name);
 }
 
-Names files(const std::string& folder) {
-  Names names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class PredictionWriter : public testing::InBothModes {
  protected:
   static std::unique_ptr<BaseTrainer> trainer(const PredictionWriterHookOptions& options, const std::string& work_dir) {
@@ -55,7 +48,7 @@ TEST_P(PredictionWriter, WritesOneFileForAPass) {
   const auto writer = trainer({}, work_dir_.path().string());
   writer->step(testing::mlp_task().batch(4, 1));
   const at::Tensor expected = at::cat(predict(*writer));
-  EXPECT_THAT(files(folder_), ElementsAre("predictions.safetensors"));
+  EXPECT_THAT(names_in(folder_), ElementsAre("predictions.safetensors"));
   const NamedTensors written = read_safetensors(folder_ + "/predictions.safetensors");
   ASSERT_EQ(written.size(), 1U);
   EXPECT_EQ(written[0].first, "prediction");
@@ -68,8 +61,8 @@ TEST_P(PredictionWriter, WritesAFileForEachBatch) {
   for (const char* old : {"batch-000001.safetensors", "batch-000099.safetensors", "notes.txt"})
     work_dir_.write(std::string("predictions/") + old, "x");
   const std::vector<at::Tensor> expected = predict(*writer);
-  EXPECT_THAT(files(folder_), ElementsAre("batch-000000.safetensors", "batch-000001.safetensors",
-                                          "batch-000002.safetensors", "notes.txt"));
+  EXPECT_THAT(names_in(folder_), ElementsAre("batch-000000.safetensors", "batch-000001.safetensors",
+                                             "batch-000002.safetensors", "notes.txt"));
   const Batch samples = testing::mlp_task().batch(5, 9);
   for (int64_t i = 0; i < 3; ++i) {
     const NamedTensors written = read_safetensors(folder_ + "/batch-00000" + std::to_string(i) + ".safetensors");
@@ -92,8 +85,8 @@ TEST_P(PredictionWriter, LeavesNoHalfFileBehindAFailure) {
     expect_error<std::runtime_error>([&] { predict(*writer); }, {"planned"});
     const Names whole = {"predictions.jsonl", "predictions.safetensors"};
     const Names batches = {"batch-000000.safetensors", "batch-000001.safetensors", "predictions.jsonl"};
-    EXPECT_EQ(files(folder), per_batch ? batches : whole);
-    const NamedTensors read = read_safetensors(folder + "/" + files(folder)[1]);
+    EXPECT_EQ(names_in(folder), per_batch ? batches : whole);
+    const NamedTensors read = read_safetensors(folder + "/" + names_in(folder)[1]);
     EXPECT_EQ(find(read, "prediction").size(0), per_batch ? 2 : 5);
   }
 }

@@ -1,6 +1,4 @@
 #include "hooks/profiler_hook.h"
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <gmock/gmock.h>
@@ -42,14 +40,7 @@ class Profiler : public testing::InBothModes {
   static void steps(BaseTrainer& trainer, int64_t count) {
     for (int64_t n = 0; n < count; ++n) trainer.step(mlp_task().batch(8, static_cast<uint64_t>(n)));
   }
-  Names files() const {
-    Names names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "trace")) {
-      names.push_back(entry.path().filename().string());
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }
+  Names files() const { return names_in(folder_.path() / "trace"); }
   nlohmann::json trace(const std::string& name) const {
     return nlohmann::json::parse(std::ifstream(folder_.path() / "trace" / name)).at("traceEvents");
   }

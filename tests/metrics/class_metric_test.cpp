@@ -4,10 +4,10 @@
 #include <memory>
 #include <set>
 #include <ATen/Functions.h>
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "metrics/metric.h"
+#include "tests/support/called_ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 
@@ -233,14 +233,6 @@ const std::set<std::string> kWaitingOps = {"aten::item",     "aten::_local_scala
                                            "aten::nonzero",  "aten::masked_select",       "aten::bincount",
                                            "aten::_unique2", "aten::unique_dim",          "aten::equal",
                                            "aten::histc"};
-thread_local std::vector<std::string> waited;
-thread_local int64_t ops = 0;
-
-std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
-  ++ops;
-  if (kWaitingOps.contains(function.name())) waited.emplace_back(function.name());
-  return nullptr;
-}
 
 TEST(Metric, ReadsNothingBeforeItComputes) {
   std::vector<std::unique_ptr<Metric>> metrics;
@@ -253,17 +245,16 @@ TEST(Metric, ReadsNothingBeforeItComputes) {
   metrics.push_back(std::make_unique<ConfusionMatrix>(ConfusionMatrixOptions{.num_classes = 5, .flatten = true}));
   const Batch batch = {{"target", at::randint(5, {2, 4, 4}, at::kLong)}};
   const NamedTensors outputs = {{"loss", at::rand({})}, {"prediction", at::rand({2, 5, 4, 4})}};
-  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
   for (const auto& metric : metrics) {
-    waited.clear();
-    ops = 0;
+    const testing::CalledOps called;
     for (int i = 0; i < 3; ++i) metric->add(batch, outputs, 2);
-    EXPECT_GT(ops, 0);  // the observer sees them
-    EXPECT_EQ(waited, Names{}) << metric->names().front();
+    EXPECT_FALSE(testing::CalledOps::counts().empty());
+    for (const auto& [name, times] : testing::CalledOps::counts())
+      EXPECT_FALSE(kWaitingOps.contains(name)) << name << " by " << metric->names().front();
   }
+  const testing::CalledOps called;
   batch["target"].sum().item<int64_t>();
-  EXPECT_FALSE(waited.empty());
-  at::removeCallback(handle);
+  EXPECT_TRUE(testing::CalledOps::counts().contains("aten::item"));
 }
 
 TEST(ClassMetric, CountsASampleWithNaNScoresAsWrongAndAsNoClass) {

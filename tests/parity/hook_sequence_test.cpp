@@ -72,15 +72,6 @@ void expect_same_sequence(const Scenario& scenario) {
   EXPECT_EQ(eager.size(), graph.size()) << scenario.name;
 }
 
-LoopOptions limits(int64_t steps, int64_t epochs, int64_t accumulate = 1, int64_t val_interval = 0) {
-  LoopOptions loop;
-  loop.max_steps = steps;
-  loop.max_epochs = epochs;
-  loop.accumulate = accumulate;
-  loop.val_interval = val_interval;
-  return loop;
-}
-
 // Does `what` the first time that `point` is reached at `step` or later.
 auto once(const std::string& point, int64_t step, std::function<void(TrainContext&)> what) {
   return [=, done = false](const std::string& at, TrainContext& context) mutable {
@@ -92,20 +83,21 @@ auto once(const std::string& point, int64_t step, std::function<void(TrainContex
 
 std::vector<Scenario> scenarios() {
   std::vector<Scenario> all = {
-      {"ByEpoch", limits(0, 3)},
-      {"ByStepWithValidation", limits(14, 0, 1, 4)},
-      {"Accumulate4WithTail", limits(0, 3, 4, 1), 22},
-      {"LimitInTheMiddleOfAnEpoch", limits(8, 0)},
+      {"ByEpoch", {.max_epochs = 3}},
+      {"ByStepWithValidation", {.max_steps = 14, .val_interval = 4}},
+      {"Accumulate4WithTail", {.max_epochs = 3, .accumulate = 4, .val_interval = 1}, 22},
+      {"LimitInTheMiddleOfAnEpoch", {.max_steps = 8}},
+      {"LimitedBatches",
+       {.max_epochs = 4,
+        .accumulate = 2,
+        .val_interval = 2,
+        .val_by_epoch = true,
+        .limit_train_batches = 5,
+        .limit_val_batches = 1,
+        .limit_predict_batches = 1}},
   };
-  LoopOptions limited = limits(0, 4, 2);
-  limited.limit_train_batches = 5;
-  limited.limit_val_batches = 1;
-  limited.limit_predict_batches = 1;
-  limited.val_interval = 2;
-  limited.val_by_epoch = true;
-  all.push_back({"LimitedBatches", limited});
   for (const int64_t accumulate : {1, 4}) {
-    const LoopOptions loop = limits(0, 4, accumulate, 2);
+    const LoopOptions loop = {.max_epochs = 4, .accumulate = accumulate, .val_interval = 2};
     const std::string suffix = std::to_string(accumulate);
     const auto stop = [](TrainContext& c) { c.control.request_stop("enough"); };
     const auto raise_signal = [](TrainContext&) { std::raise(SIGTERM); };
@@ -145,7 +137,8 @@ TEST_P(ErrorAtPoint, IsReportedAlikeInBothModes) {
   const std::string point = GetParam();
   for (const int64_t accumulate : {1, 4}) {
     const auto fail = [](TrainContext&) { throw DataError("planted"); };
-    const Scenario scenario = {point, limits(0, 3, accumulate, 2), 12, once(point, 0, fail)};
+    const LoopOptions loop = {.max_epochs = 3, .accumulate = accumulate, .val_interval = 2};
+    const Scenario scenario = {point, loop, 12, once(point, 0, fail)};
     expect_same_sequence(scenario);
     const Names calls = record("graph", scenario);
     const auto text = [&] {
@@ -171,57 +164,6 @@ TEST_P(ErrorAtPoint, IsReportedAlikeInBothModes) {
 
 INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(run_points()),
                          [](const auto& info) { return info.param; });
-
-// Counts its calls, and its base's beside its own.
-class Base : public Hook {
- public:
-  std::string name() const override { return "hierarchy"; }
-  void before_train_iter(TrainContext& run) override {
-    Hook::before_train_iter(run);
-    ++base_calls;
-  }
-  void after_backward(TrainContext& run) override {
-    Hook::after_backward(run);
-    ++base_calls;
-  }
-  void in_step(StepView& view) override { Hook::in_step(view); }
-  int base_calls = 0, calls = 0;
-};
-
-class Derived : public Base {
- public:
-  void before_train_iter(TrainContext& run) override {
-    Base::before_train_iter(run);
-    ++calls;
-  }
-  void after_backward(TrainContext& run) override {
-    Base::after_backward(run);
-    ++calls;
-  }
-  void after_train_iter(TrainContext& run) override {
-    Hook::after_train_iter(run);
-    ++calls;
-  }
-};
-
-TEST(HookCalls, GoOnIfAnOverrideCallsItsBase) {
-  constexpr int kSteps = 7;
-  for (const std::string mode : {"eager", "graph"}) {
-    for (const bool type_is_known : {true, false}) {
-      const auto trainer = trainer_for(mode, limits(kSteps, 0));
-      auto made = std::make_unique<Derived>();
-      const Derived& hook = *made;
-      type_is_known ? void(trainer->add_hook(std::move(made)))
-                    : void(trainer->add_hook(std::unique_ptr<Hook>(std::move(made))));
-      EXPECT_EQ(trainer->hooks().uses(HookPoint::kBeforeOptimizerStep), !type_is_known);
-      EXPECT_EQ(trainer->hooks().uses(HookPoint::kInStep), true);
-      const auto training = loader(12);
-      trainer->train(*training);
-      EXPECT_EQ(hook.base_calls, 2 * kSteps) << mode << type_is_known;
-      EXPECT_EQ(hook.calls, 3 * kSteps) << mode << type_is_known;
-    }
-  }
-}
 
 }  // namespace
 }  // namespace duet

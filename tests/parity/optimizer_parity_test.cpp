@@ -107,7 +107,7 @@ std::vector<Batch> four_samples_each(const ToyTask& task, int64_t accumulate, in
 
 StateDict trained(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate) {
   move_numbers(trainer.hyper_parameters());
-  for (int64_t n = 0; n < 12; ++n) trainer.step(four_samples_each(task, accumulate, n));
+  for (int64_t n = 0; n < 9; ++n) trainer.step(four_samples_each(task, accumulate, n));
   return trainer.state_dict();
 }
 
@@ -123,7 +123,9 @@ TEST_P(OptimizerParity, GraphGivesTheBitsOfEager) {
   const auto& [index, step] = GetParam();
   const auto& [accumulate, clip] = step;
   const ToyTask task = testing::cnn_task();
-  for (const std::optional<at::ScalarType> amp : {std::optional<at::ScalarType>(), {at::kBFloat16}, {at::kHalf}}) {
+  // bfloat16 ends before the optimizer begins: once will do.
+  const auto wide = accumulate == 1 ? std::optional<at::ScalarType>() : std::optional(at::kBFloat16);
+  for (const std::optional<at::ScalarType> amp : {wide, std::optional(at::kHalf)}) {
     SCOPED_TRACE(amp ? c10::toString(*amp) : "full precision");
     const TrainerOptions options = options_of(all_optimizers().at(index), clip, amp);
     seed_all(7);
@@ -135,7 +137,7 @@ TEST_P(OptimizerParity, GraphGivesTheBitsOfEager) {
     strict.fallback = Fallback::kStrict;
     GraphTrainer graph(task.make(), options, strict);
     expect_same_bits(expected, trained(graph, task, accumulate));
-    EXPECT_GE(graph.replays(), 9) << graph.program_text();
+    EXPECT_GE(graph.replays(), 6) << graph.program_text();
   }
 }
 
@@ -201,32 +203,29 @@ TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
   const ToyTask task = testing::mlp_task();
   for (const OptimizerOptions& optimizer : all_optimizers()) {
     SCOPED_TRACE(optimizer.type());
-    for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2", "eps"}) {
-      std::vector<StateDict> states;
-      for (const bool changes : {false, true}) {
-        for (const char* mode : {"eager", "graph"}) {
-          seed_all(7);
-          auto trainer = testing::make_trainer(mode, task.make(), options_of(optimizer, Clip::kOff, {}));
-          HyperParameters& numbers = trainer->hyper_parameters();
-          if (!numbers.has(0, name)) continue;
-          for (int64_t n = 0; n < 10; ++n) {
-            if (changes && n == 6) numbers.set(0, name, 0.5 * numbers.get(0, name) + 0.003);
-            trainer->step(four_samples_each(task, 1, n));
-          }
-          states.push_back(trainer->weights());
-          for (auto entry : states.back().tensors()) states.back().set(entry.first, entry.second.clone());
-          if (auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
-            EXPECT_EQ(graph->eager_steps(), 2) << name;
-          }
-        }
+    // The weights after ten steps, where that number changes before the seventh one; empty: it has no such number.
+    const auto trained_with = [&](const char* mode, const std::string& changed) -> StateDict {
+      seed_all(7);
+      auto trainer = testing::make_trainer(mode, task.make(), options_of(optimizer, Clip::kOff, {}));
+      HyperParameters& numbers = trainer->hyper_parameters();
+      if (!changed.empty() && !numbers.has(0, changed)) return {};
+      for (int64_t n = 0; n < 10; ++n) {
+        if (!changed.empty() && n == 6) numbers.set(0, changed, 0.5 * numbers.get(0, changed) + 0.003);
+        trainer->step(four_samples_each(task, 1, n));
       }
-      if (states.empty() || optimizer.type() == "Rprop") continue;             // its lr counts in the first step alone
-      if (optimizer.type() == "Muon" && name == std::string("eps")) continue;  // a floor of a norm
-      expect_same_bits(states[0], states[1]);
-      expect_same_bits(states[2], states[3]);
+      if (auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) EXPECT_EQ(graph->eager_steps(), 2) << changed;
+      return trainer->weights();
+    };
+    const StateDict plain = trained_with("eager", "");
+    expect_same_bits(plain, trained_with("graph", ""));
+    for (const std::string name : {"lr", "weight_decay", "momentum", "beta1", "beta2", "eps"}) {
+      const StateDict eager = trained_with("eager", name), graph = trained_with("graph", name);
+      if (eager.tensors().empty() || optimizer.type() == "Rprop") continue;  // its lr counts in the first step alone
+      if (optimizer.type() == "Muon" && name == "eps") continue;             // a floor of a norm
+      expect_same_bits(eager, graph);
       bool differ = false;
-      for (const auto& [key, tensor] : states[1].tensors())
-        differ = differ || !testing::same_bits(tensor, states[3].tensor(key));
+      for (const auto& [key, tensor] : plain.tensors())
+        differ = differ || !testing::same_bits(tensor, eager.tensor(key));
       EXPECT_TRUE(differ) << name << " had no effect";
     }
   }

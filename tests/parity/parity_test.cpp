@@ -21,8 +21,6 @@ struct Setting {
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = {
       {"AdamW", AdamW{.lr = 1e-2}},
-      {"Adam", Adam{.lr = 1e-2, .amsgrad = true}, 1, true},
-      {"Sgd", SGD{.lr = 1e-1}},
       {"SgdMomentum", SGD{.lr = 1e-1, .weight_decay = 1e-3, .momentum = 0.9, .nesterov = true}, 1, true},
       {"Accumulate3", AdamW{.lr = 1e-2}, 3, true},
       {"Bf16Accumulate3", AdamW{.lr = 1e-2}, 3, true, true},

@@ -120,6 +120,7 @@ def test_a_validation_on_the_training_loader_leaves_the_epoch_where_it_was(loade
     assert sorted(seen[:5]) == sorted(seen[5:]) == list(range(5)) and sorted(set(validated)) == [2, 4, 6, 8, 10]
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_many_steps():
     def resident():
         with open("/proc/self/statm") as file:

@@ -118,7 +118,7 @@ def linear():
     return torch.nn.Linear(8, 3)
 
 
-@pytest.mark.parametrize("kind", ["duet", "torch"])
+@pytest.mark.parametrize("kind", ["duet", pytest.param("torch", marks=pytest.mark.slow)])
 def test_two_ranks_train_one_model_and_make_one_evaluation(kind, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

@@ -42,7 +42,7 @@ def groups_of(module):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_has_the_bits_of_the_loop_with_groups_scheduler_and_clipping(name):
-    data, steps = toy.batches(20), 150
+    data, steps = toy.batches(20), 80
 
     def run(step, module, optimizer):
         scheduler, losses = lr_scheduler.CosineAnnealingLR(optimizer, T_max=300), []

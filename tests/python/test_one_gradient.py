@@ -84,7 +84,8 @@ def model_of(layout, laid_out=False):
     return LAYOUTS[layout](laid_out)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+# One step is the code of both modes: op by op, a fused optimizer and another one will do.
+@pytest.mark.parametrize("mode, name", [*(("graph", name) for name in OPTIMIZERS), ("eager", "adam"), ("eager", "adamw fused")])
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_step_has_the_bits_of_the_loop(layout, clip, name, mode):

@@ -21,10 +21,7 @@ class FakeCommunicator : public Communicator {
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_size_; }
   using Communicator::broadcast;
-  std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override {
-    return std::vector<std::vector<double>>(static_cast<std::size_t>(world_size_), numbers);
-  }
-  std::vector<std::string> all_gather(const std::string& bytes) override {
+  std::vector<std::string> all_gather(const std::string& bytes, bool /*of_one_size*/) override {
     return std::vector<std::string>(static_cast<std::size_t>(world_size_), bytes);
   }
   std::string broadcast(const std::string& bytes, int64_t /*root*/) override { return bytes; }

@@ -1,7 +1,6 @@
 #include "tests/support/toy_tasks.h"
 #include <exception>
 #include <torch/torch.h>
-#include "core/task.h"
 #include "optim/detail/amp.h"
 
 namespace duet::testing {

@@ -39,10 +39,8 @@ ParamGroupBuilder::ParamGroupBuilder(const OptimizerOptions& options, bool may_d
 void ParamGroupBuilder::check(const std::string& parameter, const std::map<std::string, double>& numbers) const {
   for (const auto& [name, value] : numbers) {
     if (base_.count(name) == 0) {
-      std::vector<std::string> known;
-      for (const auto& entry : base_) known.push_back(entry.first);
       throw ConfigError(c10::str("[ParamGroups] found ", name, " = ", value, " for '", parameter, "', but ",
-                                 optimizer_.type(), " has no such number; ", known_and_nearest(name, known)));
+                                 optimizer_.type(), " has no such number; ", known_and_nearest(name, keys_in(base_))));
     }
     optimizer_.check_number(name, value);
   }

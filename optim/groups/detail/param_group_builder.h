@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <vector>
 #include "optim/groups/param_group.h"
-#include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {
 

@@ -3,7 +3,6 @@
 #include <bit>
 #include <iterator>
 #include <map>
-#include <string>
 #include <tuple>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

@@ -2,7 +2,6 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/concat_text.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "optim/optimizers/detail/grouped_optimizer.h"
 

@@ -21,8 +21,9 @@ using testing::kEagerSteps;
 
 struct OtherRank : testing::FakeCommunicator {
   OtherRank() : FakeCommunicator(0, 2, [](const at::Tensor& sum) { sum.mul_(2); }) {}
-  std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override {
-    auto all = FakeCommunicator::all_gather(numbers);
+  std::vector<std::string> all_gather(const std::string& bytes, bool of_one_size) override {
+    auto all = FakeCommunicator::all_gather(bytes, of_one_size);
+    if (!of_one_size) return all;
     const int32_t yes = 1;
     if (finds_a_difference && gathers++ > 0) std::memcpy(all[1].data(), &yes, sizeof(yes));
     return all;

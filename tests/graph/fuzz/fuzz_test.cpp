@@ -6,17 +6,13 @@
 #include <torch/headeronly/version.h>
 #include "base/log.h"
 #include "tests/graph/fuzz/parity.h"
+#include "tests/support/number_from.h"
 
 // Random programs must train to the same bits in both modes. DUET_FUZZ_PROGRAMS and DUET_FUZZ_SEED: how many, and the
 // seed of the first; DUET_FUZZ_VERBOSE prints each before it runs, to find one that crashes.
 
 namespace duet::testing::fuzz {
 namespace {
-
-int64_t number_from(const char* variable, int64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::atoll(text);
-}
 
 // What many programs gave.
 class Summary {
@@ -161,7 +157,7 @@ TEST(ParityFuzz, EveryKindOfOpGivesTheSameBitsInBothModes) {
 }
 
 TEST(ParityFuzz, RandomProgramsGiveTheSameBitsInBothModes) {
-  const int64_t programs = number_from("DUET_FUZZ_PROGRAMS", 320);
+  const int64_t programs = number_from("DUET_FUZZ_PROGRAMS", 100);
   const auto first = static_cast<uint64_t>(number_from("DUET_FUZZ_SEED", 1));
   const Quiet quiet;
   Summary summary;

@@ -1,9 +1,9 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include <cmath>
-#include <cstdlib>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "tests/graph/kernels/kernel_cases.h"
+#include "tests/support/number_from.h"
 
 // duet's products give the bits they promise, are refused where they do not, and take an op's place only where they
 // may. DUET_FUZZ_GEMMS and DUET_FUZZ_SEED: how many random shapes, and the seed.
@@ -57,17 +57,19 @@ class BitexactGemm : public ::testing::Test {
 
 // The sum that gemm_kernel.h writes down.
 float element(const GemmTensors& t, int64_t i, int64_t j, int64_t k_block) {
-  const auto at = [](const Tensor& x, int64_t row, int64_t column) {
-    return x.data_ptr<float>()[row * x.stride(0) + (x.dim() > 1 ? column * x.stride(1) : 0)];
+  const auto bias = [j](const Tensor& of) {
+    return of.defined() ? of.const_data_ptr<float>()[j * of.stride(0)] : 0.0F;
   };
-  const int64_t terms = t.a.size(1);
-  float sum = t.before.defined() ? at(t.before, j, 0) : 0.0F;
+  const float* const a = t.a.const_data_ptr<float>() + i * t.a.stride(0);
+  const float* const b = t.b.const_data_ptr<float>() + j * t.b.stride(1);
+  const int64_t terms = t.a.size(1), a_step = t.a.stride(1), b_step = t.b.stride(0);
+  float sum = bias(t.before);
   for (int64_t k = 0; k < terms; k += k_block) {
     float part = 0;
-    for (int64_t l = k; l < std::min(terms, k + k_block); ++l) part = std::fma(at(t.a, i, l), at(t.b, l, j), part);
+    for (int64_t l = k; l < std::min(terms, k + k_block); ++l) part = std::fma(a[l * a_step], b[l * b_step], part);
     sum += part;
   }
-  return t.after.defined() ? sum + at(t.after, j, 0) : sum;
+  return t.after.defined() ? sum + bias(t.after) : sum;
 }
 
 TEST_F(BitexactGemm, SumsInTheOrderItStates) {
@@ -211,10 +213,6 @@ TEST_F(BitexactGemm, SaysWhetherAResultIsNan) {
 
 class GemmFuzz : public BitexactGemm {
  protected:
-  static int64_t number_or(const char* variable, int64_t otherwise) {
-    const char* text = std::getenv(variable);
-    return text == nullptr ? otherwise : std::atoll(text);
-  }
   // Mostly small, with those that tiles and threads end at among them.
   int64_t size() {
     switch (random.between(0, 9)) {
@@ -262,8 +260,8 @@ class GemmFuzz : public BitexactGemm {
           << (t.after.defined() ? ", adds a bias" : "");
     }
   }
-  const int64_t shapes = number_or("DUET_FUZZ_GEMMS", 200);
-  Random random{static_cast<uint64_t>(number_or("DUET_FUZZ_SEED", 1))};
+  const int64_t shapes = testing::number_from("DUET_FUZZ_GEMMS", 60);
+  Random random{static_cast<uint64_t>(testing::number_from("DUET_FUZZ_SEED", 1))};
 };
 
 TEST_F(GemmFuzz, NoBitDiffersWhereTheOrderIsProved) {

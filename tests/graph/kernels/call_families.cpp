@@ -1,6 +1,5 @@
 #include "tests/graph/kernels/call_families.h"
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/randint.h>
@@ -308,16 +307,16 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
 const std::vector<CallFamily>& call_families() {
   static const std::vector<CallFamily> families = {
       {"products", 150, 0.5, products},
-      {"arithmetic", 200, 0.75, arithmetic},
-      {"strided_arithmetic", 200, 0.3, strided_arithmetic},
+      {"arithmetic", 60, 0.6, arithmetic},
+      {"strided_arithmetic", 60, 0.2, strided_arithmetic},
       {"results", 50, 1, results},
       {"embeddings", 100, 1, embeddings},
       {"rows", 70, 0.7, rows},
       {"attention", 40, 0.4, attention},
-      {"convolution", 150, 0, some_convolution},
-      {"lstm", 60, computes_as_onednn_with_avx2() ? 0.5 : 0, some_lstm},
+      {"convolution", 50, 0, some_convolution},
+      {"lstm", 20, computes_as_onednn_with_avx2() ? 0.3 : 0, some_lstm},
       {"batch_norm", 70, 1, batch_norm},
-      {"max_pool", 500, 1, max_pool},
+      {"max_pool", 150, 1, max_pool},
       {"gelu", 100, 0.8, gelu},
       {"exact_gelu", 50, 0, exact_gelu},
       {"dropout", 50, 0, dropout},

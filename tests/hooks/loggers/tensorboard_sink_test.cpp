@@ -1,5 +1,4 @@
 // What the files say is checked by foreign/read_logs.py with TensorBoard itself.
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,13 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> files_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST(TensorBoardSink, NamesEveryFileAfterThoseThatAreThere) {
   const TempDir dir;
   // Written by a machine whose clock is ahead.
@@ -30,7 +22,7 @@ TEST(TensorBoardSink, NamesEveryFileAfterThoseThatAreThere) {
   std::string last = other;
   for (int run = 0; run < 12; ++run) {
     tensorboard_sink(dir.path().string())->write({.kind = "start"});
-    const std::vector<std::string> names = files_in(dir.path());
+    const std::vector<std::string> names = names_in(dir.path());
     EXPECT_EQ(names.size(), static_cast<size_t>(run + 2));
     EXPECT_GT(names.back(), last);
     last = names.back();
@@ -50,7 +42,7 @@ int sessions_of(const std::vector<LogRecord>& records) {
   const TempDir dir;
   const auto sink = tensorboard_sink(dir.path().string());
   for (const LogRecord& record : records) sink->write(record);
-  std::ifstream file(dir.path() / files_in(dir.path())[0], std::ios::binary);
+  std::ifstream file(dir.path() / names_in(dir.path())[0], std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   const std::string start = {0x3a, 2, 8, 1};  // Event.session_log = {status: START}
   int count = 0;

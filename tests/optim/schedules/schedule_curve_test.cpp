@@ -20,6 +20,18 @@ TEST(ScheduleCurve, ChainsByBeginWhateverTheListsOrder) {
   for (int64_t step = 0; step < 2000; ++step) EXPECT_EQ(turned.at(step, 1), straight.at(step, 1));
 }
 
+TEST(ScheduleCurve, TakesAFormulaOfSomebodysOwn) {
+  const auto formula = [](const ScheduleStep& at) {
+    const double share = static_cast<double>(at.s) / static_cast<double>(at.length - 1);
+    return at.taken_over * (1.0 * (1 - share) + 0.1 * share);
+  };
+  const CustomSchedule own{.type = "OwnLinear", .formula = formula, .begin = 3, .end = 9};
+  const Linear linear{.start_factor = 1.0, .end_factor = 0.1, .begin = 3, .end = 9};
+  const Constant constant{.factor = 0.5, .end = 3};
+  const ScheduleCurve with_own({constant, own}, "lr", {20}), built_in({constant, linear}, "lr", {20});
+  for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(with_own.at(step, 0.3), built_in.at(step, 0.3)) << step;
+}
+
 TEST(ScheduleCurve, TakesOnlyTheSchedulesOfItsNumber) {
   const Schedules schedules = {Constant{.factor = 0.5}, Constant{.factor = 0.25, .param_name = "momentum"}};
   EXPECT_EQ(ScheduleCurve(schedules, "lr", {}).at(3, 1), 0.5);
