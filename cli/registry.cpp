@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <any>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"

@@ -234,6 +234,7 @@ at::Tensor zeros_for(const CsvTable& table, int64_t rows, int64_t width) {
 CsvDataset::CsvDataset(CsvOptions options, const DatasetUse& use) : options_(std::move(options)) {
   check_options(options_);
   const std::optional<Encoding> kept = Encoding::of(use.encoding);
+  is_kept_ = kept.has_value();
   if (kept && !use.reads) {
     adopt(*kept);
     input_ = at::zeros({0, width()}, at::kFloat);

@@ -13,6 +13,18 @@ namespace {
 using encoding_json::Json;
 using Texts = std::vector<std::string>;
 
+Json of_texts(const Texts& texts) {
+  Json list = Json::array();
+  for (const std::string& text : texts) list.push_back(encoding_json::of_text(text));
+  return list;
+}
+
+Texts texts_of(const Json& list) {
+  Texts texts;
+  for (const Json& item : list) texts.push_back(encoding_json::text_of(item));
+  return texts;
+}
+
 }  // namespace
 
 Texts CsvDataset::Encoding::names() const {
@@ -23,26 +35,33 @@ Texts CsvDataset::Encoding::names() const {
 
 std::string CsvDataset::Encoding::text() const {
   Json columns = Json::array();
-  for (const auto& [name, categories, mean, deviation] : features) {
-    columns.push_back({{"name", name}, {"mean", mean}, {"deviation", deviation}, {"categories", categories}});
+  for (const Column& column : features) {
+    Json json{{"name", encoding_json::of_text(column.name)}};
+    if (column.categories.empty()) {
+      json["mean"] = column.mean;
+      json["deviation"] = column.deviation;
+    } else {
+      json["categories"] = of_texts(column.categories);
+    }
+    columns.push_back(std::move(json));
   }
-  return Json{{"type", "Csv"},        {"features", std::move(columns)}, {"targets", targets},
-              {"is_class", is_class}, {"class_count", class_count},     {"classes", classes}}
+  return Json{{"type", "Csv"},        {"features", std::move(columns)}, {"targets", of_texts(targets)},
+              {"is_class", is_class}, {"class_count", class_count},     {"classes", of_texts(classes)}}
       .dump();
 }
 
-// Older versions have left out what a column of numbers or one of categories does not need.
 std::optional<CsvDataset::Encoding> CsvDataset::Encoding::of(const std::string& text) {
   return encoding_json::read_encoding(text, "Csv", [](const Json& json) {
-    Encoding encoding{.targets = json.at("targets").get<Texts>(),
-                      .classes = json.at("classes").get<Texts>(),
+    Encoding encoding{.targets = texts_of(json.at("targets")),
+                      .classes = texts_of(json.at("classes")),
                       .is_class = json.at("is_class").get<bool>(),
                       .class_count = json.at("class_count").get<int64_t>()};
     for (const Json& column : json.at("features")) {
-      encoding.features.push_back({.name = column.at("name").get<std::string>(),
-                                   .categories = column.value("categories", Texts()),
-                                   .mean = column.value("mean", 0.0),
-                                   .deviation = column.value("deviation", 1.0)});
+      const bool numbers = column.contains("mean");
+      encoding.features.push_back({.name = encoding_json::text_of(column.at("name")),
+                                   .categories = numbers ? Texts() : texts_of(column.at("categories")),
+                                   .mean = numbers ? column.at("mean").get<double>() : 0,
+                                   .deviation = numbers ? column.at("deviation").get<double>() : 1});
     }
     return encoding;
   });
@@ -60,10 +79,14 @@ std::vector<std::string> CsvDataset::class_names() const {
 void CsvDataset::check_fits(const Dataset& training) const {
   const auto* other = dynamic_cast<const CsvDataset*>(&training.source());
   if (other == nullptr) return;
-  require_encoding(other->encoding_,
-                   "the training data, " + other->options_.path +
-                       ", has it; leave fit_on out, or set it to that file; " +
-                       "where a checkpoint was trained on other rows, put these back, or train anew with load_from");
+  if (other->is_kept_) {
+    return require_encoding(other->encoding_,
+                            "the checkpoint was trained with; put back the rows that it was trained "
+                            "on, name their file by fit_on, or train anew with load_from");
+  }
+  const char* way_out = options_.fit_on.empty() ? "set fit_on to that, or the same path, val_fraction and split_seed"
+                                                : "leave fit_on out to take those of the training data";
+  require_encoding(other->encoding_, "the training data, " + other->options_.path + ", has it; " + way_out);
 }
 
 void CsvDataset::require_encoding(const Encoding& expected, const std::string& whose) const {

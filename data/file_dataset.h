@@ -144,6 +144,7 @@ class CsvDataset : public Dataset {
 
   CsvOptions options_;
   Encoding encoding_;
+  bool is_kept_ = false;  // the encoding is that of a checkpoint
   at::Tensor input_, target_, weight_;
 };
 

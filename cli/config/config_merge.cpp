@@ -43,7 +43,7 @@ std::shared_ptr<Data> merged(std::shared_ptr<Data> base, std::shared_ptr<Data> o
 }
 
 // What `_base_` names: one file or several.
-std::vector<const Data*> keys_in(const Data& named) {
+std::vector<const Data*> bases_in(const Data& named) {
   std::vector<const Data*> names;
   if (named.kind == Kind::kValue) names.push_back(&named);
   if (named.kind == Kind::kList) {
@@ -73,7 +73,7 @@ std::shared_ptr<Data> over_bases(const std::shared_ptr<Data>& root, const std::s
   std::erase_if(root->items, [](const auto& item) { return item.first == "_base_"; });
   auto whole = std::make_shared<Data>();
   whole->kind = Kind::kMap;
-  for (const Data* name : keys_in(*named)) {
+  for (const Data* name : bases_in(*named)) {
     const std::string path = (std::filesystem::path(source).parent_path() / name->text).lexically_normal().string();
     if (++loaded > kMostBases) {
       fail_at(*name, c10::str("names '", path, "' after ", kMostBases,

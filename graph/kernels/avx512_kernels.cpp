@@ -3,7 +3,7 @@
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/flash_attention_backward_loops.h"
 #include "graph/kernels/gelu_loops.h"
-#include "graph/kernels/max_pool_loops.h"
+#include "graph/kernels/max_pool_tiles.h"
 #include "graph/kernels/pointwise_loops.h"
 
 namespace duet {
@@ -12,7 +12,7 @@ namespace duet {
 CpuKernels avx512_kernels() {
   CpuKernels kernels = kNoKernels;
   kernels.gemm = multiply_part;
-  kernels.max_pool = {max_pool_forward, max_pool_backward};
+  kernels.max_pool = {max_pool_forward, max_pool_backward_in_tiles};
   kernels.batch_norm.statistics = batch_norm_statistics;
   kernels.batch_norm.normalize = batch_norm_normalize;
   kernels.pointwise = kPointwiseKernels;

@@ -4,7 +4,7 @@
 #include <immintrin.h>
 #include "graph/kernels/ordered.h"
 
-// The vector operations of the kernels, for AVX-512. avx2_simd.h has the same.
+// The vector operations of the kernels, for AVX-512. avx2_simd.h has the same but for those of max_pool_tiles.h.
 
 namespace duet {
 
@@ -106,6 +106,7 @@ inline Floats or_nan(Floats values, Floats other) {
 
 inline Ints broadcast_int(int value) { return _mm512_set1_epi32(value); }
 inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Mask equal(Ints a, Ints b) { return _mm512_cmpeq_epi32_mask(a, b); }
 // start, start + step, start + 2 step ...
 inline Ints ramp(int start, int step) {
   const Ints lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -119,10 +120,23 @@ inline void store_wide(int64_t* to, Ints values, int64_t count) {
   _mm512_mask_storeu_epi64(to, static_cast<__mmask8>(mask), low);
   _mm512_mask_storeu_epi64(to + kLanes / 2, static_cast<__mmask8>(mask >> (kLanes / 2)), high);
 }
+inline Ints load_wide(const int64_t* from, Mask mask) {
+  const __m512i low = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), from);
+  const __m512i high = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask >> (kLanes / 2)), from + kLanes / 2);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(low)), _mm512_cvtepi64_epi32(high), 1);
+}
 
-// Every second element of two vectors that lie one after the other.
+// The elements of two vectors that lie one after the other, taken apart and put together again.
 inline Floats even(Floats low, Floats high) { return _mm512_permutex2var_ps(low, ramp(0, 2), high); }
 inline Floats odd(Floats low, Floats high) { return _mm512_permutex2var_ps(low, ramp(1, 2), high); }
+inline Floats interleave_low(Floats even, Floats odd) {
+  const Ints order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  return _mm512_permutex2var_ps(even, order, odd);
+}
+inline Floats interleave_high(Floats even, Floats odd) {
+  const Ints order = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  return _mm512_permutex2var_ps(even, order, odd);
+}
 
 inline void transpose(Floats (&rows)[kLanes]) {
   Floats pairs[kLanes];

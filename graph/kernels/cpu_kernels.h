@@ -36,6 +36,7 @@ const CpuKernels& cpu_kernels();
 // Whether kernels give this LibTorch's bits with the present number of threads: on plain, huge, tiny and special
 // numbers, in lengths around those of vectors. Where no BLAS takes part a few shapes tell for all.
 bool gelu_is_bitexact(const GeluKernels& kernels, const char* approximate);
+bool max_pool_is_bitexact(const MaxPoolKernels& kernels);
 bool adamw_is_bitexact(const PointwiseKernels& kernels);
 bool bernoulli_is_bitexact(const PointwiseKernels& kernels);  // drawn from a generator of its own
 bool rows_are_bitexact(const PointwiseKernels& kernels);      // embedding, its backward and cat

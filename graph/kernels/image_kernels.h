@@ -15,6 +15,7 @@ struct MaxPool {
   int64_t window_height = 0, window_width = 0;
   int64_t stride_height = 0, stride_width = 0;
   int64_t padding_height = 0, padding_width = 0;
+  bool operator==(const MaxPool&) const = default;
 };
 
 struct MaxPoolForward {

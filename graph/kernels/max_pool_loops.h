@@ -131,19 +131,23 @@ void spread_plane(const MaxPoolBackward& plane) {
   const MaxPool& pool = plane.pool;
   memset(plane.grad_x, 0, static_cast<size_t>(pool.height * pool.width) * sizeof(float));
   for (int64_t i = 0; i < pool.out_height * pool.out_width; ++i) {
-    if (plane.indices[i] == -1) continue;  // ATen's for no place
     float& to = plane.grad_x[plane.indices[i]];
     to = add(to, plane.grad[i]);
   }
 }
 
-inline void max_pool_backward(const MaxPoolBackward& work, const IndexRange& planes) {
+inline void spread_planes(const MaxPoolBackward& work, const IndexRange& planes,
+                          void (*spread)(const MaxPoolBackward& plane)) {
   const MaxPool& pool = work.pool;
   const int64_t out_pixels = pool.out_height * pool.out_width;
   for (int64_t p = planes.begin; p < planes.end; ++p) {
-    spread_plane(
+    spread(
         {pool, work.grad + p * out_pixels, work.indices + p * out_pixels, work.grad_x + p * pool.height * pool.width});
   }
+}
+
+inline void max_pool_backward(const MaxPoolBackward& work, const IndexRange& planes) {
+  spread_planes(work, planes, spread_plane);
 }
 
 }  // namespace

@@ -177,6 +177,7 @@ void bernoulli(Bernoulli& work) {
   }
 }
 
+// y = function(a, b, number).
 template <class Function>
 inline void compute(const Pointwise& work, Function function) {
   const Floats number = broadcast(work.number);
@@ -205,7 +206,6 @@ inline void compute(const Pointwise& work, Function function) {
   return add(broadcast(1), vector_exp(turned(x, broadcast(-0.0F))));
 }
 
-// y = function(a, b, number).
 template <class Function>
 constexpr PointwiseKernel each(Function) {
   return [](const Pointwise& work) { compute(work, Function()); };

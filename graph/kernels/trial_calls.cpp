@@ -178,7 +178,7 @@ class TrialCalls {
     if (original.scalar_type() == at::kFloat) {
       return trial_tensor(part, filling.of(copies_.size()), filling.seed + copies_.size() + 1, filling.scale);
     }
-    return is_wrapped_number(original) ? original : trial_indices(part, classes);
+    return is_wrapped_number(original) ? original : trial_indices(original, classes);
   }
   at::Tensor copy_of(const at::Tensor& original) const {
     const auto is_it = [&](const auto& item) { return item.first.is_same(original); };

@@ -55,10 +55,14 @@ def graph_step(
     loss: loss(model, batch) -> a 0-dim tensor, (loss, {name: 0-dim tensor}), or an output with a loss.
     optimizer: of torch.optim. Its param_groups are followed (a scheduler sets lr as before; what the loss itself sets
         counts from the next step on), and its state_dict() is what the loop's would be. To train parameters that were
-        frozen, make a new graph_step once they thaw. SGD, Adam, AdamW, RMSprop and Adagrad on the CPU are replayed with
-        changing numbers; the step() of any other, of a subclass and of one with hooks is recorded, once for each set of
-        its numbers, or called after the replay, with a warning. On a GPU step() itself is recorded: where it counts steps
-        with capturable=True, and with an lr that changes as a tensor on the GPU. docs/python.md says more.
+        frozen, make a new graph_step once they thaw. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
+        other, of a subclass and of one with hooks is recorded as it is, once for each lr; where that reads a value back
+        (NAdam, RAdam, Adamax, ASGD, Adafactor: their step counts) or has steps run op by op (an lr that changes at each), it
+        is called op by op, after the replay, with a warning.
+        Parameters on a GPU: step() itself is recorded. SGD needs nothing for it; Adam, AdamW, RMSprop, NAdam, RAdam, Adamax,
+        Adadelta, Rprop and ASGD need capturable=True, or are called after the replay, as Adagrad is. An lr that is a number
+        is part of the recording, so that each of its values is one of its own: to change it, make it a tensor on the GPU and
+        fill that, as schedulers do.
     clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get; or clip_grad, as
         the trainers take it: ClipNorm, ClipValue or a norm.
     options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, fuse_after,

@@ -208,7 +208,7 @@ def check_class_names(program):
     log = (run / "log.jsonl").read_text()
     assert "target \\\\ predicted  across  down  noise" in log, log[-2000:]
     config = (run / "config.yaml").read_text()
-    assert "classes: [across, down, noise]" in config and 'class_names: ["across", "down", "noise"]' in config, config
+    assert "classes: [across, down, noise]" in config and "class_names: [across, down, noise]" in config, config
     program.run("report", run, "--output", "page.html")
     page = (program.folder / "page.html").read_text()
     assert "target \\\\ predicted  across  down  noise" in page

@@ -29,8 +29,8 @@ def model_rows(figures):
 def text(found):
     figures = [figure for part in found["parts"] for figure in part["figures"]]
     models = [figure for figure in figures if "setting" not in figure]
-    passed = [part["name"] for part in found["parts"] if part["outcome"] == "PASS" and not part["reason"]]
-    others = [part for part in found["parts"] if part["name"] not in passed]
+    passed = [part["name"] for part in found["parts"] if part["outcome"] == "PASS"]
+    others = [part for part in found["parts"] if part["outcome"] != "PASS" or part["reason"]]
     lines = ["", f"Written by `scripts/gpu{' --quick' if found['quick'] else ''}` on {datetime.date.today().isoformat()}.", ""]
     lines += table(["", ""], found["machine"].items())
     lines += [textwrap.fill(f"{len(passed)} of {len(found['parts'])} parts passed: {'; '.join(passed)}.", 130,

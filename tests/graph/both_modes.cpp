@@ -29,8 +29,9 @@ class Predictor : public ModuleTask<TwoLayers> {
 
 }  // namespace
 
-std::unique_ptr<Task> task_of(std::shared_ptr<TwoLayers> net, const StepLoss& loss, const PredictFn& predict) {
-  if (!predict) return make_task(std::move(net), loss);
+std::unique_ptr<Task> task_of(std::shared_ptr<TwoLayers> net, const StepLoss& loss, const PredictFn& predict,
+                              const std::function<std::string()>& graph_key) {
+  if (!predict) return make_task(std::move(net), loss, graph_key);
   return std::make_unique<Predictor>(std::move(net), loss, predict);
 }
 
@@ -54,7 +55,8 @@ RunOutcome run_in(const std::string& mode, const MakeRun& set_up, int64_t steps)
   seed_all(5);
   StepRun run;
   set_up(run);
-  const auto trainer = make_trainer(mode, task_of(run.net, run.loss, run.predict), run.options, run.graph);
+  const auto trainer =
+      make_trainer(mode, task_of(run.net, run.loss, run.predict, run.graph_key), run.options, run.graph);
   RunOutcome outcome;
   try {
     for (int64_t n = 0; n < steps; ++n) {

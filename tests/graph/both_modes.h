@@ -17,7 +17,8 @@ using StepLoss = std::function<at::Tensor(TwoLayers&, const Batch&)>;
 using PredictFn = std::function<NamedTensors(TwoLayers&, const Batch&)>;
 
 // A task whose predictions are `predict`'s; null: none.
-std::unique_ptr<Task> task_of(std::shared_ptr<TwoLayers> net, const StepLoss& loss, const PredictFn& predict);
+std::unique_ptr<Task> task_of(std::shared_ptr<TwoLayers> net, const StepLoss& loss, const PredictFn& predict,
+                              const std::function<std::string()>& graph_key = nullptr);
 
 // One run: the model, what its host code refers to, and what the test does between steps.
 struct StepRun {
@@ -27,6 +28,7 @@ struct StepRun {
   std::function<void(BaseTrainer&, int64_t step)> between = nullptr;  // before each step
   // Of each micro-batch; it gets an "id", the number of its step.
   std::function<Batch(int64_t number)> batch = [](int64_t n) { return batch_at(n % 97); };
+  std::function<std::string()> graph_key = nullptr;
   std::shared_ptr<std::vector<at::Tensor>> seen = std::make_shared<std::vector<at::Tensor>>();  // compared as well
   TrainerOptions options{.optimizer = SGD{.lr = 0.05, .momentum = 0.9}};
   GraphOptions graph{};

@@ -29,6 +29,7 @@ struct Steps {
   explicit Steps(Check check, const std::string& mode = "graph", int64_t verify_interval = 0, double budget = 0.03,
                  Fallback fallback = Fallback::kAuto) {
     seed_all(3);
+    net = std::make_shared<TwoLayers>();
     const GraphOptions graph{
         .fallback = fallback, .check = check, .check_budget = budget, .verify_interval = verify_interval};
     trainer = testing::make_trainer(mode,
@@ -49,7 +50,7 @@ struct Steps {
   }
   SignatureReport report() const { return dynamic_cast<GraphTrainer&>(*trainer).report().front(); }
 
-  std::shared_ptr<TwoLayers> net = std::make_shared<TwoLayers>();
+  std::shared_ptr<TwoLayers> net;
   double factor = 1, other = 1;
   at::Tensor scale = torch::ones({});
   std::function<at::Tensor(const Steps&, const at::Tensor& loss)> end{};

@@ -84,17 +84,20 @@ void add_changed_code(Traps& add) {
     };
     run.between = at_step(40, [smooth] { *smooth = true; });
   });
-  add("TwoHeadsInTurn", "", [](StepRun& run) {
-    const auto other = std::make_shared<torch::nn::Linear>(8, 5);
-    run.net->register_module("other", *other);
-    const auto step = std::make_shared<int64_t>(0);
-    run.loss = [other, step](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      const at::Tensor logits = *step % 4 == 3 ? (*other)(hidden) : net.b(hidden);
-      return F::cross_entropy(logits, batch["target"]) + 1e-3 * ((*other)->weight.sum() + net.b->weight.sum());
-    };
-    run.between = [step](BaseTrainer&, int64_t n) { *step = n; };
-  });
+  for (const bool in_key : {false, true}) {
+    add(in_key ? "TwoHeadsNamedInGraphKey" : "TwoHeadsInTurn", in_key ? captured() : "", [in_key](StepRun& run) {
+      const auto other = std::make_shared<torch::nn::Linear>(8, 5);
+      run.net->register_module("other", *other);
+      const auto step = std::make_shared<int64_t>(0);
+      run.loss = [other, step](TwoLayers& net, const Batch& batch) {
+        const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+        const at::Tensor logits = *step % 4 == 3 ? (*other)(hidden) : net.b(hidden);
+        return F::cross_entropy(logits, batch["target"]) + 1e-3 * ((*other)->weight.sum() + net.b->weight.sum());
+      };
+      run.between = [step](BaseTrainer&, int64_t n) { *step = n; };
+      if (in_key) run.graph_key = [step] { return *step % 4 == 3 ? "other" : "own"; };
+    });
+  }
   add("AValidationBetweenSteps", "", [](StepRun& run) {
     const auto dropout = std::make_shared<torch::nn::Dropout>(0.3);
     run.net->register_module("dropout", *dropout);

@@ -58,6 +58,14 @@ TEST(R2Score, IsTheMeanOverItsOutputs) {
   EXPECT_NEAR(of_batches<R2Score>(in_batches(near, target)), r2_of(near, target), 1e-10);
 }
 
+TEST(R2Score, KeepsItsDigitsFarFromZero) {
+  at::manual_seed(7);
+  const at::Tensor target = at::randn({200, 2}, at::kDouble) + 1e6;
+  const at::Tensor prediction = target + at::randn({200, 2}, at::kDouble) / 2;
+  const double wanted = r2_of(prediction, target);
+  EXPECT_NEAR(of_batches<R2Score>(in_batches(prediction, target)), wanted, 1e-9 * wanted);
+}
+
 TEST(R2Score, LeavesOutputsThatAreAllAlikeOut) {
   at::manual_seed(8);
   const at::Tensor target = at::randn({20, 1}), prediction = target + at::randn({20, 1});

@@ -219,7 +219,7 @@ TEST_F(CudaGraph, AnEagerTrainerWaitsForTheCaptureOfAnotherThread) {
   });
   for (int64_t n = 0; n < 20; ++n) {
     const int64_t before = eager_steps;
-    run.steps(kEagerSteps + 3, 10 + n);
+    run.steps(kEagerSteps + 8, 10 + n);  // so many replays that further recordings pay
     while (error.empty() && eager_steps == before) std::this_thread::yield();
   }
   stop = true;

@@ -185,7 +185,7 @@ class BitexactTrials : public ::testing::Test {
   const Threads one{1};
 };
 
-TEST_F(BitexactTrials, RefuseAGeluIfOneBitDiffers) {
+TEST_F(BitexactTrials, RefuseAGeluOrMaxPoolIfOneBitDiffers) {
   EXPECT_TRUE(gelu_is_bitexact(right.gelu_tanh, "tanh"));
   EXPECT_FALSE(gelu_is_bitexact(right.gelu_tanh, "none"));
   EXPECT_FALSE(gelu_is_bitexact({}, "none"));
@@ -201,6 +201,14 @@ TEST_F(BitexactTrials, RefuseAGeluIfOneBitDiffers) {
                                    if (work.count == 33) up(work.grad_x[32]);
                                  }},
                                 "tanh"));
+
+  EXPECT_TRUE(max_pool_is_bitexact(right.max_pool));
+  EXPECT_FALSE(max_pool_is_bitexact({}));
+  EXPECT_FALSE(max_pool_is_bitexact({right.max_pool.forward, [](const MaxPoolBackward& work, const IndexRange& planes) {
+                                       right.max_pool.backward(work, planes);
+                                       float& first = work.grad_x[planes.begin * work.pool.height * work.pool.width];
+                                       if (first == 0) first = -0.0F;
+                                     }}));
 }
 
 TEST_F(BitexactTrials, RefuseArithmeticIfOneBitDiffers) {

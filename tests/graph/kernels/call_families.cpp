@@ -316,7 +316,7 @@ const std::vector<CallFamily>& call_families() {
       {"convolution", 50, 0, some_convolution},
       {"lstm", 20, computes_as_onednn_with_avx2() ? 0.3 : 0, some_lstm},
       {"batch_norm", 70, 1, batch_norm},
-      {"max_pool", 150, 1, max_pool},
+      {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},
       {"exact_gelu", 50, 0, exact_gelu},
       {"dropout", 50, 0, dropout},

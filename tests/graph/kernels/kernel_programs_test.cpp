@@ -71,7 +71,7 @@ std::vector<Net> nets() {
        task_of<ImageNet>,
        {5, 2, 20, 23},
        {{"aten::max_pool2d_with_indices.out(", "# out, bit-exact max_pool2d", 2},
-        {"aten::max_pool2d_with_indices_backward.grad_input(", "# out, bit-exact max_pool2d", 2},
+        {"aten::max_pool2d_with_indices_backward.grad_input(", "# out, bit-exact max_pool2d, takes the indices", 2},
         {"aten::native_batch_norm.out(", "# out, bit-exact batch norm", 2},
         {"aten::native_batch_norm_backward(", "# copy, bit-exact batch norm", 2}}},
       {"Gelu",

@@ -140,7 +140,9 @@ TEST_F(RefusedCalls, GelusThatAreNoPair) {
 
 struct PoolCalls {
   Tensor x = ones({2, 3, 8, 8}), y = ones({2, 3, 4, 4}), grad = ones({2, 3, 4, 4}), indices = longs({2, 3, 4, 4});
-  std::vector<int64_t> dilation = {1, 1};
+  std::vector<int64_t> backward_window = {2, 2}, dilation = {1, 1};
+  bool write_between = false;
+  std::size_t backward_segment = 0;
 };
 
 TEST_F(RefusedCalls, MaxPools) {
@@ -148,8 +150,10 @@ TEST_F(RefusedCalls, MaxPools) {
     const std::vector<int64_t> two = {2, 2}, padding = {0, 0};
     Calls calls;
     calls.add("aten::max_pool2d_with_indices", "out", {c.x, two, two, padding, c.dilation, false}, {c.y, c.indices});
+    if (c.write_between) calls.add("aten::zero_", "", {c.indices.view(-1)});
     calls.add("aten::max_pool2d_with_indices_backward", "grad_input",
-              {c.grad, c.x, two, two, padding, c.dilation, false, c.indices}, {ones({2, 3, 8, 8})});
+              {c.grad, c.x, c.backward_window, two, padding, c.dilation, false, c.indices}, {ones({2, 3, 8, 8})},
+              c.backward_segment);
     return calls.taken(find_bitexact_max_pools);
   };
   const Tensor last = ones({2, 3, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast);
@@ -158,6 +162,9 @@ TEST_F(RefusedCalls, MaxPools) {
   EXPECT_EQ(taken({.x = doubles({2, 3, 8, 8}), .y = doubles({2, 3, 4, 4})}), Bools({false, false}));
   EXPECT_EQ(taken({.x = last}), Bools({false, false}));
   EXPECT_EQ(taken({.grad = ones({2, 3, 4, 4}).transpose(2, 3)}), Bools({true, false}));
+  EXPECT_EQ(taken({.backward_window = {1, 2}}), Bools({true, false}));
+  EXPECT_EQ(taken({.backward_segment = 1}), Bools({true, false})) << "host code runs between";
+  EXPECT_EQ(taken({.write_between = true}), Bools({true, false, false})) << "other indices";
 }
 
 TEST_F(RefusedCalls, WhereOnlyTheCallingThreadFlushesDenormals) {
