@@ -144,7 +144,7 @@ struct Training {
   void (*prepare)(BaseTrainer&) = [](BaseTrainer&) {};
   bool in_graph_mode = true;
   double tolerance = 1e-6;
-  bool with_four = false;  // ranks, too: what they do differs by their number, or by that of the micro-batches
+  bool with_four = false;  // also on four ranks: the result depends on how many there are
 };
 
 NamedTensors train(const Training& training, const std::string& mode, int64_t accumulate, const Ranks& ranks) {
