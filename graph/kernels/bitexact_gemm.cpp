@@ -60,7 +60,7 @@ bool GemmRunner::run(const GemmTensors& tensors) const {
   gemm.a = floats_of(tensors.a), gemm.b = floats_of(tensors.b);
   gemm.before = floats_of(tensors.before), gemm.after = floats_of(tensors.after);
   gemm.c = writable_floats_of(tensors.out);
-  const int64_t parts = row_parts_ * column_parts_, floats = gemm.order.k_block * kPanelColumns;
+  const int64_t parts = row_parts_ * column_parts_, floats = (gemm.order.k_block + kLineGap) * kScratchColumns;
   float* scratch = scratch_memory(parts * floats);
   std::atomic<bool> numbers = true;
   run_tasks(parts, [&](int64_t i) {
@@ -101,14 +101,15 @@ std::vector<int64_t> possible_k_blocks(int64_t k) {
   return blocks;
 }
 
-// Whether it is worth a proof, which takes some thirty runs: noise is not. Timed on a part, since the whole may take
-// seconds.
+// Whether it is worth a proof, which takes some thirty runs. Level is enough: the matrices of a step are in no cache,
+// which slows BLAS down more. Timed on a part, since the whole may take seconds.
 bool is_faster(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& order) {
   constexpr int64_t kSide = 512;
   const int64_t all = kSide * at::get_num_threads();  // which share it as they share the whole
   const GemmTensors part = corner_of(gemm, gemm.out.size(1) > all ? kSide : all, all);
   const GemmRunner runner(kernel, part, order);
-  return takes_less_time([&] { runner.run(part); }, [&] { compute_as_aten(part); });
+  constexpr double kLevel = 1.05;
+  return time_ratio([&] { runner.run(part); }, [&] { compute_as_aten(part); }) < kLevel;
 }
 
 // Which order a gemm has is guessed where the guess is cheap to refute, on plain numbers, and then proved.

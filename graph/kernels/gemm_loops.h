@@ -1,12 +1,14 @@
 #pragma once
 
 #include "graph/kernels/gemm_kernel.h"
+#include "graph/kernels/index_range.h"
 
 // Products, over the vectors of avx2_simd.h or avx512_simd.h.
 //
 // A tile of c that fills the registers stays in them while k runs through a block.
 // Rows of b that lie side by side in memory are read in place if they fill vectors and, with AVX2, few rows of a ask
-// for them; others are copied into the scratch panel first.
+// for them; others are copied into the scratch panel first. So are rows of a that would push each other out of the
+// cache.
 
 namespace duet {
 
@@ -18,7 +20,7 @@ constexpr int kMostTileRows = 12;
 // Narrow tiles have more rows: as many sums as hide how long an addition takes.
 constexpr int tile_rows(int64_t vectors) { return 2 * vectors <= kTileVectors ? kMostTileRows : kMostTileRows / 2; }
 
-static_assert(kPanelColumns % kTileColumns == 0);
+static_assert(kPanelColumns % kTileColumns == 0 && kChunkRows % kMostTileRows == 0);
 
 struct Tile {
   const float* a;
@@ -109,6 +111,61 @@ template <int kRows, int kVectors>
   }
 }
 
+// Adds up the terms of a tile; kInRows: those of a lie side by side. In as few instructions as it can, since two
+// threads of a core share what decodes them. The next rows, or terms that lie apart, no core fetches ahead by itself.
+template <bool kInRows, int kRows, int kVectors>
+[[gnu::always_inline]] inline void add_terms(const Tile& tile, Floats (&sums)[kRows][kVectors]) {
+  constexpr int kTogether = 4, kGroups = (kRows + kTogether - 1) / kTogether;
+  constexpr int64_t kUnroll = 8, kTermsAhead = 12;
+  const int64_t a_row = tile.a_row, a_column = kInRows ? 1 : tile.a_column;
+  const float *a[kGroups], *next[kGroups];  // of this tile's rows and of the next one's
+  const float* b = tile.b;
+#pragma GCC unroll 12
+  for (int i = 0; i < kGroups; ++i) {
+    a[i] = tile.a + i * kTogether * a_row;
+    next[i] = a[i] + kRows * a_row;
+  }
+  const auto advance = [](const float*& pointer, int64_t by) __attribute__((always_inline)) {
+    pointer += by;
+    asm("" : "+r"(pointer));  // or compilers add up one address from the other, each of which waits for the one before
+  };
+  const auto advance_all = [&](const float*(&rows)[kGroups], int64_t by) __attribute__((always_inline)) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kGroups; ++i) advance(rows[i], by);
+  };
+  const auto add_term = [&](int64_t term) __attribute__((always_inline)) {
+    Floats row[kVectors];
+#pragma GCC unroll 12
+    for (int j = 0; j < kVectors; ++j) row[j] = load(b + j * kLanes);
+#pragma GCC unroll 12
+    for (int i = 0; i < kRows; ++i) {
+      const Floats factor = broadcast(a[i / kTogether][i % kTogether * a_row + term]);
+#pragma GCC unroll 12
+      for (int j = 0; j < kVectors; ++j) sums[i][j] = add_product(factor, row[j], sums[i][j]);
+    }
+    advance(b, tile.b_row);
+    if constexpr (!kInRows) {
+      __builtin_prefetch(a[0] + kTermsAhead * a_column);
+      advance_all(a, a_column);
+    }
+  };
+  int64_t k = 0;
+  for (; k + kUnroll <= tile.k; k += kUnroll) {
+    if constexpr (kInRows) {
+#pragma GCC unroll 12
+      for (int i = 0; i < kRows; ++i) __builtin_prefetch(next[i / kTogether] + i % kTogether * a_row);
+      advance_all(next, kUnroll);
+    }
+#pragma GCC unroll 8
+    for (int64_t term = 0; term < kUnroll; ++term) add_term(kInRows ? term : 0);
+    if constexpr (kInRows) advance_all(a, kUnroll);
+  }
+  for (; k < tile.k; ++k) {
+    add_term(0);
+    if constexpr (kInRows) advance_all(a, 1);
+  }
+}
+
 template <int kRows, int kVectors>
 void compute(const Tile& tile) {
   Floats sums[kRows][kVectors];
@@ -117,29 +174,7 @@ void compute(const Tile& tile) {
 #pragma GCC unroll 12
     for (int j = 0; j < kVectors; ++j) sums[i][j] = broadcast(0.0F);
   }
-  constexpr int kTogether = 4, kGroups = (kRows + kTogether - 1) / kTogether;
-  const float* a[kGroups];
-#pragma GCC unroll 12
-  for (int i = 0; i < kGroups; ++i) a[i] = tile.a + i * kTogether * tile.a_row;
-  const float* b = tile.b;
-  for (int64_t k = 0; k < tile.k; ++k, b += tile.b_row) {
-    Floats row[kVectors];
-#pragma GCC unroll 12
-    for (int j = 0; j < kVectors; ++j) row[j] = load(b + j * kLanes);
-#pragma GCC unroll 12
-    for (int i = 0; i < kRows; ++i) {
-      const Floats factor = broadcast(a[i / kTogether][i % kTogether * tile.a_row]);
-#pragma GCC unroll 12
-      for (int j = 0; j < kVectors; ++j) {
-        sums[i][j] = add_product(factor, row[j], sums[i][j]);
-      }
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < kGroups; ++i) {
-      a[i] += tile.a_column;
-      asm("" : "+r"(a[i]));  // or compilers add up one address from the other, each of which waits for the one before
-    }
-  }
+  tile.a_column == 1 ? add_terms<true>(tile, sums) : add_terms<false>(tile, sums);
   store<kRows, kVectors>(tile, sums);
 }
 
@@ -166,15 +201,23 @@ struct Panel {
   int64_t stride, depth, columns;
 };
 
-// to[k][j] = b[k][j] of a b whose rows have no gaps.
-void copy_rows(const Panel& panel, float* to) {
+// to[tile][k][j] = b[k][j] of a b whose rows have no gaps, for tiles of so many columns.
+void copy_rows(const Panel& panel, int64_t tile_columns, float* to) {
+  constexpr int64_t kRowsAhead = 8;
   const float* row = panel.b;
-  for (int64_t k = 0; k < panel.depth; ++k, row += panel.stride, to += kTileColumns) {
-    for (int64_t j = 0; j < panel.columns; j += kLanes) store(to + j, load(row + j, first_lanes(panel.columns - j)));
+  for (int64_t k = 0; k < panel.depth; ++k, row += panel.stride, to += tile_columns) {
+    for (int64_t tile = 0; tile < panel.columns; tile += tile_columns) {
+      const int64_t end = panel.columns - tile < tile_columns ? panel.columns : tile + tile_columns;
+      for (int64_t j = tile; j < end; j += kLanes) {
+        __builtin_prefetch(row + kRowsAhead * panel.stride + j);
+        const Floats numbers = end - j < kLanes ? load(row + j, first_lanes(end - j)) : load(row + j);
+        store(to + tile * panel.depth + j - tile, numbers);
+      }
+    }
   }
 }
 
-// The same of one whose columns have none.
+// The same for one tile of a b whose columns have none.
 void copy_columns(const Panel& panel, float* to) {
   for (int64_t j = 0; j < panel.columns; j += kLanes) {
     for (int64_t k = 0; k < panel.depth; k += kLanes) {
@@ -196,6 +239,30 @@ struct Block {
   int64_t k, depth, column_begin, column_end;
 };
 
+// Rows of a, as tiles read them.
+struct Chunk {
+  const float* a;
+  int64_t row, column;
+};
+
+// Lines that begin a large power of two apart share few places of a cache: those are copied.
+Chunk chunk_of(const Gemm& g, const Block& block, const IndexRange& rows, float* to) {
+  constexpr int64_t kFarTerms = 256, kFarRows = 1024;
+  const Chunk chunk{g.a + rows.begin * g.a_row + block.k * g.a_column, g.a_row, g.a_column};
+  const int64_t count = rows.end - rows.begin;
+  if (g.a_column == 1 && g.a_row % kFarRows == 0) {
+    const int64_t length = block.depth + kLineGap;
+    copy_rows({chunk.a, g.a_row, count, block.depth}, length, to);
+    return {to, length, 1};
+  }
+  if (g.a_row == 1 && g.a_column % kFarTerms == 0) {
+    constexpr int64_t kLength = kChunkRows + kLineGap;
+    copy_rows({chunk.a, g.a_column, block.depth, count}, kLength, to);
+    return {to, 1, kLength};
+  }
+  return chunk;
+}
+
 // Few lines of a narrow tile stay in the cache where rows of b begin far from each other: many rows of a read them
 // anew.
 bool can_read_in_place(const Gemm& g, const Block& block, int64_t rows) {
@@ -206,11 +273,12 @@ bool can_read_in_place(const Gemm& g, const Block& block, int64_t rows) {
 
 // Tile after tile, each row by row.
 void copy_block(const Gemm& g, const Block& block, float* to) {
-  const bool has_rows = g.b_column == 1;
-  for (int64_t j = block.column_begin; j < block.column_end; j += kTileColumns, to += block.depth * kTileColumns) {
-    const int64_t columns = block.column_end - j < kTileColumns ? block.column_end - j : kTileColumns;
-    (has_rows ? copy_rows : copy_columns)(
-        {g.b + block.k * g.b_row + j * g.b_column, has_rows ? g.b_row : g.b_column, block.depth, columns}, to);
+  const float* b = g.b + block.k * g.b_row;
+  const int64_t begin = block.column_begin, end = block.column_end;
+  if (g.b_column == 1) return copy_rows({b + begin, g.b_row, block.depth, end - begin}, kTileColumns, to);
+  for (int64_t j = begin; j < end; j += kTileColumns, to += block.depth * kTileColumns) {
+    const int64_t columns = end - j < kTileColumns ? end - j : kTileColumns;
+    copy_columns({b + j * g.b_column, g.b_column, block.depth, columns}, to);
   }
 }
 
@@ -230,23 +298,23 @@ void multiply_rows(Tile tile, int64_t begin, int64_t end, int64_t vectors) {
   }
 }
 
-// Rows of the part times the columns of the block, where `copy` has these; null: they are read in place. With several
-// tiles to a block a chunk of rows stays in the second-level cache while they pass by. False: it has a NaN.
-bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* copy) {
-  constexpr int64_t kChunkRows = 8 * kMostTileRows;
+// Rows of the part times the columns of the block, which `panel` has; null: they are read in place. With several tiles
+// to a block a chunk of rows stays in the second-level cache while they pass by. False: it has a NaN.
+bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* panel, float* scratch) {
   const bool first = block.k == 0, last = block.k + block.depth == g.k;
   NanWatch nan;
   for (int64_t i = part.row_begin; i < part.row_end; i += kChunkRows) {
     const int64_t end = part.row_end - i < kChunkRows ? part.row_end : i + kChunkRows;
+    const Chunk chunk = chunk_of(g, block, {i, end}, scratch);
     for (int64_t j = block.column_begin; j < block.column_end; j += kTileColumns) {
       const int64_t columns = block.column_end - j < kTileColumns ? block.column_end - j : kTileColumns;
       const int64_t vectors = (columns + kLanes - 1) / kLanes;
-      const Tile tile{g.a + block.k * g.a_column,
-                      g.a_row,
-                      g.a_column,
-                      copy != nullptr ? copy + (j - block.column_begin) * block.depth : g.b + block.k * g.b_row + j,
-                      copy != nullptr ? kTileColumns : g.b_row,
-                      g.c + j,
+      const Tile tile{chunk.a,
+                      chunk.row,
+                      chunk.column,
+                      panel != nullptr ? panel + (j - block.column_begin) * block.depth : g.b + block.k * g.b_row + j,
+                      panel != nullptr ? kTileColumns : g.b_row,
+                      g.c + i * g.c_row + j,
                       g.c_row,
                       block.depth,
                       first && g.before != nullptr ? g.before + j : nullptr,
@@ -255,7 +323,7 @@ bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, con
                       first,
                       columns - (vectors - 1) * kLanes,
                       &nan};
-      multiply_rows(tile, i, end, vectors);
+      multiply_rows(tile, 0, end - i, vectors);
     }
   }
   return !nan.any();
@@ -263,6 +331,7 @@ bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, con
 
 inline bool multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
   const int64_t k_block = gemm.order.k_block;
+  float* const chunk = scratch + k_block * kPanelColumns;
   bool numbers = true;
   for (int64_t k = 0; k < gemm.k; k += k_block) {
     const int64_t depth = gemm.k - k < k_block ? gemm.k - k : k_block;
@@ -270,7 +339,7 @@ inline bool multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch
       const Block block{k, depth, j, part.column_end - j < kPanelColumns ? part.column_end : j + kPanelColumns};
       const bool in_place = can_read_in_place(gemm, block, part.row_end - part.row_begin);
       if (!in_place) copy_block(gemm, block, scratch);
-      if (!multiply_block(gemm, part, block, in_place ? nullptr : scratch)) numbers = false;
+      if (!multiply_block(gemm, part, block, in_place ? nullptr : scratch, chunk)) numbers = false;
     }
   }
   return numbers;

@@ -118,11 +118,10 @@ float* scratch_memory(int64_t floats) {
   return static_cast<float*>(std::align(kAlignment, floats * sizeof(float), begin, bytes));
 }
 
-bool takes_less_time(const std::function<void()>& ours, const std::function<void()>& theirs) {
+double time_ratio(const std::function<void()>& ours, const std::function<void()>& theirs) {
   constexpr double kEnough = 5e-3, kLong = 1.0;  // seconds
   constexpr int kFewest = 3;                     // the first one finds cold caches
   constexpr int kMost = 50;
-  constexpr double kNoise = 0.98;
   const auto time_of = [](const std::function<void()>& work) {
     const Stopwatch time;
     work();
@@ -134,7 +133,7 @@ bool takes_less_time(const std::function<void()>& ours, const std::function<void
     our_best = std::min(our_best, our_time), their_best = std::min(their_best, their_time);
     total += our_time + their_time;
   }
-  return our_best < kNoise * their_best;
+  return our_best / their_best;
 }
 
 Pair pair_of(const c10::IValue& value, const Pair& otherwise) {

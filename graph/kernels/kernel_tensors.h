@@ -63,9 +63,9 @@ bool on_all_parts(int64_t count, int64_t parts, const std::function<bool(int64_t
 // Of the calling thread, at a 64-byte boundary, until it asks again.
 float* scratch_memory(int64_t floats);
 
-// Whether `ours` takes less, by more than noise: the shortest of some runs of both, by turns, since what else the
-// machine does slows both down.
-bool takes_less_time(const std::function<void()>& ours, const std::function<void()>& theirs);
+// The time of `ours` as a multiple of that of `theirs`: the shortest of some runs of both, by turns, since what else
+// the machine does slows both down.
+double time_ratio(const std::function<void()>& ours, const std::function<void()>& theirs);
 
 using Pair = std::array<int64_t, 2>;
 // One or two numbers, as ATen takes them; none: `otherwise`.

@@ -73,8 +73,16 @@ float element(const GemmTensors& t, int64_t i, int64_t j, int64_t k_block) {
 }
 
 TEST_F(BitexactGemm, SumsInTheOrderItStates) {
-  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
-           {1, 1, 1}, {6, 64, 16}, {7, 65, 17}, {13, 130, 40}, {5, 15, 33}, {97, 80, 20}, {100, 60, 20}}) {
+  for (const auto& [m, n, k] :
+       std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                           {6, 64, 16},
+                                           {7, 65, 17},
+                                           {13, 130, 40},
+                                           {5, 15, 33},
+                                           {97, 80, 20},
+                                           {100, 60, 20},
+                                           {256, 70, 20},
+                                           {98, 20, 1024}}) {  // of these two a is copied in one layout
     for (int choice = 0; choice < 24; ++choice) {
       const int64_t k_block = choice % 2 == 0 ? k : 12;
       const char bias = " ba"[choice / 2 % 3];
