@@ -60,7 +60,7 @@ bool GemmRunner::run(const GemmTensors& tensors) const {
   gemm.a = floats_of(tensors.a), gemm.b = floats_of(tensors.b);
   gemm.before = floats_of(tensors.before), gemm.after = floats_of(tensors.after);
   gemm.c = writable_floats_of(tensors.out);
-  const int64_t parts = row_parts_ * column_parts_, floats = (gemm.order.k_block + kLineGap) * kScratchColumns;
+  const int64_t parts = row_parts_ * column_parts_, floats = kChunkFloats + gemm.order.k_block * kPanelColumns;
   float* scratch = scratch_memory(parts * floats);
   std::atomic<bool> numbers = true;
   run_tasks(parts, [&](int64_t i) {
@@ -101,9 +101,9 @@ std::vector<int64_t> possible_k_blocks(int64_t k) {
   return blocks;
 }
 
-// Whether it is worth a proof, which takes some thirty runs. Level is enough: the matrices of a step are in no cache,
-// which slows BLAS down more. Timed on a part, since the whole may take seconds.
-bool is_faster(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& order) {
+// Whether it is worth a proof, which takes some thirty runs. Level is enough: the matrices of a large step are in no
+// cache, which slows BLAS down more. Timed on a part, since the whole may take seconds.
+bool is_fast_enough(const GemmTensors& gemm, GemmKernel kernel, const GemmOrder& order) {
   constexpr int64_t kSide = 512;
   const int64_t all = kSide * at::get_num_threads();  // which share it as they share the whole
   const GemmTensors part = corner_of(gemm, gemm.out.size(1) > all ? kSide : all, all);
@@ -117,7 +117,7 @@ GemmOrder find_order(const GemmTensors& tensors, GemmKernel kernel) {
   const TrialGuard guard;
   const GemmTensors theirs = trial_copies(tensors);
   constexpr int64_t kUsualBlock = 256;
-  if (!is_faster(theirs, kernel, {.k_block = std::min(theirs.a.size(1), kUsualBlock)})) return {};
+  if (!is_fast_enough(theirs, kernel, {.k_block = std::min(theirs.a.size(1), kUsualBlock)})) return {};
   GemmTensors ours = theirs;
   ours.out = trial_tensor(tensors.out, TrialNumbers::kPlain, 0);
   compute_as_aten(theirs);
@@ -128,7 +128,7 @@ GemmOrder find_order(const GemmTensors& tensors, GemmKernel kernel) {
     if (!same_bits(corner_of_result(theirs).out, corner.out)) continue;
     const GemmOrder order = likely_order(tensors, k_block);
     GemmRunner(kernel, ours, order).run(ours);
-    const bool is_likely = same_bits(theirs.out, ours.out) && is_faster(ours, kernel, order);
+    const bool is_likely = same_bits(theirs.out, ours.out) && is_fast_enough(ours, kernel, order);
     if (is_likely && order_is_proved(tensors, kernel, order)) return order;
   }
   return {};
@@ -162,7 +162,7 @@ at::Tensor bias_added_to(const at::Tensor& out, const OpCall& call) {
 }  // namespace
 
 // mm and addmm (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's BLAS
-// and is faster.
+// and is fast enough.
 void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   const GemmKernel kernel = cpu_kernels().gemm;
   for (std::size_t i = 0; kernel != nullptr && i < calls.size(); ++i) {

@@ -43,8 +43,8 @@ class GemmRunner {
 };
 
 // The order of summation of this LibTorch's gemm of such tensors (same sizes, strides and alignment), if it is proved
-// (order_is_proved) and `kernel` takes less time; otherwise its k_block is 0. Found on other memory, once for tensors
-// that are alike, if `kernels` may try.
+// (order_is_proved) and `kernel` takes no more time; otherwise its k_block is 0. Found on other memory, once for
+// tensors that are alike, if `kernels` may try.
 GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel, BitexactKernels& kernels);
 
 // The order with this block of k that LibTorch's gemm of such tensors seems to have in how sums start.

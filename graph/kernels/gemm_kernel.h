@@ -26,16 +26,19 @@ struct Gemm {
   GemmOrder order;
 };
 
-// What a kernel works on at a time, and by how much lines of a copy are longer than what they hold.
-constexpr int64_t kPanelColumns = 64, kChunkRows = 96, kLineGap = 16;
-constexpr int64_t kScratchColumns = kPanelColumns + kChunkRows + kLineGap;
+constexpr int64_t kPanelColumns = 64;  // of b, which a kernel works on at a time
+
+// Rows of a that a kernel works on at a time, and of a copy of them: its most terms, by how much its lines are longer
+// than what they hold, its floats.
+constexpr int64_t kChunkRows = 96, kMostCopiedTerms = 512, kLineGap = 16;
+constexpr int64_t kChunkFloats = (kMostCopiedTerms + kLineGap) * (kChunkRows + kLineGap);
 
 // A part of c: rows [begin, end) and columns [begin, end).
 struct GemmPart {
   int64_t row_begin, row_end, column_begin, column_end;
 };
 
-// Computes one part. `scratch` holds (order.k_block + kLineGap) * kScratchColumns floats at a 64-byte boundary. False:
+// Computes one part. `scratch` holds kChunkFloats + order.k_block * kPanelColumns floats at a 64-byte boundary. False:
 // it has a NaN.
 using GemmKernel = bool (*)(const Gemm& gemm, const GemmPart& part, float* scratch);
 

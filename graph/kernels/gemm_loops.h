@@ -21,6 +21,7 @@ constexpr int kMostTileRows = 12;
 constexpr int tile_rows(int64_t vectors) { return 2 * vectors <= kTileVectors ? kMostTileRows : kMostTileRows / 2; }
 
 static_assert(kPanelColumns % kTileColumns == 0 && kChunkRows % kMostTileRows == 0);
+static_assert(kLineGap >= kLanes);  // copies are written in whole vectors
 
 struct Tile {
   const float* a;
@@ -112,7 +113,8 @@ template <int kRows, int kVectors>
 }
 
 // Adds up the terms of a tile; kInRows: those of a lie side by side. In as few instructions as it can, since two
-// threads of a core share what decodes them. The next rows, or terms that lie apart, no core fetches ahead by itself.
+// threads of a core share what decodes them. Cores do not fetch ahead by themselves the next rows, nor terms that lie
+// apart.
 template <bool kInRows, int kRows, int kVectors>
 [[gnu::always_inline]] inline void add_terms(const Tile& tile, Floats (&sums)[kRows][kVectors]) {
   constexpr int kTogether = 4, kGroups = (kRows + kTogether - 1) / kTogether;
@@ -195,16 +197,16 @@ ComputeRows compute_of(int64_t vectors) {
   return compute_rows<kVectors>;
 }
 
-// Part of b: `stride` from row to row, or from column to column where these lie without gaps.
+// Part of a matrix: `stride` from row to row, or from column to column where these lie without gaps.
 struct Panel {
-  const float* b;
+  const float* from;
   int64_t stride, depth, columns;
 };
 
-// to[tile][k][j] = b[k][j] of a b whose rows have no gaps, for tiles of so many columns.
+// to[tile][k][j] = from[k][j] where rows have no gaps, for tiles of so many columns.
 void copy_rows(const Panel& panel, int64_t tile_columns, float* to) {
   constexpr int64_t kRowsAhead = 8;
-  const float* row = panel.b;
+  const float* row = panel.from;
   for (int64_t k = 0; k < panel.depth; ++k, row += panel.stride, to += tile_columns) {
     for (int64_t tile = 0; tile < panel.columns; tile += tile_columns) {
       const int64_t end = panel.columns - tile < tile_columns ? panel.columns : tile + tile_columns;
@@ -217,7 +219,7 @@ void copy_rows(const Panel& panel, int64_t tile_columns, float* to) {
   }
 }
 
-// The same for one tile of a b whose columns have none.
+// The same for one tile where columns have none.
 void copy_columns(const Panel& panel, float* to) {
   for (int64_t j = 0; j < panel.columns; j += kLanes) {
     for (int64_t k = 0; k < panel.depth; k += kLanes) {
@@ -226,7 +228,7 @@ void copy_columns(const Panel& panel, float* to) {
       Floats rows[kLanes];
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i) {
-        rows[i] = j + i < panel.columns ? load(panel.b + (j + i) * panel.stride + k, mask) : broadcast(0.0F);
+        rows[i] = j + i < panel.columns ? load(panel.from + (j + i) * panel.stride + k, mask) : broadcast(0.0F);
       }
       transpose(rows);
       for (int64_t i = 0; i < terms; ++i) store(to + (k + i) * kTileColumns + j, rows[i]);
@@ -250,12 +252,13 @@ Chunk chunk_of(const Gemm& g, const Block& block, const IndexRange& rows, float*
   constexpr int64_t kFarTerms = 256, kFarRows = 1024;
   const Chunk chunk{g.a + rows.begin * g.a_row + block.k * g.a_column, g.a_row, g.a_column};
   const int64_t count = rows.end - rows.begin;
-  if (g.a_column == 1 && g.a_row % kFarRows == 0) {
+  if (block.depth > kMostCopiedTerms) return chunk;
+  if (g.a_column == 1 && g.a_row % kFarRows == 0 && count > kMostTileRows) {
     const int64_t length = block.depth + kLineGap;
     copy_rows({chunk.a, g.a_row, count, block.depth}, length, to);
     return {to, length, 1};
   }
-  if (g.a_row == 1 && g.a_column % kFarTerms == 0) {
+  if (g.a_row == 1 && g.a_column % kFarTerms == 0 && block.depth > kLanes) {
     constexpr int64_t kLength = kChunkRows + kLineGap;
     copy_rows({chunk.a, g.a_column, block.depth, count}, kLength, to);
     return {to, 1, kLength};
@@ -300,12 +303,12 @@ void multiply_rows(Tile tile, int64_t begin, int64_t end, int64_t vectors) {
 
 // Rows of the part times the columns of the block, which `panel` has; null: they are read in place. With several tiles
 // to a block a chunk of rows stays in the second-level cache while they pass by. False: it has a NaN.
-bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* panel, float* scratch) {
+bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, const float* panel, float* copy) {
   const bool first = block.k == 0, last = block.k + block.depth == g.k;
   NanWatch nan;
   for (int64_t i = part.row_begin; i < part.row_end; i += kChunkRows) {
     const int64_t end = part.row_end - i < kChunkRows ? part.row_end : i + kChunkRows;
-    const Chunk chunk = chunk_of(g, block, {i, end}, scratch);
+    const Chunk chunk = chunk_of(g, block, {i, end}, copy);
     for (int64_t j = block.column_begin; j < block.column_end; j += kTileColumns) {
       const int64_t columns = block.column_end - j < kTileColumns ? block.column_end - j : kTileColumns;
       const int64_t vectors = (columns + kLanes - 1) / kLanes;
@@ -331,15 +334,15 @@ bool multiply_block(const Gemm& g, const GemmPart& part, const Block& block, con
 
 inline bool multiply_part(const Gemm& gemm, const GemmPart& part, float* scratch) {
   const int64_t k_block = gemm.order.k_block;
-  float* const chunk = scratch + k_block * kPanelColumns;
+  float* const panel = scratch + kChunkFloats;
   bool numbers = true;
   for (int64_t k = 0; k < gemm.k; k += k_block) {
     const int64_t depth = gemm.k - k < k_block ? gemm.k - k : k_block;
     for (int64_t j = part.column_begin; j < part.column_end; j += kPanelColumns) {
       const Block block{k, depth, j, part.column_end - j < kPanelColumns ? part.column_end : j + kPanelColumns};
       const bool in_place = can_read_in_place(gemm, block, part.row_end - part.row_begin);
-      if (!in_place) copy_block(gemm, block, scratch);
-      if (!multiply_block(gemm, part, block, in_place ? nullptr : scratch, chunk)) numbers = false;
+      if (!in_place) copy_block(gemm, block, panel);
+      if (!multiply_block(gemm, part, block, in_place ? nullptr : panel, scratch)) numbers = false;
     }
   }
   return numbers;
