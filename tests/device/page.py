@@ -27,8 +27,7 @@ def model_rows(figures):
 
 
 def text(found):
-    figures = [figure for part in found["parts"] for figure in part["figures"]]
-    models = [figure for figure in figures if "setting" not in figure]
+    models = [figure for part in found["parts"] for figure in part["figures"]]
     passed = [part["name"] for part in found["parts"] if part["outcome"] == "PASS"]
     others = [part for part in found["parts"] if part["outcome"] != "PASS" or part["reason"]]
     lines = ["", f"Written by `scripts/gpu{' --quick' if found['quick'] else ''}` on {datetime.date.today().isoformat()}.", ""]

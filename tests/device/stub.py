@@ -69,8 +69,6 @@ def main():
     elif NAME == "duet_device_times":
         time_steps()
     elif re.fullmatch(r"duet_\w+_tests", NAME):
-        if "bit" in str(WORDS).lower():
-            print('FIGURE {"model": "Mlp", "setting": "AdamW", "eager_us": 30.0, "graph_us": 10.0, "graph_mib": 1.0}')
         print(f"[  PASSED  ] {0 if SABOTAGE == 'no_tests' else 3} tests.")
     else:
         print(f"weights {weights(WORDS[0] if WORDS else 'eager')}")

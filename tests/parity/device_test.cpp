@@ -1,10 +1,8 @@
 #include "base/device.h"
-#include <cstdio>
 #include <cstdlib>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include "base/detail/stopwatch.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "hooks/ema_hook.h"
@@ -95,26 +93,12 @@ std::vector<Batch> micro_batches_of(const ToyTask& task, int64_t accumulate, int
   return micro_batches;
 }
 
-struct Outcome {
-  std::vector<float> losses;
-  double microseconds = 0;  // per step, in the second half
-};
-
-Outcome run(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate) {
+std::vector<float> losses_of(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate) {
   std::vector<at::Tensor> losses;
-  const int64_t count = steps();
-  Stopwatch time;
-  for (int64_t n = 0; n < count; ++n) {
-    if (n == count / 2) {
-      c10::cuda::device_synchronize();
-      time = Stopwatch();
-    }
-    losses.push_back(trainer.step(micro_batches_of(task, accumulate, n)).loss);
-  }
-  c10::cuda::device_synchronize();
-  Outcome outcome{{}, 1e6 * time.seconds() / static_cast<double>(count - count / 2)};
-  for (const at::Tensor& loss : losses) outcome.losses.push_back(loss.item<float>());
-  return outcome;
+  for (int64_t n = 0; n < steps(); ++n) losses.push_back(trainer.step(micro_batches_of(task, accumulate, n)).loss);
+  std::vector<float> numbers;
+  for (const at::Tensor& loss : losses) numbers.push_back(loss.item<float>());
+  return numbers;
 }
 
 using Parameters = std::tuple<std::size_t, std::size_t>;  // a toy task, a setting
@@ -124,26 +108,18 @@ TEST_P(Device, GraphGivesTheBitsOfEager) {
   const ToyTask& task = testing::all_toy_tasks()[std::get<0>(GetParam())];
   const Setting& setting = settings()[std::get<1>(GetParam())];
   const auto eager = trainer_of<EagerTrainer>(task, setting);
-  const Outcome eager_run = run(*eager, task, setting.accumulate);
+  const std::vector<float> expected = losses_of(*eager, task, setting.accumulate);
   GraphOptions strict = checked();
   strict.fallback = Fallback::kStrict;
   const auto graph = trainer_of<GraphTrainer>(task, setting, strict);
-  const Outcome graph_run = run(*graph, task, setting.accumulate);
+  const std::vector<float> losses = losses_of(*graph, task, setting.accumulate);
 
   if (!is_rehearsal()) {
-    EXPECT_EQ(eager_run.losses, graph_run.losses);
+    EXPECT_EQ(losses, expected);
   }
   expect_same_weights(*eager, *graph);
   EXPECT_GE(graph->replays(), steps() - 3 * kWarmUp);
-  int64_t bytes = 0;
-  for (const SignatureReport& report : graph->report()) {
-    EXPECT_NE(report.state, "eager") << report.reason;
-    bytes += report.bytes;
-  }
-  std::printf(R"(FIGURE {"model": "%s", "setting": "%s", "eager_us": %.1f, "graph_us": %.1f, "graph_mib": %.1f})"
-              "\n",
-              task.name.c_str(), setting.name.c_str(), eager_run.microseconds, graph_run.microseconds,
-              static_cast<double>(bytes) / (1 << 20));
+  for (const SignatureReport& report : graph->report()) EXPECT_NE(report.state, "eager") << report.reason;
 }
 
 TEST_P(Device, AReplayedStepWaitsForNothing) {
