@@ -112,9 +112,8 @@ template <int kRows, int kVectors>
   }
 }
 
-// Adds up the terms of a tile; kInRows: those of a lie side by side. In as few instructions as it can, since two
-// threads of a core share what decodes them. Cores do not fetch ahead by themselves the next rows, nor terms that lie
-// apart.
+// Adds up the terms of a tile. kInRows: a row of `a` has them side by side. In few instructions, since two threads of a
+// core share its decoder; with prefetches, since a core foresees neither the next rows nor terms that lie apart.
 template <bool kInRows, int kRows, int kVectors>
 [[gnu::always_inline]] inline void add_terms(const Tile& tile, Floats (&sums)[kRows][kVectors]) {
   constexpr int kTogether = 4, kGroups = (kRows + kTogether - 1) / kTogether;

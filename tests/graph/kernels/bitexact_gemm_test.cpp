@@ -73,16 +73,11 @@ float element(const GemmTensors& t, int64_t i, int64_t j, int64_t k_block) {
 }
 
 TEST_F(BitexactGemm, SumsInTheOrderItStates) {
-  for (const auto& [m, n, k] :
-       std::vector<std::array<int64_t, 3>>{{1, 1, 1},
-                                           {6, 64, 16},
-                                           {7, 65, 17},
-                                           {13, 130, 40},
-                                           {5, 15, 33},
-                                           {97, 80, 20},
-                                           {100, 60, 20},
-                                           {256, 70, 20},
-                                           {98, 20, 1024}}) {  // of these two a is copied, in one layout
+  using Sizes = std::array<int64_t, 3>;
+  const std::vector<Sizes> shapes = {
+      {1, 1, 1},    {6, 64, 16},   {7, 65, 17},   {13, 130, 40}, {5, 15, 33},
+      {97, 80, 20}, {100, 60, 20}, {256, 70, 20}, {98, 20, 1024}};  // of the last two a is copied, in one layout
+  for (const auto& [m, n, k] : shapes) {
     for (int choice = 0; choice < 24; ++choice) {
       const int64_t k_block = choice % 2 == 0 ? k : 12;
       const char bias = " ba"[choice / 2 % 3];
@@ -199,10 +194,10 @@ TEST_F(BitexactGemm, TakesTheBiasOnlyIfNothingElseHappens) {
 TEST_F(BitexactGemm, SaysWhetherAResultIsNan) {
   for (const int threads : {1, 2}) {
     const Threads scope(threads);
-    for (const int64_t k : {40, 1024}) {
+    for (const auto& [k, k_block] : std::vector<std::array<int64_t, 2>>{{40, 40}, {40, 12}, {1024, 12}}) {
       for (const char bias : {' ', 'b', 'a'}) {
         const GemmTensors t = gemm(150, 145, k, false, false, bias);
-        const GemmRunner runner(kernel, t, {.k_block = k == 40 && bias == ' ' ? k : 12});
+        const GemmRunner runner(kernel, t, {.k_block = k_block});
         EXPECT_TRUE(runner.run(t));
         t.b.abs_();
         for (const Tensor& place : {t.a[0][39], t.a[149][0], t.b[39][144], bias == 'b' ? t.before[144] : t.a[77][20],
