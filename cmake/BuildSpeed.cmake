@@ -21,7 +21,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 
 option(DUET_PRECOMPILE "Parse LibTorch's and the standard library's headers once" ON)
-set(DUET_UNITY_SIZE 3 CACHE STRING "How many sources of a folder are compiled as one; 1: each alone")
+set(DUET_UNITY_SIZE 12 CACHE STRING "How many sources of a folder are compiled as one; 1: each alone")
 
 # duet_compile_fast(TARGET [PCH_OF]): headers that most files include are parsed once, sources are compiled a few at a
 # time: parsing is most of what a source costs. No file may rely on either for what it uses itself. Sources compiled

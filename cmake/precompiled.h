@@ -21,3 +21,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include "base/batch.h"
+#include "base/error.h"
+#include "base/state_dict.h"

@@ -19,9 +19,9 @@ std::string help(const std::string& topic) {
   Arguments arguments;
   arguments.topic = topic;
   arguments.markdown = topic.empty();
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   help_command(arguments);
-  return testing::internal::GetCapturedStdout();
+  return ::testing::internal::GetCapturedStdout();
 }
 
 std::string without_escapes(const std::string& text) {

@@ -47,8 +47,8 @@ Values drain(DataSource& source, int most = 100) {
   return all;
 }
 
-class AnyTorchWorkers : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(TorchDataSource, AnyTorchWorkers, testing::Values(0, 2));
+class AnyTorchWorkers : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(TorchDataSource, AnyTorchWorkers, ::testing::Values(0, 2));
 
 TEST_P(AnyTorchWorkers, YieldStackedExamples) {
   const auto source = make_source(static_cast<size_t>(GetParam()), false);

@@ -22,7 +22,7 @@
 namespace duet {
 namespace {
 
-using Names = std::set<std::string>;
+using Pictures = std::set<std::string>;
 
 class VisualizationHookTest : public ::testing::Test {
  protected:
@@ -61,7 +61,7 @@ class VisualizationHookTest : public ::testing::Test {
 TEST_F(VisualizationHookTest, DrawsEveryIntervalthBatchOfAPass) {
   VisualizationHook hook({.draw = true, .interval = 3});
   pass(hook, 7);
-  EXPECT_EQ(files(), (Names{"val_10_700.png", "val_11_700.png", "val_4_700.png", "val_5_700.png"}));
+  EXPECT_EQ(files(), (Pictures{"val_10_700.png", "val_11_700.png", "val_4_700.png", "val_5_700.png"}));
   run_.context.progress.step = 800;
   pass(hook, 3, &Hook::after_test_iter);
   EXPECT_EQ(files().size(), 6U);
@@ -75,11 +75,11 @@ TEST_F(VisualizationHookTest, DrawsAsManyPicturesOnSeveralRanksAsInOneProcess) {
   testing::FakeCommunicator four(0, 4);
   VisualizationHook hook({.draw = true, .interval = 6, .max_samples = 1});
   pass(hook, 12);
-  EXPECT_EQ(files(), (Names{"val_10_700.png", "val_22_700.png"})) << "the sixth batch and the twelfth";
+  EXPECT_EQ(files(), (Pictures{"val_10_700.png", "val_22_700.png"})) << "the sixth batch and the twelfth";
   run_.context.communicator = &four;
   run_.context.progress.step = 800;
   pass(hook, 3);
-  EXPECT_EQ(files(), (Names{"val_10_700.png", "val_16_800.png", "val_22_700.png", "val_8_800.png"}))
+  EXPECT_EQ(files(), (Pictures{"val_10_700.png", "val_16_800.png", "val_22_700.png", "val_8_800.png"}))
       << "its own of the fifth to eighth, and of the ninth to twelfth";
   run_.context.is_main = false;
   run_.context.progress.step = 900;
@@ -116,7 +116,7 @@ TEST_F(VisualizationHookTest, GoesOnWhereASampleCannotBePainted) {
   const std::string said = testing::stderr_of([&] { pass(hook, 2); });
   EXPECT_NE(said.find("bad sample"), std::string::npos) << said;
   EXPECT_EQ(said.find("bad sample"), said.rfind("bad sample")) << said;
-  EXPECT_EQ(files(), (Names{"val_1_700.png", "val_3_700.png"}));
+  EXPECT_EQ(files(), (Pictures{"val_1_700.png", "val_3_700.png"}));
 }
 
 // Class folders as a config reads and normalizes them. Two of the files differ in their ending alone.
@@ -139,7 +139,7 @@ TEST_F(VisualizationHookTest, DrawsPicturesAsTheirFilesAreAndNamesThemAfterThese
   VisualizationHook hook({.draw = true, .interval = 1, .paint = {.zoom = 1}});
   hook.after_val_iter(run_.context);
   EXPECT_EQ(files(),
-            (Names{"val_cats-1_700.png", "val_cats-tom_700.png", "val_dogs-1.3_700.png", "val_dogs-1_700.png"}));
+            (Pictures{"val_cats-1_700.png", "val_cats-tom_700.png", "val_dogs-1.3_700.png", "val_dogs-1_700.png"}));
   constexpr int64_t kFrame = 4;
   for (const std::string& name : files()) {
     const at::Tensor panel = read_image(dir_ / ("vis_data/" + name)).narrow(0, kFrame, 6).narrow(1, kFrame, 8);
@@ -158,13 +158,13 @@ TEST_F(VisualizationHookTest, OpensEachFileWithTheViewerOfTheDesktop) {
   VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1, .show = true, .wait_time = 0.001});
   pass(hook, 2);
   expect_error<ConfigError>([] { VisualizationHook({.show = true}); }, {"show is true", "draw: true"});
-  Names opened;
+  Pictures opened;
   while (opened.size() < 2) {  // the viewers run on their own
     std::ifstream file(dir_ / "opened");
     for (std::string line; std::getline(file, line);) opened.insert(line);
     std::this_thread::yield();
   }
-  EXPECT_EQ(opened, (Names{dir_ / "vis_data/val_0_700.png", dir_ / "vis_data/val_2_700.png"}));
+  EXPECT_EQ(opened, (Pictures{dir_ / "vis_data/val_0_700.png", dir_ / "vis_data/val_2_700.png"}));
 }
 
 }  // namespace

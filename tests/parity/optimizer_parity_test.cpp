@@ -141,7 +141,7 @@ TEST_P(OptimizerParity, GraphGivesTheBitsOfEager) {
   }
 }
 
-std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
+std::string optimizer_and_step(const ::testing::TestParamInfo<Parameters>& info) {
   const auto& [index, step] = info.param;
   const auto& [accumulate, clip] = step;
   const char* const clips[] = {"Plain", "Norm", "Value", "Adaptive"};
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
                          ::testing::Combine(::testing::Range<std::size_t>(0, all_optimizers().size()),
                                             ::testing::Values(Step{1, Clip::kOff}, Step{4, Clip::kNorm},
                                                               Step{1, Clip::kValue}, Step{1, Clip::kAdaptive})),
-                         name_of);
+                         optimizer_and_step);
 
 struct MixedWeights : torch::nn::Module {
   MixedWeights() {
