@@ -57,7 +57,8 @@ bool is_host_read(const c10::OperatorHandle& op) {
 
 Obstacle host_read_obstacle(const std::string& name) {
   return {name + " reads a value back to the host",
-          "keep it a tensor (item(), bool(tensor) and printing are what cause this)"};
+          "keep it a tensor (item(), bool(tensor), printing, torch.distributions without validate_args=False, and the "
+          "backward passes of prod and cumprod are what cause this)"};
 }
 
 at::Tensor laid_over_memory(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {

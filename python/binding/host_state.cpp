@@ -25,7 +25,9 @@ uint64_t of_plain(PyObject* object) {
   if (PyFloat_Check(object)) {
     bits = std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object));
   } else if (PyLong_Check(object)) {
-    bits = static_cast<uint64_t>(PyLong_AsUnsignedLongLongMask(object));
+    int overflow = 0;
+    bits = static_cast<uint64_t>(PyLong_AsLongLongAndOverflow(object, &overflow));
+    if (overflow != 0) bits = mixed(static_cast<uint64_t>(PyLong_Type.tp_hash(object)), 1);
   } else {
     bits = static_cast<uint64_t>(PyUnicode_Type.tp_hash(object));  // a subclass may have another
   }
@@ -92,6 +94,7 @@ uint64_t of_callable(PyObject* object) {
 
 constexpr Py_ssize_t kMost = 64;  // items, as in duet.host_numbers, and as deep
 constexpr int kDeepest = 4;
+constexpr uint64_t kAll = ~uint64_t{0};  // no key's hash
 
 // Of a number, text, constant or function, or of those in a list or tuple; what else there is does not count: a
 // cache of tensors may grow.
@@ -315,20 +318,28 @@ std::optional<uint64_t> HostState::referenced() const {
     if (PyTuple_GET_ITEM(place.ptr(), 3) != Py_True) continue;
     const uint64_t number = value != nullptr && PyDict_Check(value) ? of_items(value) : of_value(value);
     if (container == Py_None && is_object(value, number)) return std::nullopt;
+    if (value != nullptr && PyList_Check(value)) count_objects(value);
     sum = mixed(sum, number);
   }
   if (has_new_object_) return std::nullopt;
   return sum;
 }
 
-// But for what a loop counts in there while each step is checked: what reads it is found by that. What the code names
-// counts whatever it does.
-uint64_t HostState::of_items(PyObject* dict) const {
+// Notes what a part of a container is now. Whether it is what it was, or has moved seldom up to now: what a loop moves
+// there while each step is checked is found by that, if the step reads it.
+bool HostState::moves_seldom(Item& item, uint64_t number, int most) const {
   constexpr int64_t kFirst = 512, kQuick = 16;  // calls
+  if (std::exchange(item.number, number) != number && calls_ <= kFirst)
+    item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
+  return item.quick_changes < most;
+}
+
+// What the code names counts whatever the loop does with it. Of tensors it counts that they are there.
+uint64_t HostState::of_items(PyObject* dict) const {
   if (PyDict_GET_SIZE(dict) > kMost) return 0;
   const auto [found, is_new] = items_.try_emplace(dict);
   std::unordered_map<uint64_t, Item>& known = found->second;
-  uint64_t sum = 2;
+  uint64_t sum = 2, tensors = 1;
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
     const uint64_t number = of_value(value, 0);
@@ -336,14 +347,21 @@ uint64_t HostState::of_items(PyObject* dict) const {
     Item& item = known.try_emplace(of_key(key), Item{number, now_object && is_new}).first->second;
     const bool was_object = std::exchange(item.is_object, now_object);
     has_new_object_ = has_new_object_ || (now_object && !was_object);
+    if (is_tensor(value)) tensors = mixed(tensors, of_key(key));
     if (number == 0) continue;
     const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(keys_->ptr(), key) == 1;
-    if (std::exchange(item.number, number) != number && calls_ <= kFirst && !is_named) {
-      item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
-    }
-    if (item.quick_changes < 3) sum = mixed(sum, mixed(of_key(key), number));
+    if (is_named || moves_seldom(item, number, 3)) sum = mixed(sum, mixed(of_key(key), number));
   }
-  return sum;
+  const bool counts = moves_seldom(known.try_emplace(kAll, Item{tensors}).first->second, tensors, 1) && tensors != 1;
+  return counts ? mixed(sum, tensors) : sum;
+}
+
+void HostState::count_objects(PyObject* list) const {
+  PyObject** const values = PySequence_Fast_ITEMS(list);
+  const auto objects = static_cast<uint64_t>(std::count_if(values, values + std::min(kMost, PyList_GET_SIZE(list)),
+                                                           [](auto* v) { return is_object(v, of_value(v, 0)); }));
+  Item& all = items_[list].try_emplace(kAll, Item{objects}).first->second;
+  if (const bool is_other = all.number != objects; moves_seldom(all, objects, 1) && is_other) has_new_object_ = true;
 }
 
 // Whether the model has modules or hooks that are not looked at.

@@ -45,7 +45,9 @@ class HostState {
   };
 
   void look_around() const;
+  bool moves_seldom(Item& item, uint64_t number, int most) const;
   uint64_t of_items(PyObject* dict) const;
+  void count_objects(PyObject* list) const;  // a list may get one more
   bool has_new_code() const;
   std::optional<uint64_t> referenced() const;
 

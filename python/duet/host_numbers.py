@@ -30,6 +30,7 @@ _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _OF_EACH_MODULE = vars(torch.nn.Module()).keys()
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics")
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes, not of functions
+_MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 _LIMIT = 8192  # places; they are looked at before every step
 
 
@@ -49,6 +50,8 @@ def is_users(module):
 def _names(code):
     """What a function's code may look up: names of its module and attributes; keys."""
     names, keys = set(code.co_names), {constant for constant in code.co_consts if isinstance(constant, str)}
+    if _MATCH_CLASS in code.co_code[::2]:  # case Config(weight=...), and by position
+        names |= {"__match_args__", *(name for part in code.co_consts if type(part) is tuple for name in part if type(name) is str)}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             inside = _names(constant)
@@ -105,6 +108,8 @@ def _attributes(value, names):
     if _is(value, types.ModuleType) and not is_users((own or {}).get("__name__")):
         return None
     classes = {cls: _dict_of_class(cls) for cls in _classes(value) if _is_users_class(cls)}
+    if "__match_args__" in names:
+        names = names.union(*(inside.get("__match_args__", ()) for inside in classes.values()))
     found, shared = [], set()
     for cls, inside in classes.items():
         for name in names & inside.keys():
@@ -117,7 +122,12 @@ def _attributes(value, names):
     found += [(cls, name, None) for cls, inside in classes.items() for name in shared - inside.keys()]
     if own is not None:
         found += [(own, name, own.get(name)) for name in names & (own.keys() | shared)]  # those that are shared may come
-    return sorted(found, key=lambda place: str(place[1])) if found or own is not None or _is_of_autograd(value) else None
+    return sorted(found, key=lambda place: str(place[1])) if found or own is not None or _has_own_code(value) else None
+
+
+def _has_own_code(value):
+    """A class whose methods are called on it itself."""
+    return _is_of_autograd(value) or (_is(value, type) and _is_users_class(type(value)))
 
 
 def _is_of_autograd(value):
@@ -206,7 +216,8 @@ class _Search:
     def methods_of(self, value):
         """Those that the names of all these functions are in the object's classes, properties, and what has no name."""
         found, own = [], _own_dict(value) or ()
-        for cls in [cls for cls in _classes(value) if not _is_of_torch(cls)]:
+        of_metaclass = filter(_is_users_class, _mro_of(type(value)) if _is(value, type) else ())
+        for cls in [cls for cls in (*_classes(value), *of_metaclass) if not _is_of_torch(cls)]:
             module = _dict_of_class(cls).get("__module__")
             is_lightnings = type(module) is str and module.partition(".")[0] in _LIGHTNING
             for name, member in _dict_of_class(cls).items():
@@ -234,7 +245,7 @@ class _Search:
             if owner is not None and (is_number or is_container or (callable(value) and not _is_definition(key, value))):
                 may_be_other = is_container or (not is_number and type(value).__flags__ & _HEAP_TYPE)
                 places.setdefault((id(owner), key), (owner, key, value if may_be_other else None, counts))
-            if is_number or id(value) in known:
+            if (is_number and not _is(value, enum.Enum)) or id(value) in known:
                 continue
             known.add(id(value))
             self.note(value)

@@ -1,6 +1,7 @@
 """What a loop changes between its steps, noticed at the very step: nothing here relies on a check."""
 
 import random
+import types
 import weakref
 from unittest import mock
 
@@ -85,6 +86,48 @@ def test_a_frozen_parameter_that_thaws_asks_for_a_new_step():
     before = module.hidden.weight.detach().clone()
     duet.graph_step(module, toy.loss, optimizer)(toy.batches(1)[0])
     assert not torch.equal(before, module.hidden.weight)
+
+
+def test_numbers_of_the_optimizer_that_the_loss_reads():
+    used = []
+
+    def make(module):
+        used[:] = [toy.sgd(module)]
+        return used[0]
+
+    def run(step, module, optimizer):
+        losses = []
+        for i, batch in enumerate(toy.batches(30)):
+            used[0].param_groups[0]["lr"] = 0.1 if i < 15 else 0.01
+            losses.append(step(batch))
+        return losses
+
+    def loss(module, batch):
+        return toy.loss(module, batch) + used[0].param_groups[0]["lr"] * module.output.weight.square().sum()
+
+    toy.same_as_loop(run, loss, optimizer=make, **UNCHECKED)
+
+
+def test_another_network_that_is_frozen_is_another_step():
+    other = nn.Linear(3, 3)
+
+    def run(step, module, optimizer):
+        return [(other.requires_grad_(i < 15), step(batch))[1] for i, batch in enumerate(toy.batches(30))]
+
+    step = toy.same_as_loop(run, lambda module, batch: other(module(batch["x"])).square().mean(), **UNCHECKED)
+    assert len(step.report()) == 2 and toy.replays(step.report()) == 30 - 2 * 2
+
+
+def test_what_a_step_keeps_from_its_first_steps_on_costs_no_replay():
+    kept, records = {}, [types.SimpleNamespace(step=0)]
+
+    def loss(module, batch):
+        kept["loss"] = toy.loss(module, batch)
+        records.append(types.SimpleNamespace(step=len(records)))
+        return kept["loss"]
+
+    step = toy.same_as_loop(lambda step, module, optimizer: [step(batch) for batch in toy.batches(30)], loss)
+    assert len(step.report()) == 1 and toy.replays(step.report()) == 30 - 2
 
 
 def test_gradients_kept_as_arrays():

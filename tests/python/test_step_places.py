@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import enum
 import functools
 import random
 import sys
@@ -113,6 +114,24 @@ def function_with_weight():
     return function
 
 
+class OfClass(type):
+    weight = property(lambda cls: cls.own)
+
+
+class Level(enum.Enum):
+    ONE = 1
+
+    @property
+    def weight(self):
+        return self.table[0]
+
+
+def by_pattern(thing, loss):
+    match thing:
+        case Weighted(weight=number) | Slotted(number):
+            return loss * number
+
+
 def another_generator(generators):
     generators[0] = torch.Generator().manual_seed(5)
 
@@ -141,6 +160,13 @@ CRITERIA = {
     "dict_in_a_dict": (lambda: {"aux": {"z": 1.0}}, lambda c, y, t: F.mse_loss(y, t) * c["aux"]["z"], lambda c: c["aux"].update(z=3.0)),
     "key_that_comes": (dict, lambda c, y, t: F.mse_loss(y, t) * c.get("w", 1.0), lambda c: c.update(w=3.0)),
     "subclass_of_dict": (collections.OrderedDict, lambda c, y, t: F.mse_loss(y, t) * (1 + sum(c.values())), lambda c: c.update(w=3.0)),
+    "tensors_that_come": (dict, lambda c, y, t: F.mse_loss(y, t) + (c["w"].sum() if "w" in c else 0), lambda c: c.update(w=torch.ones(3))),
+    "object_more": (lambda: [Weighted()], lambda c, y, t: F.mse_loss(y, t) * sum(w.weight for w in c), lambda c: c.append(Weighted())),
+    "pattern_with_keywords": (Weighted, lambda c, y, t: by_pattern(c, F.mse_loss(y, t)), heavier),
+    "pattern_by_position": (lambda: Slotted(1.0), lambda c, y, t: by_pattern(c, F.mse_loss(y, t)), heavier),
+    "property_of_an_enum": (lambda: setattr(Level, "table", [1.0]) or Level.ONE, lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: c.table.insert(0, 3.0)),
+    "property_of_a_metaclass": (lambda: OfClass("Settings", (), {"own": 1.0}), lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: setattr(c, "own", 3.0)),
+    "large_integers": (lambda: [1], lambda c, y, t: F.mse_loss(y, t) * (c[0] % 65521), lambda c: c.__setitem__(0, 1 + 2**64)),
     "large_dict": (lambda: {**{f"word{i}": i for i in range(500)}, "w": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c["w"], lambda c: c.update(w=3.0)),
     "modules_in_a_list": (lambda: [nn.Dropout(0.5)], lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: setattr(c[0], "p", 0.1)),
     "module_in_a_tuple": (lambda: (nn.Dropout(0.5),), lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: c[0].eval()),
@@ -196,36 +222,6 @@ def test_an_object_of_the_model_that_is_replaced(holder):
         return losses
 
     toy.same_as_loop(run, lambda module, batch: holder(module).criterion.of(module(batch["x"])), **UNCHECKED)
-
-
-def test_numbers_of_the_optimizer_that_the_loss_reads():
-    used = []
-
-    def make(module):
-        used[:] = [toy.sgd(module)]
-        return used[0]
-
-    def run(step, module, optimizer):
-        losses = []
-        for i, batch in enumerate(toy.batches(30)):
-            used[0].param_groups[0]["lr"] = 0.1 if i < 15 else 0.01
-            losses.append(step(batch))
-        return losses
-
-    def loss(module, batch):
-        return toy.loss(module, batch) + used[0].param_groups[0]["lr"] * module.output.weight.square().sum()
-
-    toy.same_as_loop(run, loss, optimizer=make, **UNCHECKED)
-
-
-def test_another_network_that_is_frozen_is_another_step():
-    other = nn.Linear(3, 3)
-
-    def run(step, module, optimizer):
-        return [(other.requires_grad_(i < 15), step(batch))[1] for i, batch in enumerate(toy.batches(30))]
-
-    step = toy.same_as_loop(run, lambda module, batch: other(module(batch["x"])).square().mean(), **UNCHECKED)
-    assert len(step.report()) == 2 and toy.replays(step.report()) == 30 - 2 * 2
 
 
 @pytest.mark.parametrize("place", [types.SimpleNamespace(factor=None), {"factor": None}, {"other": 1}], ids=["attribute", "item", "key"])
