@@ -27,7 +27,7 @@ uint64_t of_plain(PyObject* object) {
   } else if (PyLong_Check(object)) {
     int overflow = 0;
     bits = static_cast<uint64_t>(PyLong_AsLongLongAndOverflow(object, &overflow));
-    if (overflow != 0) bits = mixed(static_cast<uint64_t>(PyLong_Type.tp_hash(object)), 1);
+    if (overflow != 0) bits = py::hash(py::reinterpret_steal<py::object>(PyNumber_ToBase(object, 16)));
   } else {
     bits = static_cast<uint64_t>(PyUnicode_Type.tp_hash(object));  // a subclass may have another
   }
@@ -325,17 +325,10 @@ std::optional<uint64_t> HostState::referenced() const {
   return sum;
 }
 
-// Notes what a part of a container is now. Whether it is what it was, or has moved seldom up to now: what a loop moves
-// there while each step is checked is found by that, if the step reads it.
-bool HostState::moves_seldom(Item& item, uint64_t number, int most) const {
-  constexpr int64_t kFirst = 512, kQuick = 16;  // calls
-  if (std::exchange(item.number, number) != number && calls_ <= kFirst)
-    item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
-  return item.quick_changes < most;
-}
-
-// What the code names counts whatever the loop does with it. Of tensors it counts that they are there.
+// But for what a loop counts in there while each step is checked: what reads it is found by that. What the code names
+// counts whatever it does; and which tensors there are, but for those that the step puts there, as into a cache.
 uint64_t HostState::of_items(PyObject* dict) const {
+  constexpr int64_t kFirst = 512, kQuick = 16;  // calls
   if (PyDict_GET_SIZE(dict) > kMost) return 0;
   const auto [found, is_new] = items_.try_emplace(dict);
   std::unordered_map<uint64_t, Item>& known = found->second;
@@ -350,18 +343,24 @@ uint64_t HostState::of_items(PyObject* dict) const {
     if (is_tensor(value)) tensors = mixed(tensors, of_key(key));
     if (number == 0) continue;
     const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(keys_->ptr(), key) == 1;
-    if (is_named || moves_seldom(item, number, 3)) sum = mixed(sum, mixed(of_key(key), number));
+    if (std::exchange(item.number, number) != number && calls_ <= kFirst && !is_named) {
+      item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
+    }
+    if (item.quick_changes < 3) sum = mixed(sum, mixed(of_key(key), number));
   }
-  const bool counts = moves_seldom(known.try_emplace(kAll, Item{tensors}).first->second, tensors, 1) && tensors != 1;
-  return counts ? mixed(sum, tensors) : sum;
+  Item& all = known.try_emplace(kAll, Item{.number = tensors, .counted = tensors}).first->second;
+  if (std::exchange(all.number, tensors) != tensors && !after_step_) all.counted = tensors;
+  return mixed(sum, all.counted);
 }
 
 void HostState::count_objects(PyObject* list) const {
-  PyObject** const values = PySequence_Fast_ITEMS(list);
-  const auto objects = static_cast<uint64_t>(std::count_if(values, values + std::min(kMost, PyList_GET_SIZE(list)),
-                                                           [](auto* v) { return is_object(v, of_value(v, 0)); }));
+  uint64_t objects = 0;
+  for (Py_ssize_t i = 0; i < std::min(kMost, PyList_GET_SIZE(list)); ++i) {
+    PyObject* const value = PyList_GET_ITEM(list, i);
+    objects += is_object(value, of_value(value, 0)) ? 1 : 0;
+  }
   Item& all = items_[list].try_emplace(kAll, Item{objects}).first->second;
-  if (const bool is_other = all.number != objects; moves_seldom(all, objects, 1) && is_other) has_new_object_ = true;
+  if (std::exchange(all.number, objects) != objects && !after_step_) has_new_object_ = true;
 }
 
 // Whether the model has modules or hooks that are not looked at.
@@ -374,8 +373,9 @@ bool HostState::has_new_code() const {
   return i < py::len(*own_code_);
 }
 
-uint64_t HostState::numbers() const {
+uint64_t HostState::numbers(bool after_step) const {
   constexpr int64_t kQuick = 16;
+  after_step_ = after_step;
   ++calls_;
   const auto sum = [this](uint64_t of_places) {
     uint64_t sum = mixed(of_places, of_global_hooks());

@@ -21,7 +21,8 @@ class HostState {
   // The plain numbers and texts that modules have as attributes, and that the code of the step finds in closures,
   // globals and objects in them: a temperature, a counter. And what is called: the modules of the model, their classes,
   // functions that they have as attributes, and hooks, those of parameters among them.
-  uint64_t numbers() const;
+  // `after_step`: the code of the step has run since the last call; tensors and objects that it has kept do not count.
+  uint64_t numbers(bool after_step = false) const;
   void visit_kept(const std::function<void(const SharedObject&)>& visit) const {
     for (const SharedObject& kept : {functions_, own_code_, modules_, places_, generators_, keys_}) {
       if (kept) visit(kept);
@@ -42,10 +43,10 @@ class HostState {
     bool is_object = false;
     int64_t changed = 0;  // in which call
     int quick_changes = 0;
+    uint64_t counted = 0;
   };
 
   void look_around() const;
-  bool moves_seldom(Item& item, uint64_t number, int most) const;
   uint64_t of_items(PyObject* dict) const;
   void count_objects(PyObject* list) const;  // a list may get one more
   bool has_new_code() const;
@@ -54,7 +55,7 @@ class HostState {
   SharedObject model_, functions_;
   mutable SharedObject own_code_, modules_, places_, generators_, keys_;  // duet.host_numbers.watched
   mutable std::size_t modules_of_model_ = 0;                              // the first of modules_
-  mutable bool sees_all_ = true, has_new_object_ = false;
+  mutable bool sees_all_ = true, has_new_object_ = false, after_step_ = false;
   mutable std::unordered_map<PyObject*, std::unordered_map<uint64_t, Item>> items_;  // of dicts in places, by key
   mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;                         // of numbers()
   mutable uint64_t latest_ = 0;                                                      // numbers()

@@ -307,7 +307,7 @@ StepOutput PythonTask::training_step(const Batch& batch) {
   if (prediction && (is_tensor(prediction) || is_mapping(prediction))) output.outputs = to_outputs(prediction);
   // Once is what a model sets up in its first step (problem_type of transformers' configs): the next steps have its
   // key.
-  const bool moved = looks && host_state_.numbers() != numbers;
+  const bool moved = looks && host_state_.numbers(/*after_step=*/true) != numbers;
   moves_numbers_ = moves_numbers_ || (moved && has_moved_numbers_);
   has_moved_numbers_ = has_moved_numbers_ || moved;
   moves_random_numbers_ = moves_random_numbers_ || host_state_.random_numbers() != random_numbers;

@@ -82,7 +82,8 @@ _mro_of, _dict_of_class = type.__dict__["__mro__"].__get__, type.__dict__["__dic
 
 
 def _classes(value):
-    return _mro_of(value if _is(value, type) else type(value))
+    """Of a class its metaclasses, too."""
+    return (*(_mro_of(value) if _is(value, type) else ()), *_mro_of(type(value)))
 
 
 def _is_users_class(cls):
@@ -109,7 +110,8 @@ def _attributes(value, names):
         return None
     classes = {cls: _dict_of_class(cls) for cls in _classes(value) if _is_users_class(cls)}
     if "__match_args__" in names:
-        names = names.union(*(inside.get("__match_args__", ()) for inside in classes.values()))
+        by_position = [part for inside in classes.values() if type(part := inside.get("__match_args__")) is tuple]
+        names = names.union(name for part in by_position for name in part if type(name) is str)
     found, shared = [], set()
     for cls, inside in classes.items():
         for name in names & inside.keys():
@@ -216,8 +218,7 @@ class _Search:
     def methods_of(self, value):
         """Those that the names of all these functions are in the object's classes, properties, and what has no name."""
         found, own = [], _own_dict(value) or ()
-        of_metaclass = filter(_is_users_class, _mro_of(type(value)) if _is(value, type) else ())
-        for cls in [cls for cls in (*_classes(value), *of_metaclass) if not _is_of_torch(cls)]:
+        for cls in [cls for cls in _classes(value) if not _is_of_torch(cls)]:
             module = _dict_of_class(cls).get("__module__")
             is_lightnings = type(module) is str and module.partition(".")[0] in _LIGHTNING
             for name, member in _dict_of_class(cls).items():
@@ -250,6 +251,7 @@ class _Search:
             known.add(id(value))
             self.note(value)
             found += [(value, *item) for item in inside]
+            found += [(None, None, item) for _, item in items or () if _is(item, enum.Enum)]
             if attributes is not None:
                 found += attributes
                 self.functions += self.methods_of(value)

@@ -22,6 +22,8 @@ UNCHECKED = {"check": "off", "verify_interval": 0}
 
 
 class Weighted:
+    __match_args__ = None  # as good as none
+
     def __init__(self):
         self.weight = 1.0
 
@@ -164,9 +166,10 @@ CRITERIA = {
     "object_more": (lambda: [Weighted()], lambda c, y, t: F.mse_loss(y, t) * sum(w.weight for w in c), lambda c: c.append(Weighted())),
     "pattern_with_keywords": (Weighted, lambda c, y, t: by_pattern(c, F.mse_loss(y, t)), heavier),
     "pattern_by_position": (lambda: Slotted(1.0), lambda c, y, t: by_pattern(c, F.mse_loss(y, t)), heavier),
+    "attribute_of_a_metaclass": (lambda: setattr(OfClass, "scale", 1.0) or OfClass("Settings", (), {}), lambda c, y, t: F.mse_loss(y, t) * c.scale, lambda c: setattr(OfClass, "scale", 3.0)),
     "property_of_an_enum": (lambda: setattr(Level, "table", [1.0]) or Level.ONE, lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: c.table.insert(0, 3.0)),
     "property_of_a_metaclass": (lambda: OfClass("Settings", (), {"own": 1.0}), lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: setattr(c, "own", 3.0)),
-    "large_integers": (lambda: [1], lambda c, y, t: F.mse_loss(y, t) * (c[0] % 65521), lambda c: c.__setitem__(0, 1 + 2**64)),
+    "large_integers": (lambda: [1 << 64], lambda c, y, t: F.mse_loss(y, t) * (c[0] % 65521), lambda c: c.__setitem__(0, 1 << 125)),
     "large_dict": (lambda: {**{f"word{i}": i for i in range(500)}, "w": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c["w"], lambda c: c.update(w=3.0)),
     "modules_in_a_list": (lambda: [nn.Dropout(0.5)], lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: setattr(c[0], "p", 0.1)),
     "module_in_a_tuple": (lambda: (nn.Dropout(0.5),), lambda c, y, t: F.mse_loss(c[0](y), t), lambda c: c[0].eval()),
