@@ -246,12 +246,12 @@ class _Search:
             if owner is not None and (is_number or is_container or (callable(value) and not _is_definition(key, value))):
                 may_be_other = is_container or (not is_number and type(value).__flags__ & _HEAP_TYPE)
                 places.setdefault((id(owner), key), (owner, key, value if may_be_other else None, counts))
+            found += [(None, None, item) for _, item in items or () if _is(item, enum.Enum)]
             if (is_number and not _is(value, enum.Enum)) or id(value) in known:
                 continue
             known.add(id(value))
             self.note(value)
             found += [(value, *item) for item in inside]
-            found += [(None, None, item) for _, item in items or () if _is(item, enum.Enum)]
             if attributes is not None:
                 found += attributes
                 self.functions += self.methods_of(value)

@@ -167,7 +167,7 @@ CRITERIA = {
     "pattern_with_keywords": (Weighted, lambda c, y, t: by_pattern(c, F.mse_loss(y, t)), heavier),
     "pattern_by_position": (lambda: Slotted(1.0), lambda c, y, t: by_pattern(c, F.mse_loss(y, t)), heavier),
     "attribute_of_a_metaclass": (lambda: setattr(OfClass, "scale", 1.0) or OfClass("Settings", (), {}), lambda c, y, t: F.mse_loss(y, t) * c.scale, lambda c: setattr(OfClass, "scale", 3.0)),
-    "property_of_an_enum": (lambda: setattr(Level, "table", [1.0]) or Level.ONE, lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: c.table.insert(0, 3.0)),
+    "property_of_an_enum": (lambda: setattr(Level, "table", [1.0]) or [Level.ONE], lambda c, y, t: F.mse_loss(y, t) * c[0].weight, lambda c: c[0].table.insert(0, 3.0)),
     "property_of_a_metaclass": (lambda: OfClass("Settings", (), {"own": 1.0}), lambda c, y, t: F.mse_loss(y, t) * c.weight, lambda c: setattr(c, "own", 3.0)),
     "large_integers": (lambda: [1 << 64], lambda c, y, t: F.mse_loss(y, t) * (c[0] % 65521), lambda c: c.__setitem__(0, 1 << 125)),
     "large_dict": (lambda: {**{f"word{i}": i for i in range(500)}, "w": 1.0}, lambda c, y, t: F.mse_loss(y, t) * c["w"], lambda c: c.update(w=3.0)),
