@@ -43,7 +43,7 @@ class HostState {
     bool is_object = false;
     int64_t changed = 0;  // in which call
     int quick_changes = 0;
-    uint64_t counted = 0;
+    uint64_t counted = 0;  // of which tensors there are: what numbers() goes by
   };
 
   void look_around() const;
@@ -56,7 +56,7 @@ class HostState {
   mutable SharedObject own_code_, modules_, places_, generators_, keys_;  // duet.host_numbers.watched
   mutable std::size_t modules_of_model_ = 0;                              // the first of modules_
   mutable bool sees_all_ = true, has_new_object_ = false, after_step_ = false;
-  mutable std::unordered_map<PyObject*, std::unordered_map<uint64_t, Item>> items_;  // of dicts in places, by key
+  mutable std::unordered_map<PyObject*, std::unordered_map<uint64_t, Item>> items_;  // in dicts and lists, by key
   mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;                         // of numbers()
   mutable uint64_t latest_ = 0;                                                      // numbers()
 };
