@@ -58,12 +58,17 @@ struct AttentionGradients {
     log_sums.see(subtract(log_sum, log_sum));
     const Floats mean = broadcast(sum_of_products(grad_out, rows(work.out).row(query), shape.width));
     float *weight = weights + i * block.stride, *grad = grads + i * block.stride;
+    const auto weigh_lanes = [&](int64_t column, auto keep) {
+      const Floats power = keep(vector_exp(subtract(multiply(load(weight + column), scale), log_sum)));
+      store(weight + column, power);
+      store(grad + column, multiply(power, subtract(load(grad + column), mean)));
+    };
     int64_t j = 0;
-    for (; j < seen; j += kLanes) {
-      const Floats power = vector_exp(subtract(multiply(load(weight + j), scale), log_sum));
-      const Floats seen_power = select(first_lanes(seen - j), power, broadcast(0.0F));
-      store(weight + j, seen_power);
-      store(grad + j, multiply(seen_power, subtract(load(grad + j), mean)));
+    for (; j + kLanes <= seen; j += kLanes) weigh_lanes(j, [](Floats power) { return power; });
+    if (j < seen) {
+      const Mask last = first_lanes(seen - j);
+      weigh_lanes(j, [&](Floats power) { return select(last, power, broadcast(0.0F)); });
+      j += kLanes;
     }
     clear_unseen(weight, j, shape.length);
     clear_unseen(grad, j, shape.length);

@@ -173,35 +173,55 @@ void clear_unseen(float* row, int64_t begin, int64_t end) {
   for (int64_t j = begin; j < begin + kMostTileRows && j < end; j += kLanes) store(row + j, broadcast(0.0F));
 }
 
-struct Softened {
-  float greatest, sum;
-};
-
-// Scores become their exponentials, and zeros where the row does not see, as far as a tile reaches. What is left of
-// `length` over whole vectors has libm's exponential of a double.
-Softened soften(float* row, int64_t seen, int64_t length, float scale) {
-  const int64_t end = length / kLanes * kLanes;
-  Floats most = broadcast(-INFINITY), sum = broadcast(0.0F);
-  for (int64_t j = 0; j < seen; j += kLanes) {
-    const Floats scaled = multiply(load(row + j), broadcast(scale));
-    const Floats score = select(first_lanes(seen - j), scaled, broadcast(-INFINITY));
-    store(row + j, score);
-    most = greater(most, score);
+// The greatest of the scores that a row sees. Those it does not see become -inf as far as its last vector reaches.
+float greatest_seen(float* row, int64_t seen) {
+  Floats most = broadcast(-INFINITY);
+  int64_t j = 0;
+  for (; j + kLanes <= seen; j += kLanes) most = greater(most, load(row + j));
+  if (j < seen) {
+    const Floats last = select(first_lanes(seen - j), load(row + j), broadcast(-INFINITY));
+    store(row + j, last);
+    most = greater(most, last);
   }
-  const float greatest = fold_lanes(most, keep_greater);
+  return fold_lanes(most, keep_greater);
+}
+
+// Scores in whole vectors become their exponentials, and zeros where the row does not see, as far as a tile reaches.
+// Not inlined, and with a loop of its own for the sum: the exponential needs all registers.
+[[gnu::noinline]] float sum_of_powers(float* row, int64_t seen, int64_t end, float scale, float greatest) {
+  const Floats factor = broadcast(scale), shift = broadcast(greatest);
   int64_t j = 0;
   for (; j < seen && j < end; j += kLanes) {
-    const Floats power = vector_exp_u20<true>(subtract(load(row + j), broadcast(greatest)));
-    store(row + j, power);
-    sum = add(sum, power);
+    store(row + j, vector_exp_u20<true>(subtract(multiply(load(row + j), factor), shift)));
   }
+  Floats sum = broadcast(0.0F);
+  for (int64_t i = 0; i < j; i += kLanes) sum = add(sum, load(row + i));
   clear_unseen(row, j, end);
-  float all = fold_lanes(sum, add_values);
-  for (j = end; j < length; ++j) {
-    row[j] = j < seen ? static_cast<float>(exp(static_cast<double>(row[j] - greatest))) : 0;
-    all += row[j];
-  }
-  return {greatest, all};
+  return fold_lanes(sum, add_values);
+}
+
+struct Softened {
+  float greatest, sum, log_sum;
+};
+
+// Scores become their exponentials: step by step for all rows, which need not wait for each other then. What is left
+// over whole vectors has libm's exponential of a double.
+void soften(const QueryBlock& block, float* scores, Softened* rows) {
+  const int64_t length = block.shape.length, end = length / kLanes * kLanes;
+  const float scale = block.shape.scale;
+  const auto for_each_row = [&](auto work) {
+    for (int64_t i = 0; i < block.rows; ++i) work(scores + i * block.stride, block.seen_by(i), rows[i]);
+  };
+  for_each_row([&](float* row, int64_t seen, Softened& of) { of.greatest = greatest_seen(row, seen) * scale; });
+  for_each_row(
+      [&](float* row, int64_t seen, Softened& of) { of.sum = sum_of_powers(row, seen, end, scale, of.greatest); });
+  for_each_row([&](float* row, int64_t seen, Softened& of) {
+    for (int64_t j = end; j < length; ++j) {
+      row[j] = j < seen ? static_cast<float>(exp(static_cast<double>(row[j] * scale - of.greatest))) : 0;
+      of.sum += row[j];
+    }
+    of.log_sum = of.greatest + logf(of.sum);
+  });
 }
 
 struct ForwardMemory {
@@ -217,18 +237,16 @@ bool forward_block(const AttentionForward& work, const QueryBlock& block, int64_
   block.score(rows_of(shape.q, shape, head), {rows_of(shape.k, shape, head), 1, {memory.keys, kTileColumns}},
               memory.weights);
   const Rows<float> log_sum = rows_of(work.log_sum, shape, head).from(block.first);
-  float shares[kQueryBlock];
-  for (int64_t i = 0; i < block.rows; ++i) {
-    const auto [greatest, sum] = soften(memory.weights + i * block.stride, block.seen_by(i), shape.length, shape.scale);
-    shares[i] = 1 / sum;
-    *log_sum.row(i) = greatest + logf(sum);
-  }
+  Softened softened[kQueryBlock];
+  soften(block, memory.weights, softened);
   block.mix(memory.weights, {values, 1, values}, {memory.sums, shape.width}, Start::kPart);
   const Rows<float> out = rows_of(work.out, shape, head).from(block.first);
   NanWatch watch;
   for (int64_t i = 0; i < block.rows; ++i) {
+    *log_sum.row(i) = softened[i].log_sum;
+    const Floats share = broadcast(1 / softened[i].sum);
     for (int64_t j = 0; j < shape.width; j += kLanes) {
-      const Floats y = multiply(load(memory.sums + i * shape.width + j), broadcast(shares[i]));
+      const Floats y = multiply(load(memory.sums + i * shape.width + j), share);
       watch.see(select(is_minus_zero(y), broadcast(NAN), y));  // ATen may have a 0
       store(out.row(i) + j, y);
     }
