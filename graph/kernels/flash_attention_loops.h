@@ -186,17 +186,15 @@ float greatest_seen(float* row, int64_t seen) {
   return fold_lanes(most, keep_greater);
 }
 
-// Scores in whole vectors become their exponentials, and zeros where the row does not see, as far as a tile reaches.
-// Not inlined, and with a loop of its own for the sum: the exponential needs all registers.
-[[gnu::noinline]] float sum_of_powers(float* row, int64_t seen, int64_t end, float scale, float greatest) {
+// The first columns, whole vectors of scores, become their exponentials. Not inlined, and with a loop of its own for
+// their sum: the exponential needs all registers.
+[[gnu::noinline]] float sum_of_powers(float* row, int64_t columns, float scale, float greatest) {
   const Floats factor = broadcast(scale), shift = broadcast(greatest);
-  int64_t j = 0;
-  for (; j < seen && j < end; j += kLanes) {
+  for (int64_t j = 0; j < columns; j += kLanes) {
     store(row + j, vector_exp_u20<true>(subtract(multiply(load(row + j), factor), shift)));
   }
   Floats sum = broadcast(0.0F);
-  for (int64_t i = 0; i < j; i += kLanes) sum = add(sum, load(row + i));
-  clear_unseen(row, j, end);
+  for (int64_t j = 0; j < columns; j += kLanes) sum = add(sum, load(row + j));
   return fold_lanes(sum, add_values);
 }
 
@@ -204,8 +202,9 @@ struct Softened {
   float greatest, sum, log_sum;
 };
 
-// Scores become their exponentials: step by step for all rows, which need not wait for each other then. What is left
-// over whole vectors has libm's exponential of a double.
+// Scores become their exponentials, and zeros where the row does not see, as far as a tile reaches: step by step for
+// all rows, which need not wait for each other then. What is left over whole vectors has libm's exponential of a
+// double.
 void soften(const QueryBlock& block, float* scores, Softened* rows) {
   const int64_t length = block.shape.length, end = length / kLanes * kLanes;
   const float scale = block.shape.scale;
@@ -213,8 +212,11 @@ void soften(const QueryBlock& block, float* scores, Softened* rows) {
     for (int64_t i = 0; i < block.rows; ++i) work(scores + i * block.stride, block.seen_by(i), rows[i]);
   };
   for_each_row([&](float* row, int64_t seen, Softened& of) { of.greatest = greatest_seen(row, seen) * scale; });
-  for_each_row(
-      [&](float* row, int64_t seen, Softened& of) { of.sum = sum_of_powers(row, seen, end, scale, of.greatest); });
+  for_each_row([&](float* row, int64_t seen, Softened& of) {
+    const int64_t columns = seen < end ? (seen + kLanes - 1) / kLanes * kLanes : end;
+    of.sum = sum_of_powers(row, columns, scale, of.greatest);
+    clear_unseen(row, columns, end);
+  });
   for_each_row([&](float* row, int64_t seen, Softened& of) {
     for (int64_t j = end; j < length; ++j) {
       row[j] = j < seen ? static_cast<float>(exp(static_cast<double>(row[j] * scale - of.greatest))) : 0;
