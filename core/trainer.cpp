@@ -356,10 +356,12 @@ MetricValues BaseTrainer::validate(const NamedSources& data) {
   check_names(data);
   if (run_ == Run::kOpen) settle_steps();  // for what is saved after it: layers are in another mode then
   const bool in_train = state_->is_attached();
-  // A pass that has no results is made up for by a resume.
+  // A pass that has no results is made up for by a resume, from where this one began.
+  const StateBeforeEvaluation before(step_->task());
   evaluator_->evaluate(data, RunKind::kValidation, [&] {
     if (in_train) state_->validated_step = context_.progress.step;
   });
+  if (in_train && context_.control.is_interrupted()) before.put_back();
   return context_.evaluation.metrics;
 }
 

@@ -18,6 +18,16 @@ bool is_random(const c10::OperatorHandle& op) {
                      [](const c10::Argument& a) { return a.name() == "generator"; });
 }
 
+// Attention with no dropout draws nothing.
+bool draws(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[stack.size() - arguments.size() + i];
+    if (arguments[i].name() == "dropout_p" && value.isDouble() && value.toDouble() == 0) return false;
+  }
+  return is_random(op);
+}
+
 bool overwrites(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   if (name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_") return true;

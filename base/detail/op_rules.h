@@ -12,8 +12,9 @@ namespace duet {
 // "aten::add.Tensor".
 std::string full_name(const c10::OperatorHandle& op);
 
-// Whether it moves a generator.
+// Whether it may move a generator, and whether it does with these arguments.
 bool is_random(const c10::OperatorHandle& op);
+bool draws(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 // Whether it writes its changed arguments without reading them.
 bool overwrites(const c10::OperatorHandle& op);

@@ -65,10 +65,13 @@ class FileTask : public ModuleTask<torch::nn::Module> {
     return {outputs[loss].second, other < outputs.size() ? outputs[other].second : at::Tensor()};
   }
 
-  // By name if the batch has all that forward() names, otherwise by order, unless that gives one what another is
-  // called.
+  // By name if these are all that forward() names, otherwise by order, unless that gives one what another is called.
   std::vector<std::string> names_in(const Batch& batch) const {
-    if (!options_.inputs.empty()) return options_.inputs;
+    if (!options_.inputs.empty()) {
+      const bool are_its_own =
+          model_->takes_by_name() && std::ranges::is_permutation(options_.inputs, model_->input_names());
+      return are_its_own ? model_->input_names() : options_.inputs;
+    }
     std::vector<std::string> names;
     for (const auto& item : batch.items()) {
       if (item.first != options_.target) names.push_back(item.first);

@@ -37,7 +37,8 @@ std::unique_ptr<Task> make_file_task(std::unique_ptr<FileModel> model, ScriptTas
 template <class Options, class Add>
 void add_file_task_options(const Add& add, const char* path) {
   add("path", &Options::path, path).needed();
-  add("inputs", &Options::inputs, "batch tensors passed to forward(), in order; empty: all but target");
+  add("inputs", &Options::inputs,
+      "batch tensors passed to forward(): in its order, or all by its names; empty: all but target");
   add("target", &Options::target, "batch tensor that the loss compares with");
   add("ignore_index", &Options::ignore_index, "class in the target that does not count");
   add_loss_options(add, [](auto member) { return [member](Options& o) -> auto& { return o.loss.*member; }; },

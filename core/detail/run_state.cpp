@@ -270,6 +270,16 @@ void tell_saved(const std::string& path, TrainContext& context) {
   context.trainer.call_hooks(HookPoint::kAfterSaveCheckpoint);
 }
 
+StateBeforeEvaluation::StateBeforeEvaluation(const Task& task)
+    : random_(all_random_state()), buffers_(task.named_buffers()), copies_(buffers_) {
+  for (auto& item : copies_) item.second = item.second.detach().clone();
+}
+
+void StateBeforeEvaluation::put_back() const {
+  set_all_random_state(random_);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].second.detach().copy_(copies_[i].second);
+}
+
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options) {
   const StateDict state = context.trainer.checkpoint_state();
   std::string path;

@@ -54,6 +54,17 @@ class RunState : public Stateful {
   StateDict position_;  // of the data, while no source is attached
 };
 
+// A copy of what an evaluation may change of a trainer's state: random numbers and buffers.
+class StateBeforeEvaluation {
+ public:
+  explicit StateBeforeEvaluation(const Task& task);
+  void put_back() const;
+
+ private:
+  StateDict random_;
+  NamedTensors buffers_, copies_;
+};
+
 // What only some ranks have of a trainer's state: each its own random numbers, and buffers where each keeps its own.
 
 // Makes the others' part of the state that rank 0 saves: the generators of rank r are "random" for r = 0 and

@@ -15,18 +15,20 @@ at::Tensor writable(const at::Tensor& tensor) {
                      : tensor;
 }
 
-// Tensors of the same memory and shape are one: tied weights, which a file has under each of their names.
+// Tensors of one kind, memory and shape are one: tied weights, which a file has under each of their names. A frozen
+// weight or a buffer over the memory of one that is trained gets no gradient.
 class TiedTensors {
  public:
-  at::Tensor unique(const at::Tensor& tensor) {
+  at::Tensor unique(const at::Tensor& tensor, ModelTensor::Kind kind) {
     if (tensor.numel() == 0) return tensor;
-    const auto key = std::make_tuple(tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec());
+    const Key key{tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec(), kind, tensor.requires_grad()};
     const auto known = known_.find(key);
     return known != known_.end() ? known->second : known_.emplace(key, writable(tensor)).first->second;
   }
 
  private:
-  std::map<std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>>, at::Tensor> known_;
+  using Key = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, ModelTensor::Kind, bool>;
+  std::map<Key, at::Tensor> known_;
 };
 
 // "layers.0" and "weight" of "layers.0.weight".
@@ -85,7 +87,7 @@ LayersByPath make_layers(const Program& program, const TensorsByName& tensors) {
     if (item.kind == ModelTensor::Kind::kConstant) continue;
     const auto found = tensors.find(item.name);
     expect_file(found != tensors.end(), "the tensor '", item.name, "' is missing");
-    const at::Tensor tensor = tied.unique(found->second);
+    const at::Tensor tensor = tied.unique(found->second, item.kind);
     check_name(item.name);
     const auto [path, name] = split_last(item.name);
     const auto layer = layer_at(layers, path, program);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/guards/state_copies.h"
+#include "graph/guards/storage_watch.h"
 #include "graph/record/address_watch.h"
 #include "graph/record/at_splits.h"
 #include "graph/record/host_reads.h"
@@ -90,6 +91,8 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   recorder.name_outside(state_before);
   recorder.watch_addresses(step.weights());
   recorder.watch_addresses(state_before);
+  StorageWatch places;
+  places.write(all_tensors_of(step));
   may_succeed_later_ = false;
   AtSplits recording(observer, [&](SplitPoint point, const StepView& view, const auto& hooks) {
     if (observer.splits()) may_succeed_later_ = record_split(recorder, point, view, hooks) || may_succeed_later_;
@@ -103,6 +106,9 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   if (!replaced.empty()) {
     recorder.fail(
         {"'" + replaced + "' is replaced by another tensor within the step", "change it in place (copy_, lerp_)"});
+  } else if (const std::string moved = places.moved(); !moved.empty()) {
+    recorder.fail({"'" + moved + "' gets other memory or another shape within the step", "change it in place (copy_)"});
+    may_succeed_later_ = true;
   }
   for (const auto& [name, tensor] : output.log) {
     if (!tensor.defined() || recorder.program().table.find_storage(tensor) >= 0) continue;

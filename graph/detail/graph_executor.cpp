@@ -77,7 +77,12 @@ bool GraphExecutor::check_addresses() {
   const std::string what = "[GraphTrainer] the memory or shape of '" + moved +
                            "' is another one than when the step was captured, which drops captured steps; change "
                            "weights in place (copy_) to keep them";
-  cache_.drop_all();
+  for (SignatureEntry* entry : cache_.entries()) {
+    if (entry->state != State::kCaptured || entry->record_again({}, /*too_often=*/false, 0)) continue;
+    fall_back(*entry,
+              "the memory or shape of '" + moved + "' changes from step to step; change weights in place (copy_)");
+    entry->retry_later();
+  }
   storages_.clear();
   require<GraphError>(fallback_ != Fallback::kStrict, what + ", or set graph.fallback to auto");
   if (told_.insert(what).second) log_warning(what);

@@ -88,9 +88,6 @@ class SignatureCache {
 
   // Drops captured steps until they fit the budget; `newest` stays, whatever it takes.
   void evict(const SignatureEntry& newest);
-  void drop_all() {
-    drop_if([](const SignatureEntry&) { return true; });
-  }
   // Drops the steps that were captured with other host numbers than those of `step`.
   void drop_outdated(const StepCode& step);
   // How many steps more than usual come before a recording: some where there are many that are hardly replayed.

@@ -271,7 +271,7 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
 }
 
 bool TraceCheck::matches(const c10::OperatorHandle& op, c10::DispatchKeySet below, const torch::jit::Stack& stack) {
-  if (kernels_ == Kernels::kRun && is_random(op) && host_draws()) return differ_by_draws(), false;
+  if (kernels_ == Kernels::kRun && draws(op, stack) && host_draws()) return differ_by_draws(), false;
   const std::string other = other_call(op, below, stack);
   return other.empty() || differs(other);
 }

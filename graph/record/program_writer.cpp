@@ -124,7 +124,7 @@ ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const t
   const auto obstacle = find_obstacle(op, stack);
   if (obstacle && !reads_constants_only(op, stack) && !note_read(op, stack))
     fail_here(obstacle->what, obstacle->way_out);
-  Call call{{op, {}, {}, {}, is_random(op), thread_settings()}, {}};
+  Call call{{op, {}, {}, {}, draws(op, stack), thread_settings()}, {}};
   call.op.on_host = runs_on_host(op, stack);
   if (call.op.random) watch_generator();
   const bool moves = op.hasTag(at::Tag::inplace_view);  // neither reads nor writes elements

@@ -1,201 +1,14 @@
 #include "python/binding/host_state.h"
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <string_view>
-#include <vector>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <structmember.h>
-#include <torch/csrc/Device.h>
-#include <torch/csrc/Generator.h>
 #include "base/detail/bits.h"
 #include "python/binding/generators.h"
+#include "python/binding/host_numbers.h"
 
 namespace duet::python {
 
 namespace {
-
-bool is_plain(PyObject* object) { return PyLong_Check(object) || PyFloat_Check(object) || PyUnicode_Check(object); }
-
-uint64_t mixed(uint64_t sum, uint64_t part) { return (sum ^ part) * 0x9E3779B97F4A7C15ULL + (sum >> 29); }
-
-// Its type and its bits: Python's hash is the same for -1 and -2, 1 and 1.0, 0.0 and -0.0.
-uint64_t of_plain(PyObject* object) {
-  uint64_t bits = 0;
-  if (PyFloat_Check(object)) {
-    bits = std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object));
-  } else if (PyLong_Check(object)) {
-    int overflow = 0;
-    bits = static_cast<uint64_t>(PyLong_AsLongLongAndOverflow(object, &overflow));
-    if (overflow != 0) bits = py::hash(py::reinterpret_steal<py::object>(PyNumber_ToBase(object, 16)));
-  } else {
-    bits = static_cast<uint64_t>(PyUnicode_Type.tp_hash(object));  // a subclass may have another
-  }
-  return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
-}
-
-// Of duet.host_numbers.CONSTANTS.
-bool is_constant(PyObject* object) {
-  static const auto* types = new py::tuple(py::module_::import("duet.host_numbers").attr("CONSTANTS"));
-  return std::ranges::any_of(*types, [object](const py::handle& type) {
-    return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0;
-  });
-}
-
-// Those of NumPy by their bytes, devices by what they are; of an enum's members and of dtypes there is one each.
-uint64_t of_constant(PyObject* object) {
-  uint64_t bits = reinterpret_cast<uint64_t>(object);
-  if (PyBytes_Check(object)) {
-    bits = static_cast<uint64_t>(PyBytes_Type.tp_hash(object));
-  } else if (Py_buffer bytes;
-             PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_FULL_RO) == 0) {
-    std::array<char, 4096> copy;
-    const bool fits = bytes.len <= std::ssize(copy) && PyBuffer_ToContiguous(copy.data(), &bytes, bytes.len, 'C') == 0;
-    if (fits) bits = std::hash<std::string_view>()({copy.data(), static_cast<std::size_t>(bytes.len)});
-    PyBuffer_Release(&bytes);
-  } else if (THPGenerator_Check(object)) {
-    bits = reinterpret_cast<uint64_t>(reinterpret_cast<THPGenerator*>(object)->cdata.unsafeGetGeneratorImpl());
-  } else if (THPDevice_Check(object)) {
-    bits = static_cast<uint64_t>(PyObject_Hash(object));
-  } else if (PyComplex_Check(object)) {
-    const Py_complex number = PyComplex_AsCComplex(object);
-    bits = mixed(std::bit_cast<uint64_t>(number.real), std::bit_cast<uint64_t>(number.imag));
-  } else if (PyRange_Check(object) || PySlice_Check(object) || PyAnySet_Check(object) || PyNumber_Check(object) != 0) {
-    const auto text = py::reinterpret_steal<py::object>(PyObject_Repr(object));
-    if (text) bits = static_cast<uint64_t>(PyObject_Hash(text.ptr()));
-  }
-  PyErr_Clear();
-  return mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), bits);
-}
-
-// One of the user's own type may run code of its own when it is asked.
-uint64_t of_key(PyObject* key) {
-  if (!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) return reinterpret_cast<uint64_t>(key);
-  return static_cast<uint64_t>(PyObject_Hash(key));
-}
-
-// Another one for each object that there has been: a function's place can be that of one that is gone.
-uint64_t serial_of(PyObject* object) {
-  static auto* const known = new std::unordered_map<PyObject*, std::pair<py::object, uint64_t>>();
-  static uint64_t count = 0;
-  auto& [reference, serial] = (*known)[object];
-  if (reference && PyWeakref_GET_OBJECT(reference.ptr()) == object) return serial;
-  reference = py::reinterpret_steal<py::object>(PyWeakref_NewRef(object, nullptr));
-  if (!reference) PyErr_Clear();
-  return serial = reference ? ++count : 0;
-}
-
-uint64_t of_callable(PyObject* object) {
-  static const auto* module = new py::object(py::module_::import("torch.nn").attr("Module"));  // which HostState holds
-  const bool is_module = PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(module->ptr())) != 0;
-  return mixed(reinterpret_cast<uint64_t>(object),
-               mixed(reinterpret_cast<uint64_t>(Py_TYPE(object)), is_module ? 0 : serial_of(object)));
-}
-
-constexpr Py_ssize_t kMost = 64;  // items, as in duet.host_numbers, and as deep
-constexpr int kDeepest = 4;
-constexpr uint64_t kAll = ~uint64_t{0};  // no key's hash
-
-// Of a number, text, constant or function, or of those in a list or tuple; what else there is does not count: a
-// cache of tensors may grow.
-uint64_t of_value(PyObject* value, int deepest = kDeepest) {
-  constexpr uint64_t kMissing = 0x5bd1e995, kNone = 0x1b873593, kOther = 0;
-  if (value == nullptr) return kMissing;
-  if (value == Py_None) return kNone;
-  if (is_plain(value)) return of_plain(value);
-  if (PyCallable_Check(value) != 0) return of_callable(value);
-  if (!PyList_Check(value) && !PyTuple_Check(value)) return is_constant(value) ? of_constant(value) : kOther;
-  const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
-  if (size > kMost || deepest == 0) return kOther;
-  uint64_t sum = 1;
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    const uint64_t number = of_value(PySequence_Fast_GET_ITEM(value, i), deepest - 1);
-    if (number != kOther) sum = mixed(sum, mixed(number, static_cast<uint64_t>(i)));
-  }
-  return sum;
-}
-
-// By its type alone: an object may say of itself what it likes.
-bool is_tensor(PyObject* object) {
-  return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
-}
-
-// Submodules, hooks, parameters and buffers, and hooks of these; of the user's own dicts the first entries.
-enum class Dict { kOfTensors, kOfTorch, kOwn };
-
-Dict kind_of(PyObject* name) {
-  for (const char* registered : {"_parameters", "_buffers"}) {
-    if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, registered) == 0) return Dict::kOfTensors;
-  }
-  return PyUnicode_Check(name) && PyUnicode_READ_CHAR(name, 0) == '_' ? Dict::kOfTorch : Dict::kOwn;
-}
-
-uint64_t of_dict(PyObject* dict, Dict kind = Dict::kOfTorch) {
-  const Py_ssize_t most = kind == Dict::kOwn ? 512 : PY_SSIZE_T_MAX;
-  uint64_t sum = 0;
-  PyObject *key, *value;
-  for (Py_ssize_t position = 0, i = 0; i < most && PyDict_Next(dict, &position, &key, &value) != 0; ++i) {
-    if (PyCallable_Check(value) != 0) {
-      sum = mixed(sum, mixed(of_key(key), of_callable(value)));
-    } else if (is_tensor(value)) {
-      const uint64_t requires_grad = THPVariable_Unpack(value).requires_grad() ? 1 : 0;
-      if (kind == Dict::kOfTensors)
-        sum = mixed(sum, mixed(of_key(key), reinterpret_cast<uint64_t>(value)) + requires_grad);
-      const auto* tensor = reinterpret_cast<const THPVariable*>(value);
-      for (PyObject* hooks : {tensor->backward_hooks, tensor->post_accumulate_grad_hooks})
-        sum = mixed(sum, hooks != nullptr && PyDict_Check(hooks) ? of_dict(hooks) : 0);
-    }
-  }
-  return sum;
-}
-
-// Lists are settings there: a user's may fill up.
-bool is_torchs(PyTypeObject* type) {
-  static auto* const known = new std::unordered_map<PyTypeObject*, bool>();
-  const auto [found, is_new] = known->try_emplace(type, false);
-  if (!is_new) return found->second;
-  Py_INCREF(type);
-  const py::object module = py::getattr(reinterpret_cast<PyObject*>(type), "__module__", py::none());
-  return found->second = py::isinstance<py::str>(module) && py::cast<std::string>(module).starts_with("torch.");
-}
-
-uint64_t of_attribute(PyObject* name, PyObject* value, bool has_settings) {
-  if (is_plain(value) || PyTuple_Check(value) || (has_settings && PyList_CheckExact(value))) return of_value(value);
-  if (PyDict_Check(value)) return of_dict(value, kind_of(name));
-  if (PyCallable_Check(value) != 0) return of_callable(value);
-  return is_constant(value) ? of_constant(value) : 0;
-}
-
-// `of_model`: its training flag is no number, evaluations change it.
-uint64_t of_module(const py::handle& module, bool of_model) {
-  PyTypeObject* const type = Py_TYPE(module.ptr());
-  uint64_t sum = reinterpret_cast<uint64_t>(type);
-  const auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(module.ptr(), nullptr));
-  if (!attributes) throw py::error_already_set();
-  const bool has_settings = is_torchs(type);
-  PyObject *name, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(attributes.ptr(), &position, &name, &value) != 0) {
-    if (of_model && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "training") == 0) continue;
-    if (const uint64_t number = of_attribute(name, value, has_settings)) sum = mixed(sum, mixed(of_key(name), number));
-  }
-  return sum;
-}
-
-// Those that torch calls for every module.
-uint64_t of_global_hooks() {
-  static const auto* dicts = [] {
-    auto* found = new std::vector<py::object>();
-    const py::module_ module = py::module_::import("torch.nn.modules.module");
-    for (const char* name :
-         {"_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks", "_global_backward_hooks"})
-      found->push_back(module.attr(name));
-    return found;
-  }();
-  uint64_t sum = 0;
-  for (const py::object& dict : *dicts) sum = mixed(sum, of_dict(dict.ptr()));
-  return sum;
-}
 
 // Calls visit(mode, its device), the latter null where it is not that of torch.set_default_device.
 template <class Visit>
@@ -290,6 +103,13 @@ void HostState::look_around() const {
   modules_ = share(py::list(found[1]));
   modules_of_model_ = py::len(py::list(model_->attr("modules")()));
   places_ = share(found[2]);
+  std::unordered_map<PyObject*, Container> known;
+  for (const py::handle place : *places_) {
+    for (const int part : {0, 2}) {  // others may be gone, and their addresses be those of new ones
+      if (auto node = containers_.extract(PyTuple_GET_ITEM(place.ptr(), part))) known.insert(std::move(node));
+    }
+  }
+  containers_ = std::move(known);
   generators_ = share(found[3]);
   sees_all_ = py::cast<bool>(found[4]);
   keys_ = share(found[5]);
@@ -297,70 +117,95 @@ void HostState::look_around() const {
 
 namespace {
 
-// What the search would look into, where it has found nothing of the kind.
-bool is_object(PyObject* value, uint64_t number) {
-  if (value == nullptr || PyList_Check(value) || PyTuple_Check(value) || is_tensor(value)) return false;
-  if (PyCallable_Check(value) == 0) return number == 0;
-  return PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) != 0 && !is_constant(value);  // others are functions
-}
+constexpr int64_t kFirst = 512, kQuick = 16;  // calls
 
 }  // namespace
 
-// Of numbers in the places; none if another container lies in one of them.
+// Whether another number counts at its step: not what a loop has moved three times, less than so many calls apart,
+// while each step is checked: what reads it is found by that.
+bool HostState::counts(Item& item, uint64_t number, int64_t apart) const {
+  if (std::exchange(item.number, number) != number && calls_ <= kFirst) {
+    item.quick_changes = calls_ - std::exchange(item.changed, calls_) < apart ? item.quick_changes + 1 : 0;
+  }
+  return item.quick_changes < 3;
+}
+
+// Of what is in the places; none if another container lies in one of them. What the step itself has gathered counts
+// once the loop moves any of it.
 std::optional<uint64_t> HostState::referenced() const {
-  uint64_t sum = 0;
+  uint64_t sum = 0, gathered = 0;
   has_new_object_ = false;
+  gathering_.clear();
   for (const py::handle place : *places_) {
-    PyObject* value = value_at(PyTuple_GET_ITEM(place.ptr(), 0), PyTuple_GET_ITEM(place.ptr(), 1));
-    PyObject* container = PyTuple_GET_ITEM(place.ptr(), 2);
+    PyObject *owner = PyTuple_GET_ITEM(place.ptr(), 0), *key = PyTuple_GET_ITEM(place.ptr(), 1);
+    PyObject *value = value_at(owner, key), *container = PyTuple_GET_ITEM(place.ptr(), 2);
     if (container != Py_None && container != value) return std::nullopt;
     if (container != Py_None) sum = mixed(sum, reinterpret_cast<uint64_t>(Py_TYPE(value)));  // it may have no numbers
     if (PyTuple_GET_ITEM(place.ptr(), 3) != Py_True) continue;
-    const uint64_t number = value != nullptr && PyDict_Check(value) ? of_items(value) : of_value(value);
+    // Of an object that is made anew now and then the attributes are the same ones.
+    const uint64_t name = PyCell_Check(owner) ? reinterpret_cast<uint64_t>(owner) : of_key(key);
+    const uint64_t number = value == nullptr                              ? of_value(value)
+                            : PyList_Check(value) || PyTuple_Check(value) ? of_list(value, name)
+                            : PyDict_Check(value)                         ? of_items(value)
+                                                                          : of_value(value);
+    if (value != nullptr && is_tensor(value)) gather(name, reinterpret_cast<uint64_t>(value), kFirst);
     if (container == Py_None && is_object(value, number)) return std::nullopt;
-    if (value != nullptr && PyList_Check(value)) count_objects(value);
     sum = mixed(sum, number);
   }
   if (has_new_object_) return std::nullopt;
-  return sum;
+  for (const auto& [name, part] : gathering_) {
+    Item& item = names_.try_emplace(name, Item{part.sum}).first->second;
+    if (counts(item, part.sum, part.apart)) gathered += mixed(name, part.sum);
+  }
+  if (std::exchange(gathered_, gathered) != gathered && !after_step_) counted_ = gathered;
+  return mixed(sum, counted_);
 }
 
-// But for what a loop counts in there while each step is checked: what reads it is found by that. What the code names
-// counts whatever it does; and which tensors there are, but for those that the step puts there, as into a cache.
+void HostState::gather(uint64_t name, uint64_t number, int64_t apart) const {
+  Gathered& part = gathering_.try_emplace(name, Gathered{.apart = apart}).first->second;
+  part.sum += mixed(name, number);
+}
+
+// What the code names counts whatever a loop does to it.
 uint64_t HostState::of_items(PyObject* dict) const {
-  constexpr int64_t kFirst = 512, kQuick = 16;  // calls
-  if (PyDict_GET_SIZE(dict) > kMost) return 0;
-  const auto [found, is_new] = items_.try_emplace(dict);
-  std::unordered_map<uint64_t, Item>& known = found->second;
-  uint64_t sum = 2, tensors = 1;
+  if (PyDict_GET_SIZE(dict) > kMostItems) return reinterpret_cast<uint64_t>(dict);
+  const auto [found, is_new] = containers_.try_emplace(dict);
+  std::unordered_map<uint64_t, Item>& known = found->second.items;
+  uint64_t sum = 2;
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
+    if (is_tensor(value)) {
+      gather(of_key(key), reinterpret_cast<uint64_t>(value), kFirst);
+      continue;
+    }
     const uint64_t number = of_value(value, 0);
     const bool now_object = is_object(value, number);
     Item& item = known.try_emplace(of_key(key), Item{number, now_object && is_new}).first->second;
     const bool was_object = std::exchange(item.is_object, now_object);
     has_new_object_ = has_new_object_ || (now_object && !was_object);
-    if (is_tensor(value)) tensors = mixed(tensors, of_key(key));
-    if (number == 0) continue;
     const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(keys_->ptr(), key) == 1;
-    if (std::exchange(item.number, number) != number && calls_ <= kFirst && !is_named) {
-      item.quick_changes = calls_ - std::exchange(item.changed, calls_) < kQuick ? item.quick_changes + 1 : 0;
-    }
-    if (item.quick_changes < 3) sum = mixed(sum, mixed(of_key(key), number));
+    if (number != 0 && counts(item, number, is_named ? 0 : kQuick)) sum = mixed(sum, mixed(of_key(key), number));
   }
-  Item& all = known.try_emplace(kAll, Item{.number = tensors, .counted = tensors}).first->second;
-  if (std::exchange(all.number, tensors) != tensors && !after_step_) all.counted = tensors;
-  return mixed(sum, all.counted);
+  return sum;
 }
 
-void HostState::count_objects(PyObject* list) const {
-  uint64_t objects = 0;
-  for (Py_ssize_t i = 0; i < std::min(kMost, PyList_GET_SIZE(list)); ++i) {
-    PyObject* const value = PyList_GET_ITEM(list, i);
-    objects += is_object(value, of_value(value, 0)) ? 1 : 0;
+// Of a list or tuple. One that was empty may be there for the step to gather in.
+uint64_t HostState::of_list(PyObject* list, uint64_t name) const {
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(list);
+  if (size > kMostItems) return reinterpret_cast<uint64_t>(list);
+  const auto [found, is_new] = containers_.try_emplace(list, Container{.was_empty = size == 0});
+  Container& known = found->second;
+  uint64_t held = 0, objects = 0;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* const value = PySequence_Fast_GET_ITEM(list, i);
+    const bool is_function = PyCallable_Check(value) != 0;
+    if (is_tensor(value) || known.was_empty)
+      held = mixed(held, is_tensor(value) ? reinterpret_cast<uint64_t>(value) : of_value(value));
+    objects += is_function || is_object(value, of_value(value, 0)) ? 1 : 0;
   }
-  Item& all = items_[list].try_emplace(kAll, Item{objects}).first->second;
-  if (std::exchange(all.number, objects) != objects && !after_step_) has_new_object_ = true;
+  gather(mixed(name, 1), held, kQuick);
+  has_new_object_ = has_new_object_ || (std::exchange(known.objects, objects) != objects && !is_new && !after_step_);
+  return known.was_empty ? 0 : of_value(list);
 }
 
 // Whether the model has modules or hooks that are not looked at.
@@ -374,7 +219,6 @@ bool HostState::has_new_code() const {
 }
 
 uint64_t HostState::numbers(bool after_step) const {
-  constexpr int64_t kQuick = 16;
   after_step_ = after_step;
   ++calls_;
   const auto sum = [this](uint64_t of_places) {

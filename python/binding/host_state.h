@@ -43,12 +43,18 @@ class HostState {
     bool is_object = false;
     int64_t changed = 0;  // in which call
     int quick_changes = 0;
-    uint64_t counted = 0;  // of which tensors there are: what numbers() goes by
+  };
+  struct Container {
+    bool was_empty = false;
+    uint64_t objects = 0;  // in a list
+    std::unordered_map<uint64_t, Item> items;
   };
 
   void look_around() const;
+  bool counts(Item& item, uint64_t number, int64_t apart) const;
+  void gather(uint64_t name, uint64_t number, int64_t apart) const;
   uint64_t of_items(PyObject* dict) const;
-  void count_objects(PyObject* list) const;  // a list may get one more
+  uint64_t of_list(PyObject* list, uint64_t name) const;
   bool has_new_code() const;
   std::optional<uint64_t> referenced() const;
 
@@ -56,9 +62,16 @@ class HostState {
   mutable SharedObject own_code_, modules_, places_, generators_, keys_;  // duet.host_numbers.watched
   mutable std::size_t modules_of_model_ = 0;                              // the first of modules_
   mutable bool sees_all_ = true, has_new_object_ = false, after_step_ = false;
-  mutable std::unordered_map<PyObject*, std::unordered_map<uint64_t, Item>> items_;  // in dicts and lists, by key
-  mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;                         // of numbers()
-  mutable uint64_t latest_ = 0;                                                      // numbers()
+  mutable std::unordered_map<PyObject*, Container> containers_;
+  struct Gathered {
+    uint64_t sum = 0;
+    int64_t apart = 0;
+  };
+  mutable std::unordered_map<uint64_t, Gathered> gathering_;  // tensors, and what is in lists that were empty, by name
+  mutable std::unordered_map<uint64_t, Item> names_;          // the same of the last look
+  mutable uint64_t gathered_ = 0, counted_ = 0;               // all of it
+  mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;  // of numbers()
+  mutable uint64_t latest_ = 0;                               // numbers()
 };
 
 }  // namespace duet::python

@@ -31,6 +31,7 @@ _OF_EACH_MODULE = vars(torch.nn.Module()).keys()
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics")
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes, not of functions
 _MATCH_CLASS = dis.opmap["MATCH_CLASS"]
+_OF_MODULE = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)), dis.opmap["LOAD_NAME"]: 0}  # bits below the name's
 _LIMIT = 8192  # places; they are looked at before every step
 
 
@@ -47,17 +48,35 @@ def is_users(module):
     return type(module) is not str or not _is_library(module.partition(".")[0])
 
 
-def _names(code):
-    """What a function's code may look up: names of its module and attributes; keys."""
-    names, keys = set(code.co_names), {constant for constant in code.co_consts if isinstance(constant, str)}
-    if _MATCH_CLASS in code.co_code[::2]:  # case Config(weight=...), and by position
-        names |= {"__match_args__", *(name for part in code.co_consts if type(part) is tuple for name in part if type(name) is str)}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            inside = _names(constant)
-            names |= inside[0]
-            keys |= inside[1]
-    return names, keys
+class _Names:
+    """What code may look up: names of attributes, of its module, keys."""
+
+    def __init__(self, code):
+        self.attributes, self.of_module = set(code.co_names), set()
+        self.keys = {constant for constant in code.co_consts if isinstance(constant, str)}
+        self.computed = set()  # where it computes names: texts that may be such, or the first or last part of some
+        if self.attributes & {"getattr", "hasattr"}:
+            self.computed = {"getattr", *filter(str.isidentifier, self.keys)}
+        if "get_last_lr" in self.attributes:  # of torch, whose own code is not looked at
+            self.attributes.add("_last_lr")
+        if _MATCH_CLASS in code.co_code[::2]:  # case Config(weight=...), and by position
+            self.attributes |= {"__match_args__", *(name for part in code.co_consts if type(part) is tuple for name in part if type(name) is str)}
+        extended = 0
+        for op, argument in zip(code.co_code[::2], code.co_code[1::2]):
+            argument |= extended << 8
+            extended = argument if op == dis.EXTENDED_ARG else 0
+            if op in _OF_MODULE:
+                self.of_module.add(code.co_names[argument >> _OF_MODULE[op]])
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                inside = names_of(constant)
+                self.attributes |= inside.attributes
+                self.of_module |= inside.of_module
+                self.keys |= inside.keys
+                self.computed |= inside.computed
+
+
+names_of = functools.cache(_Names)
 
 
 def _imported(function):
@@ -98,7 +117,13 @@ def _own_dict(value):
     return own if type(own) is dict else None
 
 
-def _attributes(value, names):
+def _matching(computed, names):
+    """Those of the names that may be computed ones."""
+    first, last = (tuple(part for part in computed if part[at] == "_" != part) for at in (-1, 0))
+    return {name for name in names if type(name) is str and (name.startswith(first) or name.endswith(last))} if first or last else set()
+
+
+def _attributes(value, names, computed):
     """Of these names the attributes of an object, where they are and by their names: its own, those in slots, those of its
     classes; of a class or a module of the user's likewise. None: it has none."""
     if _is(value, (torch.Tensor, logging.Logger)) or type(value).__module__ == "duet.lightning_logs":
@@ -112,18 +137,19 @@ def _attributes(value, names):
     if "__match_args__" in names:
         by_position = [part for inside in classes.values() if type(part := inside.get("__match_args__")) is tuple]
         names = names.union(name for part in by_position for name in part if type(name) is str)
-    found, shared = [], set()
+    names = names | _matching(computed, {*(own or ()), *(name for inside in classes.values() for name in inside)})
+    found, shared = [], set() if _is_of_torch(type(value)) else computed
     for cls, inside in classes.items():
         for name in names & inside.keys():
             item = inside[name]
             if type(item) is types.MemberDescriptorType and not _is(value, type):
                 found.append((value, item, _slot(value, item)))
             elif not hasattr(type(item), "__get__") or _is_users_class(type(item)):  # no method, no property
-                shared.add(name)
+                shared = shared | {name}
                 found.append((cls, name, item))
-    found += [(cls, name, None) for cls, inside in classes.items() for name in shared - inside.keys()]
+    found += [(cls, name, None) for cls, inside in classes.items() for name in shared - computed - inside.keys()]
     if own is not None:
-        found += [(own, name, own.get(name)) for name in names & (own.keys() | shared)]  # those that are shared may come
+        found += [(own, name, own.get(name)) for name in names & (own.keys() | shared)]  # others than its own may come
     return sorted(found, key=lambda place: str(place[1])) if found or own is not None or _has_own_code(value) else None
 
 
@@ -154,7 +180,7 @@ def _items(value):
 
 
 def _is_list_of_numbers(value, deepest=4):
-    """Of a fixed length: one that is empty now, to be filled by the step, decides about nothing."""
+    """Not empty, and of nothing else."""
     items = _items(value) if deepest > 0 and _is(value, (list, tuple)) else ()
     return bool(items) and all(_is(v, _PLAIN) or _is_list_of_numbers(v, deepest - 1) for _, v in items)
 
@@ -170,8 +196,9 @@ def _is_of_torch(thing):
 
 
 class _Search:
-    def __init__(self, functions):
-        self.found, self.names, self.keys, self.known, self.open = [], set(), set(), set(), list(functions)
+    def __init__(self, functions, texts):
+        self.found, self.names, self.keys, self.known, self.open = [], set(texts), set(), set(), list(functions)
+        self.computed, self.texts = set(), set()  # what names code of the user's may compute, and what texts it finds
         self.modules, self.functions = [], []  # that the code may call, of what is in these objects
         self.generators = []  # and those that it may draw from
         self.reads_progress = False  # of a trainer: a number that is no attribute
@@ -196,15 +223,14 @@ class _Search:
         if function in self.known:
             return
         self.known.add(function)
-        names, keys = _names(function.__code__)
-        if _is(owner, torch.optim.Optimizer):
-            names -= {"param_groups"}  # whose numbers are keys of their own
-        self.names |= names | keys
-        self.keys |= keys
+        found = names_of(function.__code__)
+        self.names |= found.keys | (found.attributes - {"param_groups"} if _is(owner, torch.optim.Optimizer) else found.attributes)
+        self.keys |= found.keys  # those of param_groups are keys of their own
+        self.computed |= found.computed if is_users(function.__module__) else set()
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         self.found += [(None, None, value) for value in defaults]
         places = [(cell, None) for cell in function.__closure__ or ()]
-        places += [(function.__globals__, name) for name in sorted(names & function.__globals__.keys())]
+        places += [(function.__globals__, name) for name in sorted(found.of_module & function.__globals__.keys())]
         places += [(sys.modules, name) for name in _imported(function)]
         for owner, key in places:
             try:
@@ -218,6 +244,7 @@ class _Search:
     def methods_of(self, value):
         """Those that the names of all these functions are in the object's classes, properties, and what has no name."""
         found, own = [], _own_dict(value) or ()
+        computed = _matching(self.computed, {name for cls in _classes(value) for name in _dict_of_class(cls)})
         for cls in [cls for cls in _classes(value) if not _is_of_torch(cls)]:
             module = _dict_of_class(cls).get("__module__")
             is_lightnings = type(module) is str and module.partition(".")[0] in _LIGHTNING
@@ -227,7 +254,7 @@ class _Search:
                 method = next((getattr(member, part) for kind, part in _WRAPPED if type(member) is kind), member)
                 is_implicit = name.startswith("__") and name not in _EXPLICIT and _is_users_class(cls)
                 is_implicit = is_implicit or (name in _OF_AUTOGRAD and _is_of_autograd(cls))
-                if type(method) is types.FunctionType and (name in self.names or is_implicit) and name not in own:
+                if type(method) is types.FunctionType and (name in self.names or name in computed or is_implicit) and name not in own:
                     found.append(types.MethodType(method, value))
         return found
 
@@ -236,14 +263,16 @@ class _Search:
         places, known, found = {}, set(), self.found
         while found and len(places) <= _LIMIT and len(known) <= _LIMIT:
             owner, key, value = found.pop()
-            items, attributes = _items(value), _attributes(value, self.names)
+            items, attributes = _items(value), _attributes(value, self.names, self.computed)
+            self.texts.update(text for text in (value, *(item for _, item in items or ())) if type(text) is str)
             is_number = _is(value, _PLAIN) or (attributes is None and _is_list_of_numbers(value))
             is_container = not is_number and (items is not None or attributes is not None)
             if owner is None and items:
                 owner, key = (value,), 0
             counts = not is_container or type(value) in _FUNCTIONS
             inside, counts = ([], counts) if items is None or is_number or id(value) in known else self.inside(value, items)
-            if owner is not None and (is_number or is_container or (callable(value) and not _is_definition(key, value))):
+            is_tensor = _is(value, torch.Tensor)
+            if owner is not None and (is_number or is_container or is_tensor or (callable(value) and not _is_definition(key, value))):
                 may_be_other = is_container or (not is_number and type(value).__flags__ & _HEAP_TYPE)
                 places.setdefault((id(owner), key), (owner, key, value if may_be_other else None, counts))
             found += [(None, None, item) for _, item in items or () if _is(item, enum.Enum)]
@@ -262,7 +291,7 @@ class _Search:
         """What is in a list, tuple or dict, and whether its own numbers count with it."""
         if _is(value, dict) and dict.__len__(value) > MOST:
             return [(name, dict.get(value, name)) for name in sorted(self.names) if dict.__contains__(value, name)], False
-        return [item for item in items if not _is(item[1], _PLAIN)], bool(items) or _is(value, dict)  # a list may fill up
+        return [item for item in items if not _is(item[1], (*_PLAIN, torch.Tensor))], True
 
     def note(self, value):
         if _is(value, torch.nn.Module):
@@ -299,9 +328,9 @@ def watched(model, functions):
     own, modules = own_code(model), list(model.modules())
     hooks = own[len(modules) :]
     modules += (module for hook in hooks if _is(hook, torch.nn.Module) for module in hook.modules())
-    functions = [*functions, *hooks]
+    functions, texts = [*functions, *hooks], set()
     while True:
-        search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))])
+        search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))], texts)
         of_torch, names = [vars(module) for module in modules if _is_of_torch(type(module))], search.names - _OF_EACH_MODULE
         search.found += [(own, name, own[name]) for own in of_torch for name in sorted(names & own.keys()) if not _is_list_of_numbers(own[name])]
         places = search.places()
@@ -310,8 +339,10 @@ def watched(model, functions):
         opened = {id(_code_of(function)) for function in (*search.known, *functions)}
         further = [*search.functions, *(method for module in modules for method in search.methods_of(module))]
         unopened = {id(_code_of(function)): function for function in further if id(_code_of(function)) not in opened}
-        if not called and not unopened:
+        new_texts = search.texts - texts if search.computed else set()
+        if not called and not unopened and not new_texts:
             return own, modules, places, search.generators, search.is_complete, search.keys
+        texts |= new_texts
         modules += called.values()
         functions += unopened.values()
 

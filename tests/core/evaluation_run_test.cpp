@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include "base/detail/bits.h"
@@ -189,6 +190,20 @@ TEST_P(NamedSourcesTest, AnInterruptionLeavesTheRestOutAndGivesNoResults) {
   EXPECT_EQ(seen, Names{"clean"});
   EXPECT_FALSE(has_results);
   EXPECT_EQ(trained->outcome(), RunOutcome::kInterrupted);
+}
+
+// The run that goes on from there validates again.
+TEST_P(NamedSourcesTest, AnInterruptionLeavesRandomNumbersAsTheyWere) {
+  const auto trained = trainer({.max_steps = 2, .val_interval = 1});
+  at::Tensor before;
+  trained->on(HookPoint::kBeforeValEpoch,
+              [&](TrainContext&) { before = at::detail::getDefaultCPUGenerator().get_state(); });
+  trained->on(HookPoint::kAfterValIter, [&](TrainContext& run) {
+    at::rand({3});
+    run.control.interrupt("enough");
+  });
+  trained->train(*loader(4), both());
+  EXPECT_TRUE(same_bits(before, at::detail::getDefaultCPUGenerator().get_state()));
 }
 
 TEST_P(NamedSourcesTest, NeedNamesThatDiffer) {

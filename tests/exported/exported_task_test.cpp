@@ -116,7 +116,10 @@ TEST_F(ExportedTask, TakesInputsByTheirNames) {
   const auto by_name = trainer(options);
   options.inputs = {"tokens", "mask"};
   const auto by_order = trainer(options);
-  EXPECT_TRUE(same_bits(by_name->step(named).loss, by_order->step(good).loss));
+  const at::Tensor loss = by_name->step(named).loss;
+  EXPECT_TRUE(same_bits(loss, by_order->step(good).loss));
+  options.inputs = {"target", "batch.mask.0", "batch.tokens"};
+  EXPECT_TRUE(same_bits(loss, trainer(options)->step(named).loss));
 }
 
 TEST_F(ExportedTask, EvaluatesAnotherProgramByTheNamesInIt) {

@@ -108,7 +108,8 @@ torch.utils._pytree._register_namedtuple(Results, serialized_type_name="Results"
 
 
 class Oddities(nn.Module):
-    """In-place ops on a copy of a buffer, complex buffers, one of which the model updates, expanded ones, a cast, a named tuple."""
+    """In-place ops on a copy of a buffer, complex buffers, one of which the model updates, expanded ones, a frozen weight and a
+    buffer over the memory of a trained one, a cast, a named tuple."""
 
     def __init__(self):
         super().__init__()
@@ -117,11 +118,14 @@ class Oddities(nn.Module):
         self.register_buffer("ones", torch.ones(1, 8).expand(3, 8))
         self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)), persistent=False)
         self.register_buffer("turned", torch.ones(4, dtype=torch.complex64))
+        self.frozen = nn.Parameter(self.a.weight.data, requires_grad=False)
+        self.register_buffer("shared", self.a.weight.detach())
 
     def forward(self, x, target):
         weights = self.mask.float()
         weights.mul_(2).add_(1)
-        x = self.a(x.mean((1, 2)) * weights).float() + self.ones.sum(0)
+        x = x.mean((1, 2)) * weights
+        x = self.a(x).float() + functional.linear(x, self.frozen + self.shared) + self.ones.sum(0)
         logits = self.head(torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * self.turned.clone()).flatten(1))
         if self.training:
             self.turned.mul_(self.turns)
