@@ -67,8 +67,8 @@ class Mlp : public torch::nn::Module {
     if (values != in_features_) {
       throw ConfigError(c10::str("[Mlp] found an input of shape ", x.sizes(), ", expected [N, ...] with ", in_features_,
                                  " values per sample; ",
-                                 x.dim() < 2 ? "give each sample a row" : "set model.in_features to ",
-                                 x.dim() < 2 ? "" : std::to_string(values)));
+                                 values == 0 ? "give each sample a row of values" : "set model.in_features to ",
+                                 values == 0 ? "" : std::to_string(values)));
     }
     x = x.flatten(1);
     for (torch::nn::Linear& layer : hidden_) {
