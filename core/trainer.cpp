@@ -357,11 +357,13 @@ MetricValues BaseTrainer::validate(const NamedSources& data) {
   if (run_ == Run::kOpen) settle_steps();  // for what is saved after it: layers are in another mode then
   const bool in_train = state_->is_attached();
   // A pass that has no results is made up for by a resume, from where this one began.
-  const StateBeforeEvaluation before(step_->task());
+  std::optional<StateBeforeEvaluation> before;
+  if (in_train) before.emplace(step_->task());
   evaluator_->evaluate(data, RunKind::kValidation, [&] {
+    before.reset();
     if (in_train) state_->validated_step = context_.progress.step;
   });
-  if (in_train && context_.control.is_interrupted()) before.put_back();
+  if (before && context_.control.is_interrupted()) before->put_back();
   return context_.evaluation.metrics;
 }
 

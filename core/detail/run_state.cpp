@@ -277,7 +277,10 @@ StateBeforeEvaluation::StateBeforeEvaluation(const Task& task)
 
 void StateBeforeEvaluation::put_back() const {
   set_all_random_state(random_);
-  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].second.detach().copy_(copies_[i].second);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const at::Tensor &buffer = buffers_[i].second, &copy = copies_[i].second;
+    if (!same_bits(buffer, copy)) buffer.detach().copy_(copy);  // one that overlaps itself cannot be written to
+  }
 }
 
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options) {

@@ -117,14 +117,25 @@ void HostState::look_around() const {
 
 namespace {
 
-constexpr int64_t kFirst = 512, kQuick = 16;  // calls
+constexpr int64_t kQuick = 16;  // calls of numbers()
+
+// Whether a place that had a number holds what the search is to look into.
+bool is_new_container(PyObject* value, uint64_t number) {
+  if (value == nullptr) return false;
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return PyDict_Check(value) || is_object(value, number);
+  for (Py_ssize_t i = 0; i < std::min(kMostItems, PySequence_Fast_GET_SIZE(value)); ++i) {
+    PyObject* const item = PySequence_Fast_GET_ITEM(value, i);
+    if (is_tensor(item) || PyCallable_Check(item) != 0 || is_new_container(item, of_value(item, 0))) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
-// Whether another number counts at its step: not what a loop has moved three times, less than so many calls apart,
-// while each step is checked: what reads it is found by that.
-bool HostState::counts(Item& item, uint64_t number, int64_t apart) const {
-  if (std::exchange(item.number, number) != number && calls_ <= kFirst) {
+// Whether another number counts at its step: not what a loop has moved three times, less than so many calls apart, in
+// the first calls, whose steps are checked: what reads it is found by that.
+bool HostState::counts(Item& item, uint64_t number, int64_t apart, int64_t first) const {
+  if (std::exchange(item.number, number) != number && calls_ <= first) {
     item.quick_changes = calls_ - std::exchange(item.changed, calls_) < apart ? item.quick_changes + 1 : 0;
   }
   return item.quick_changes < 3;
@@ -144,30 +155,35 @@ std::optional<uint64_t> HostState::referenced() const {
     if (PyTuple_GET_ITEM(place.ptr(), 3) != Py_True) continue;
     // Of an object that is made anew now and then the attributes are the same ones.
     const uint64_t name = PyCell_Check(owner) ? reinterpret_cast<uint64_t>(owner) : of_key(key);
-    const uint64_t number = value == nullptr                              ? of_value(value)
-                            : PyList_Check(value) || PyTuple_Check(value) ? of_list(value, name)
-                            : PyDict_Check(value)                         ? of_items(value)
-                                                                          : of_value(value);
-    if (value != nullptr && is_tensor(value)) gather(name, reinterpret_cast<uint64_t>(value), kFirst);
-    if (container == Py_None && is_object(value, number)) return std::nullopt;
+    const bool is_list = container != Py_None && (PyList_Check(value) || PyTuple_Check(value));
+    const bool is_dict = container != Py_None && PyDict_Check(value);
+    const uint64_t number = is_list ? of_list(value, name) : is_dict ? of_items(value) : of_value(value);
+    if (value != nullptr && is_tensor(value)) gather(owner, name, reinterpret_cast<uint64_t>(value), kFirst);
+    if (container == Py_None && is_new_container(value, number)) return std::nullopt;
     sum = mixed(sum, number);
   }
   if (has_new_object_) return std::nullopt;
   for (const auto& [name, part] : gathering_) {
-    Item& item = names_.try_emplace(name, Item{part.sum}).first->second;
-    if (counts(item, part.sum, part.apart)) gathered += mixed(name, part.sum);
+    Item& item = names_.try_emplace(name, Item{part.owners}).first->second;
+    if (counts(item, part.owners, kFirst, kFirst)) gathered += mixed(name, part.sum);
   }
   if (std::exchange(gathered_, gathered) != gathered && !after_step_) counted_ = gathered;
   return mixed(sum, counted_);
 }
 
-void HostState::gather(uint64_t name, uint64_t number, int64_t apart) const {
-  Gathered& part = gathering_.try_emplace(name, Gathered{.apart = apart}).first->second;
-  part.sum += mixed(name, number);
+// Whether it counts.
+bool HostState::gather(PyObject* owner, uint64_t name, uint64_t number, int64_t apart) const {
+  Item& item = containers_[owner].items.try_emplace(name, Item{number}).first->second;
+  Gathered& part = gathering_[name];
+  part.owners = mixed(part.owners, reinterpret_cast<uint64_t>(owner));
+  if (item.quick_changes >= 3 || !counts(item, number, apart, kFirst)) return false;
+  part.sum = mixed(part.sum, number);
+  return true;
 }
 
 // What the code names counts whatever a loop does to it.
 uint64_t HostState::of_items(PyObject* dict) const {
+  constexpr int64_t kFirstNumbers = 512;
   if (PyDict_GET_SIZE(dict) > kMostItems) return reinterpret_cast<uint64_t>(dict);
   const auto [found, is_new] = containers_.try_emplace(dict);
   std::unordered_map<uint64_t, Item>& known = found->second.items;
@@ -175,7 +191,7 @@ uint64_t HostState::of_items(PyObject* dict) const {
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
     if (is_tensor(value)) {
-      gather(of_key(key), reinterpret_cast<uint64_t>(value), kFirst);
+      gather(dict, of_key(key), reinterpret_cast<uint64_t>(value), kFirst);
       continue;
     }
     const uint64_t number = of_value(value, 0);
@@ -184,7 +200,8 @@ uint64_t HostState::of_items(PyObject* dict) const {
     const bool was_object = std::exchange(item.is_object, now_object);
     has_new_object_ = has_new_object_ || (now_object && !was_object);
     const bool is_named = PyUnicode_CheckExact(key) && PySet_Contains(keys_->ptr(), key) == 1;
-    if (number != 0 && counts(item, number, is_named ? 0 : kQuick)) sum = mixed(sum, mixed(of_key(key), number));
+    if (number != 0 && counts(item, number, is_named ? 0 : kQuick, kFirstNumbers))
+      sum = mixed(sum, mixed(of_key(key), number));
   }
   return sum;
 }
@@ -192,20 +209,20 @@ uint64_t HostState::of_items(PyObject* dict) const {
 // Of a list or tuple. One that was empty may be there for the step to gather in.
 uint64_t HostState::of_list(PyObject* list, uint64_t name) const {
   const Py_ssize_t size = PySequence_Fast_GET_SIZE(list);
-  if (size > kMostItems) return reinterpret_cast<uint64_t>(list);
   const auto [found, is_new] = containers_.try_emplace(list, Container{.was_empty = size == 0});
   Container& known = found->second;
-  uint64_t held = 0, objects = 0;
-  for (Py_ssize_t i = 0; i < size; ++i) {
+  const bool is_long = size > kMostItems;
+  uint64_t held = is_long ? 1 : 0, objects = 0;
+  for (Py_ssize_t i = 0; i < size && !is_long; ++i) {
     PyObject* const value = PySequence_Fast_GET_ITEM(list, i);
-    const bool is_function = PyCallable_Check(value) != 0;
     if (is_tensor(value) || known.was_empty)
       held = mixed(held, is_tensor(value) ? reinterpret_cast<uint64_t>(value) : of_value(value));
-    objects += is_function || is_object(value, of_value(value, 0)) ? 1 : 0;
+    objects += PyCallable_Check(value) != 0 || is_object(value, of_value(value, 0)) ? 1 : 0;
   }
-  gather(mixed(name, 1), held, kQuick);
-  has_new_object_ = has_new_object_ || (std::exchange(known.objects, objects) != objects && !is_new && !after_step_);
-  return known.was_empty ? 0 : of_value(list);
+  const bool moved = std::exchange(known.objects, objects) != objects && !is_new && !after_step_;
+  if (gather(list, mixed(name, 1), mixed(held, objects), kQuick) && moved) has_new_object_ = true;
+  if (known.was_empty) return 0;
+  return is_long ? reinterpret_cast<uint64_t>(list) : of_value(list);
 }
 
 // Whether the model has modules or hooks that are not looked at.

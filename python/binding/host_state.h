@@ -38,6 +38,8 @@ class HostState {
   uint64_t random_numbers() const;
 
  private:
+  static constexpr int64_t kFirst = 2048;  // calls of numbers(), two or three for each of the first, checked replays
+
   struct Item {
     uint64_t number = 0;
     bool is_object = false;
@@ -51,8 +53,8 @@ class HostState {
   };
 
   void look_around() const;
-  bool counts(Item& item, uint64_t number, int64_t apart) const;
-  void gather(uint64_t name, uint64_t number, int64_t apart) const;
+  bool counts(Item& item, uint64_t number, int64_t apart, int64_t first) const;
+  bool gather(PyObject* owner, uint64_t name, uint64_t number, int64_t apart) const;
   uint64_t of_items(PyObject* dict) const;
   uint64_t of_list(PyObject* list, uint64_t name) const;
   bool has_new_code() const;
@@ -64,11 +66,10 @@ class HostState {
   mutable bool sees_all_ = true, has_new_object_ = false, after_step_ = false;
   mutable std::unordered_map<PyObject*, Container> containers_;
   struct Gathered {
-    uint64_t sum = 0;
-    int64_t apart = 0;
+    uint64_t sum = 0, owners = 0;
   };
   mutable std::unordered_map<uint64_t, Gathered> gathering_;  // tensors, and what is in lists that were empty, by name
-  mutable std::unordered_map<uint64_t, Item> names_;          // the same of the last look
+  mutable std::unordered_map<uint64_t, Item> names_;          // which owners these have
   mutable uint64_t gathered_ = 0, counted_ = 0;               // all of it
   mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;  // of numbers()
   mutable uint64_t latest_ = 0;                               // numbers()

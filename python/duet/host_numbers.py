@@ -8,6 +8,7 @@ import fractions
 import functools
 import importlib.util
 import logging
+import re
 import sys
 import types
 
@@ -31,6 +32,8 @@ _OF_EACH_MODULE = vars(torch.nn.Module()).keys()
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics")
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes, not of functions
 _MATCH_CLASS = dis.opmap["MATCH_CLASS"]
+_BY_NAME = ("getattr", "hasattr")
+_FORMATS = re.compile(r"%[a-z]|\{[^}]*\}")
 _OF_MODULE = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)), dis.opmap["LOAD_NAME"]: 0}  # bits below the name's
 _LIMIT = 8192  # places; they are looked at before every step
 
@@ -49,31 +52,39 @@ def is_users(module):
 
 
 class _Names:
-    """What code may look up: names of attributes, of its module, keys."""
+    """What code may look up: names of attributes, of its module, keys; of names that it computes the parts, and those that it
+    gives to getattr() and hasattr()."""
 
     def __init__(self, code):
-        self.attributes, self.of_module = set(code.co_names), set()
+        self.attributes, self.of_module, self.late = set(code.co_names), set(), set()
         self.keys = {constant for constant in code.co_consts if isinstance(constant, str)}
-        self.computed = set()  # where it computes names: texts that may be such, or the first or last part of some
-        if self.attributes & {"getattr", "hasattr"}:
-            self.computed = {"getattr", *filter(str.isidentifier, self.keys)}
+        self.computes = not self.attributes.isdisjoint(_BY_NAME)
+        self.parts = {part for key in self.keys for part in _FORMATS.split(key) if part.isidentifier()} if self.computes else set()
         if "get_last_lr" in self.attributes:  # of torch, whose own code is not looked at
             self.attributes.add("_last_lr")
         if _MATCH_CLASS in code.co_code[::2]:  # case Config(weight=...), and by position
             self.attributes |= {"__match_args__", *(name for part in code.co_consts if type(part) is tuple for name in part if type(name) is str)}
-        extended = 0
+        self.read(code)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                inside = names_of(constant)
+                for kind in ("attributes", "of_module", "late", "keys", "parts"):
+                    getattr(self, kind).update(getattr(inside, kind))
+                self.computes = self.computes or inside.computes
+
+    def read(self, code):
+        extended, by_name = 0, False
         for op, argument in zip(code.co_code[::2], code.co_code[1::2]):
             argument |= extended << 8
             extended = argument if op == dis.EXTENDED_ARG else 0
             if op in _OF_MODULE:
-                self.of_module.add(code.co_names[argument >> _OF_MODULE[op]])
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                inside = names_of(constant)
-                self.attributes |= inside.attributes
-                self.of_module |= inside.of_module
-                self.keys |= inside.keys
-                self.computed |= inside.computed
+                name = code.co_names[argument >> _OF_MODULE[op]]
+                self.of_module.add(name)
+                by_name = by_name or name in _BY_NAME
+            elif op == dis.opmap["LOAD_CONST"] and by_name and type(name := code.co_consts[argument]) is str and name.isidentifier():
+                self.late.add(name)
+            elif op == dis.opmap["CALL"]:
+                by_name = False
 
 
 names_of = functools.cache(_Names)
@@ -117,13 +128,19 @@ def _own_dict(value):
     return own if type(own) is dict else None
 
 
-def _matching(computed, names):
+def _matching(parts, names):
     """Those of the names that may be computed ones."""
-    first, last = (tuple(part for part in computed if part[at] == "_" != part) for at in (-1, 0))
+    first, last = (tuple(part for part in parts if part[at] == "_" != part) for at in (-1, 0))
     return {name for name in names if type(name) is str and (name.startswith(first) or name.endswith(last))} if first or last else set()
 
 
-def _attributes(value, names, computed):
+@functools.cache
+def _late_of(cls):
+    """The names that the class's own code gives to getattr() and hasattr()."""
+    return {name for member in _dict_of_class(cls).values() if type(member) is types.FunctionType for name in names_of(member.__code__).late}
+
+
+def _attributes(value, names, parts=(), late=frozenset()):
     """Of these names the attributes of an object, where they are and by their names: its own, those in slots, those of its
     classes; of a class or a module of the user's likewise. None: it has none."""
     if _is(value, (torch.Tensor, logging.Logger)) or type(value).__module__ == "duet.lightning_logs":
@@ -137,19 +154,21 @@ def _attributes(value, names, computed):
     if "__match_args__" in names:
         by_position = [part for inside in classes.values() if type(part := inside.get("__match_args__")) is tuple]
         names = names.union(name for part in by_position for name in part if type(name) is str)
-    names = names | _matching(computed, {*(own or ()), *(name for inside in classes.values() for name in inside)})
-    found, shared = [], set() if _is_of_torch(type(value)) else computed
+    names = names | _matching(parts, {*(own or ()), *(name for inside in classes.values() for name in inside)})
+    if _is(value, torch.nn.Module):  # there are many
+        late = late.intersection(*[set().union(*map(_late_of, classes))])
+    found, shared = [], set()
     for cls, inside in classes.items():
         for name in names & inside.keys():
             item = inside[name]
             if type(item) is types.MemberDescriptorType and not _is(value, type):
                 found.append((value, item, _slot(value, item)))
             elif not hasattr(type(item), "__get__") or _is_users_class(type(item)):  # no method, no property
-                shared = shared | {name}
+                shared.add(name)
                 found.append((cls, name, item))
-    found += [(cls, name, None) for cls, inside in classes.items() for name in shared - computed - inside.keys()]
+    found += [(cls, name, None) for cls, inside in classes.items() for name in shared - inside.keys()]
     if own is not None:
-        found += [(own, name, own.get(name)) for name in names & (own.keys() | shared)]  # others than its own may come
+        found += [(own, name, own.get(name)) for name in (names & (own.keys() | shared)) | late]  # others than its own may come
     return sorted(found, key=lambda place: str(place[1])) if found or own is not None or _has_own_code(value) else None
 
 
@@ -198,7 +217,8 @@ def _is_of_torch(thing):
 class _Search:
     def __init__(self, functions, texts):
         self.found, self.names, self.keys, self.known, self.open = [], set(texts), set(), set(), list(functions)
-        self.computed, self.texts = set(), set()  # what names code of the user's may compute, and what texts it finds
+        self.parts, self.late, self.computes = set(), set(), False  # of the names that code of the user's computes
+        self.texts = set()  # that it finds
         self.modules, self.functions = [], []  # that the code may call, of what is in these objects
         self.generators = []  # and those that it may draw from
         self.reads_progress = False  # of a trainer: a number that is no attribute
@@ -226,7 +246,10 @@ class _Search:
         found = names_of(function.__code__)
         self.names |= found.keys | (found.attributes - {"param_groups"} if _is(owner, torch.optim.Optimizer) else found.attributes)
         self.keys |= found.keys  # those of param_groups are keys of their own
-        self.computed |= found.computed if is_users(function.__module__) else set()
+        if found.computes and is_users(function.__module__):
+            self.computes = True
+            self.parts |= found.parts
+            self.late |= found.late
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         self.found += [(None, None, value) for value in defaults]
         places = [(cell, None) for cell in function.__closure__ or ()]
@@ -244,7 +267,7 @@ class _Search:
     def methods_of(self, value):
         """Those that the names of all these functions are in the object's classes, properties, and what has no name."""
         found, own = [], _own_dict(value) or ()
-        computed = _matching(self.computed, {name for cls in _classes(value) for name in _dict_of_class(cls)})
+        computed = _matching(self.parts, {name for cls in _classes(value) for name in _dict_of_class(cls)})
         for cls in [cls for cls in _classes(value) if not _is_of_torch(cls)]:
             module = _dict_of_class(cls).get("__module__")
             is_lightnings = type(module) is str and module.partition(".")[0] in _LIGHTNING
@@ -263,7 +286,7 @@ class _Search:
         places, known, found = {}, set(), self.found
         while found and len(places) <= _LIMIT and len(known) <= _LIMIT:
             owner, key, value = found.pop()
-            items, attributes = _items(value), _attributes(value, self.names, self.computed)
+            items, attributes = _items(value), _attributes(value, self.names, self.parts, self.late)
             self.texts.update(text for text in (value, *(item for _, item in items or ())) if type(text) is str)
             is_number = _is(value, _PLAIN) or (attributes is None and _is_list_of_numbers(value))
             is_container = not is_number and (items is not None or attributes is not None)
@@ -271,9 +294,9 @@ class _Search:
                 owner, key = (value,), 0
             counts = not is_container or type(value) in _FUNCTIONS
             inside, counts = ([], counts) if items is None or is_number or id(value) in known else self.inside(value, items)
-            is_tensor = _is(value, torch.Tensor)
+            is_tensor, is_name = _is(value, torch.Tensor), type(value) is str and self.computes and value.isidentifier()
             if owner is not None and (is_number or is_container or is_tensor or (callable(value) and not _is_definition(key, value))):
-                may_be_other = is_container or (not is_number and type(value).__flags__ & _HEAP_TYPE)
+                may_be_other = is_container or is_name or not (is_number or is_tensor or not type(value).__flags__ & _HEAP_TYPE)
                 places.setdefault((id(owner), key), (owner, key, value if may_be_other else None, counts))
             found += [(None, None, item) for _, item in items or () if _is(item, enum.Enum)]
             if (is_number and not _is(value, enum.Enum)) or id(value) in known:
@@ -339,7 +362,7 @@ def watched(model, functions):
         opened = {id(_code_of(function)) for function in (*search.known, *functions)}
         further = [*search.functions, *(method for module in modules for method in search.methods_of(module))]
         unopened = {id(_code_of(function)): function for function in further if id(_code_of(function)) not in opened}
-        new_texts = search.texts - texts if search.computed else set()
+        new_texts = search.texts - texts if search.computes else set()
         if not called and not unopened and not new_texts:
             return own, modules, places, search.generators, search.is_complete, search.keys
         texts |= new_texts

@@ -116,6 +116,12 @@ class Losses:
     def by_suffix(self, module, batch):
         return getattr(self, f"{self.kind}_loss")(module, batch)
 
+    def by_percent(self, module, batch):
+        return getattr(self, "loss_%s" % self.kind)(module, batch)
+
+    def by_format(self, module, batch):
+        return getattr(self, "loss_{}".format(self.kind))(module, batch)
+
     def by_text(self, module, batch):
         return getattr(self, self.kind)(module, batch)
 
@@ -160,6 +166,57 @@ def late_attribute_of_the_model():
     return loss, lambda module: setattr(module, "late", 0.5)
 
 
+def swapped():
+    a, b = types.SimpleNamespace(weight=torch.ones(3)), types.SimpleNamespace(weight=torch.tensor([1.0, 2.0, 3.0]))
+
+    def change(module):
+        a.weight, b.weight = b.weight, a.weight
+
+    return lambda module, batch: F.cross_entropy(module(batch["x"]), batch["y"], weight=a.weight) + b.weight[0], change
+
+
+def beside_one_that_moves():
+    still, moving = types.SimpleNamespace(weight=torch.ones(3)), types.SimpleNamespace(weight=torch.zeros(3))
+    kept = still.weight
+
+    def loss(module, batch):
+        return F.cross_entropy(module(batch["x"]), batch["y"], weight=still.weight) + (0 if module is not None else moving.weight)
+
+    def change(module):
+        still.weight = kept * 2
+
+    return loss, change, lambda: setattr(moving, "weight", torch.zeros(3)), (CHANGED,)
+
+
+def late_container():
+    args = argparse.Namespace(more=None)
+    inside = types.SimpleNamespace(scale=2.0)
+
+    def loss(module, batch):
+        return toy.loss(module, batch) * (1.0 if args.more is None else args.more[0].scale)
+
+    def change(module):
+        if args.more is None:
+            args.more = [inside]
+        else:
+            inside.scale = 5.0
+
+    return loss, change, lambda: None, (10, CHANGED)
+
+
+def another_text():
+    losses = Losses("of_text")
+    losses.of_text = lambda module, batch: toy.loss(module, batch)
+
+    def change(module):
+        if losses.kind == "of_text":
+            losses.kind = "loss_a"
+        else:
+            losses.scale = 3.0
+
+    return losses.by_text, change, lambda: None, (10, CHANGED)
+
+
 def last_rate():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -172,6 +229,8 @@ CHANGES = {
     "weights_of_an_object": weights_of_an_object, "prefix": computed_name("a", "by_prefix"), "suffix": computed_name("a", "by_suffix"),
     "text": computed_name("of_text", "by_text"), "computed_attribute": computed_attribute, "late_attribute": late_attribute,
     "late_attribute_of_the_model": late_attribute_of_the_model, "last_rate": last_rate,
+    "percent": computed_name("a", "by_percent"), "format": computed_name("a", "by_format"), "swapped": swapped,
+    "beside_one_that_moves": beside_one_that_moves, "late_container": late_container, "another_text": another_text,
 }  # fmt: skip
 
 
@@ -183,8 +242,14 @@ def test_a_change_by_the_loop(name):
         return made["loss"](module, batch)
 
     def run(step, module, optimizer):
-        made["loss"], change = CHANGES[name]()
-        return [(change(module) if i == CHANGED else None, step(batch))[1] for i, batch in enumerate(toy.batches(30))]
+        made["loss"], change, before_each, changed = (*CHANGES[name](), lambda: None, (CHANGED,))[:4]
+        losses = []
+        for i, batch in enumerate(toy.batches(30)):
+            before_each()
+            if i in changed:
+                change(module)
+            losses.append(step(batch))
+        return losses
 
     toy.same_as_loop(run, loss, **UNCHECKED)
 
@@ -199,13 +264,26 @@ def gathering(module, batch):
     return value.latest
 
 
-def test_what_moves_all_the_time_costs_no_replay():
+def test_a_global_of_the_name_of_an_attribute_costs_no_replay():
     global latest
     module = toy.model()
     step = duet.graph_step(module, lambda module, batch: toy.loss(module, batch) + types.SimpleNamespace(latest=0.0).latest, toy.sgd(module))
     for batch in toy.batches(60):
         latest = step(batch)
     assert [(entry["state"], entry["replays"]) for entry in step.report()] == [("captured", 58)]
+
+
+def test_what_moves_at_each_step_and_is_not_read_costs_no_replay():
+    class Loop:
+        def __call__(self, module, batch):
+            output = types.SimpleNamespace(loss=toy.loss(module, batch))
+            return output.loss
+
+    loop, module = Loop(), toy.model()
+    step = duet.graph_step(module, loop, toy.sgd(module), **UNCHECKED)
+    for batch in toy.batches(100):
+        loop.loss = step(batch)
+    assert len(step.report()) <= 4 and sum(entry["replays"] - entry["checked"] for entry in step.report()) > 80, step.report()
 
 
 def test_what_the_step_gathers_is_one_capture():
