@@ -119,13 +119,14 @@ namespace {
 
 constexpr int64_t kQuick = 16;  // calls of numbers()
 
-// Whether a place that had a number holds what the search is to look into.
-bool is_new_container(PyObject* value, uint64_t number) {
-  if (value == nullptr) return false;
+// Whether a place that had a number holds what the search is to look into. A list may be in itself.
+bool is_new_container(PyObject* value, uint64_t number, int deepest = 4) {
+  if (value == nullptr || deepest == 0) return false;
   if (!PyList_Check(value) && !PyTuple_Check(value)) return PyDict_Check(value) || is_object(value, number);
   for (Py_ssize_t i = 0; i < std::min(kMostItems, PySequence_Fast_GET_SIZE(value)); ++i) {
     PyObject* const item = PySequence_Fast_GET_ITEM(value, i);
-    if (is_tensor(item) || PyCallable_Check(item) != 0 || is_new_container(item, of_value(item, 0))) return true;
+    if (is_tensor(item) || PyCallable_Check(item) != 0 || is_new_container(item, of_value(item, 0), deepest - 1))
+      return true;
   }
   return false;
 }
@@ -171,7 +172,7 @@ std::optional<uint64_t> HostState::referenced() const {
   return mixed(sum, counted_);
 }
 
-// Whether it counts.
+// Adds what lies there to what has been gathered. Whether it counts.
 bool HostState::gather(PyObject* owner, uint64_t name, uint64_t number, int64_t apart) const {
   Item& item = containers_[owner].items.try_emplace(name, Item{number}).first->second;
   Gathered& part = gathering_[name];

@@ -70,7 +70,7 @@ class HostState {
   };
   mutable std::unordered_map<uint64_t, Gathered> gathering_;  // tensors, and what is in lists that were empty, by name
   mutable std::unordered_map<uint64_t, Item> names_;          // which owners these have
-  mutable uint64_t gathered_ = 0, counted_ = 0;               // all of it
+  mutable uint64_t gathered_ = 0, counted_ = 0;               // all of it now, and what numbers() goes by
   mutable int64_t calls_ = 0, looked_ = 0, quick_looks_ = 0;  // of numbers()
   mutable uint64_t latest_ = 0;                               // numbers()
 };

@@ -156,7 +156,7 @@ def _attributes(value, names, parts=(), late=frozenset()):
         names = names.union(name for part in by_position for name in part if type(name) is str)
     names = names | _matching(parts, {*(own or ()), *(name for inside in classes.values() for name in inside)})
     if _is(value, torch.nn.Module):  # there are many
-        late = late.intersection(*[set().union(*map(_late_of, classes))])
+        late = late & set().union(*map(_late_of, classes))
     found, shared = [], set()
     for cls, inside in classes.items():
         for name in names & inside.keys():
@@ -243,17 +243,18 @@ class _Search:
         if function in self.known:
             return
         self.known.add(function)
-        found = names_of(function.__code__)
-        self.names |= found.keys | (found.attributes - {"param_groups"} if _is(owner, torch.optim.Optimizer) else found.attributes)
-        self.keys |= found.keys  # those of param_groups are keys of their own
-        if found.computes and is_users(function.__module__):
+        looked_up = names_of(function.__code__)
+        without = {"param_groups"} if _is(owner, torch.optim.Optimizer) else set()  # whose numbers are keys of their own
+        self.names |= looked_up.attributes - without | looked_up.keys
+        self.keys |= looked_up.keys
+        if looked_up.computes and is_users(function.__module__):
             self.computes = True
-            self.parts |= found.parts
-            self.late |= found.late
+            self.parts |= looked_up.parts
+            self.late |= looked_up.late
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         self.found += [(None, None, value) for value in defaults]
         places = [(cell, None) for cell in function.__closure__ or ()]
-        places += [(function.__globals__, name) for name in sorted(found.of_module & function.__globals__.keys())]
+        places += [(function.__globals__, name) for name in sorted(looked_up.of_module & function.__globals__.keys())]
         places += [(sys.modules, name) for name in _imported(function)]
         for owner, key in places:
             try:

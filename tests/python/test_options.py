@@ -114,7 +114,6 @@ def mean(model, batch):
     return {"figure": model(batch["x"]).mean()}
 
 
-UNCHECKED = {"check": "off", "verify_interval": 0}  # so that host code runs in few steps
 OF_PREDICTION = {"loss": toy.loss_of, "forward": toy.forward}
 HIDDEN = [{"params": ["hidden.weight"], "lr": 0.2}]
 
@@ -126,11 +125,11 @@ OF_BOTH = {
     "loss_scale": (duet.LossScale(init_scale=3.0), {}),
     "non_finite": ("skip", {"data": with_infinity()}),
     "fallback": ("strict", {"loss": of_a_changing_shape}),
-    "check": ("every", UNCHECKED),
-    "check_budget": (1.0, {**UNCHECKED, "check": "budget", "check_budget": 0.0, "steps": 600}),
-    "verify_interval": (1, UNCHECKED),
-    "cache_bytes": (1, UNCHECKED),
-    "graph_key": (itertools.count().__next__, UNCHECKED),
+    "check": ("every", toy.UNCHECKED),
+    "check_budget": (1.0, {**toy.UNCHECKED, "check": "budget", "check_budget": 0.0, "steps": 600}),
+    "verify_interval": (1, toy.UNCHECKED),
+    "cache_bytes": (1, toy.UNCHECKED),
+    "graph_key": (itertools.count().__next__, toy.UNCHECKED),
 }
 OF_STEPS = {**OF_BOTH, "clip_grad_norm": (1e-2, {}), "clip_grad_value": (1e-2, {}), "mode": ("eager", {})}
 

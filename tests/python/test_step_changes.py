@@ -15,7 +15,6 @@ from torch.nn.modules import module as nn_module
 import duet
 import toy
 
-UNCHECKED = {"check": "off", "verify_interval": 0}
 
 
 def double_output(module, inputs, output):
@@ -69,7 +68,7 @@ def test_a_hook_or_module_that_comes_and_goes(name):
             losses.append(step(batch))
         return losses
 
-    step = toy.same_as_loop(run, **UNCHECKED)
+    step = toy.same_as_loop(run, **toy.UNCHECKED)
     assert sum(report["replays"] for report in step.report()) >= 20, step.report()
 
 
@@ -105,7 +104,7 @@ def test_numbers_of_the_optimizer_that_the_loss_reads():
     def loss(module, batch):
         return toy.loss(module, batch) + used[0].param_groups[0]["lr"] * module.output.weight.square().sum()
 
-    toy.same_as_loop(run, loss, optimizer=make, **UNCHECKED)
+    toy.same_as_loop(run, loss, optimizer=make, **toy.UNCHECKED)
 
 
 def test_another_network_that_is_frozen_is_another_step():
@@ -114,7 +113,7 @@ def test_another_network_that_is_frozen_is_another_step():
     def run(step, module, optimizer):
         return [(other.requires_grad_(i < 15), step(batch))[1] for i, batch in enumerate(toy.batches(30))]
 
-    step = toy.same_as_loop(run, lambda module, batch: other(module(batch["x"])).square().mean(), **UNCHECKED)
+    step = toy.same_as_loop(run, lambda module, batch: other(module(batch["x"])).square().mean(), **toy.UNCHECKED)
     assert len(step.report()) == 2 and toy.replays(step.report()) == 30 - 2 * 2
 
 
@@ -196,7 +195,7 @@ CONSTANTS = {
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
-@pytest.mark.parametrize("options", [{}, UNCHECKED, {"fallback": "strict"}], ids=["default", "unchecked", "strict"])
+@pytest.mark.parametrize("options", [{}, toy.UNCHECKED, {"fallback": "strict"}], ids=["default", "unchecked", "strict"])
 def test_constants_made_by_the_host_and_views_of_them(name, options):
     def loss(module, batch):
         return toy.loss(module, {**batch, "x": CONSTANTS[name](module.shift(batch["x"]))})
@@ -280,6 +279,6 @@ def test_numbers_that_a_step_of_lightning_finds(read):
 
 
 def test_norms_of_steps_that_may_be_skipped_cost_no_replay():
-    trainer = duet.GraphTrainer(toy.model(), toy.loss, default_hooks=False, max_steps=30, non_finite="skip", **UNCHECKED)
+    trainer = duet.GraphTrainer(toy.model(), toy.loss, default_hooks=False, max_steps=30, non_finite="skip", **toy.UNCHECKED)
     trainer.fit(toy.batches(30))
     assert [entry["unchecked"] for entry in trainer.report()] == [28]

@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 import duet
 import toy
 
-UNCHECKED = {"check": "off", "verify_interval": 0}
 CHANGED = 20  # of 30 steps
 
 
@@ -217,6 +216,16 @@ def another_text():
     return losses.by_text, change, lambda: None, (10, CHANGED)
 
 
+def late_list_within_itself():
+    args, ring = argparse.Namespace(more=None), [0.5]
+    ring.append(ring)
+
+    def loss(module, batch):
+        return toy.loss(module, batch) * (1.0 if args.more is None else args.more[0])
+
+    return loss, lambda module: setattr(args, "more", ring)
+
+
 def last_rate():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -231,6 +240,7 @@ CHANGES = {
     "late_attribute_of_the_model": late_attribute_of_the_model, "last_rate": last_rate,
     "percent": computed_name("a", "by_percent"), "format": computed_name("a", "by_format"), "swapped": swapped,
     "beside_one_that_moves": beside_one_that_moves, "late_container": late_container, "another_text": another_text,
+    "late_list_within_itself": late_list_within_itself,
 }  # fmt: skip
 
 
@@ -251,7 +261,7 @@ def test_a_change_by_the_loop(name):
             losses.append(step(batch))
         return losses
 
-    toy.same_as_loop(run, loss, **UNCHECKED)
+    toy.same_as_loop(run, loss, **toy.UNCHECKED)
 
 
 latest = torch.zeros(())  # as a script's own `latest = step(batch)`
@@ -280,7 +290,7 @@ def test_what_moves_at_each_step_and_is_not_read_costs_no_replay():
             return output.loss
 
     loop, module = Loop(), toy.model()
-    step = duet.graph_step(module, loop, toy.sgd(module), **UNCHECKED)
+    step = duet.graph_step(module, loop, toy.sgd(module), **toy.UNCHECKED)
     for batch in toy.batches(100):
         loop.loss = step(batch)
     assert len(step.report()) <= 4 and sum(entry["replays"] - entry["checked"] for entry in step.report()) > 80, step.report()

@@ -18,7 +18,6 @@ from torch.nn.modules import module as nn_module
 import duet
 import toy
 
-UNCHECKED = {"check": "off", "verify_interval": 0}
 
 
 class Weighted:
@@ -212,7 +211,7 @@ def test_what_the_loss_finds_in_its_closure(name):
     def loss(module, batch):
         return loss_of(criterion, module(batch["x"]), F.one_hot(batch["y"], 3).float())
 
-    toy.same_as_loop(run, loss, make_model, **UNCHECKED)
+    toy.same_as_loop(run, loss, make_model, **toy.UNCHECKED)
 
 
 @pytest.mark.parametrize("holder", [lambda module: module, lambda module: module.hidden], ids=["model", "layer_of_torch"])
@@ -224,7 +223,7 @@ def test_an_object_of_the_model_that_is_replaced(holder):
             losses.append(step(batch))
         return losses
 
-    toy.same_as_loop(run, lambda module, batch: holder(module).criterion.of(module(batch["x"])), **UNCHECKED)
+    toy.same_as_loop(run, lambda module, batch: holder(module).criterion.of(module(batch["x"])), **toy.UNCHECKED)
 
 
 @pytest.mark.parametrize("place", [types.SimpleNamespace(factor=None), {"factor": None}, {"other": 1}], ids=["attribute", "item", "key"])
@@ -248,7 +247,7 @@ def test_an_object_that_comes_is_looked_into(place):
         factor = place.get("factor") if of_item else place.factor
         return toy.loss(module, batch) * (factor.weight if factor is not None else 2.0)
 
-    toy.same_as_loop(run, loss, **UNCHECKED)
+    toy.same_as_loop(run, loss, **toy.UNCHECKED)
 
 
 class ScalingModule(nn.Module):
@@ -285,7 +284,7 @@ def test_what_hooks_find(name, since):
         handle.remove()
         return losses
 
-    toy.same_as_loop(run, **UNCHECKED)
+    toy.same_as_loop(run, **toy.UNCHECKED)
 
 
 class ScaledSgd(torch.optim.SGD):
@@ -318,7 +317,7 @@ def test_what_an_optimizer_finds(of_hook, with_schedule):
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1) if with_schedule else None  # it wraps step()
         return optimizer
 
-    toy.same_as_loop(run, optimizer=make, **UNCHECKED)
+    toy.same_as_loop(run, optimizer=make, **toy.UNCHECKED)
 
 
 def trained(mode, loss, run, **options):
@@ -326,7 +325,7 @@ def trained(mode, loss, run, **options):
     torch.manual_seed(3)
     random.seed(3)
     module = toy.model()
-    trainer = duet.make_trainer(mode, module, loss, default_hooks=False, max_steps=30, **UNCHECKED, **options)
+    trainer = duet.make_trainer(mode, module, loss, default_hooks=False, max_steps=30, **toy.UNCHECKED, **options)
     return run(trainer, module), module.state_dict()
 
 

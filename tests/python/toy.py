@@ -79,6 +79,9 @@ def over(batches):
     return lambda step, module, optimizer: [step(batch) for batch in batches]
 
 
+UNCHECKED = {"check": "off", "verify_interval": 0}  # the options by which no check looks at host code
+
+
 def same_as_loop(run, loss=loss, make=model, optimizer=adam, clip=None, **options):
     """run(step, module, optimizer) with duet's step gives the results, weights and state that it gives with PyTorch's loop, bit
     by bit. Returns duet's step."""
