@@ -3,7 +3,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -173,12 +177,19 @@ c10::DeviceAllocator* allocator_of(at::Device device) {
 
 at::DeviceIndex index_of(at::Device device) { return device.has_index() ? device.index() : at::DeviceIndex{0}; }
 
+// The number behind `key`, with which a line of one of Linux's files begins; nothing where there is none.
+std::optional<int64_t> number_in(const std::string& file, const std::string& key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    int64_t number = 0;
+    if (line.starts_with(key) && std::istringstream(line.substr(key.size())) >> number) return number;
+  }
+  return std::nullopt;
+}
+
 // What getrusage() counts includes what the program used that started this one by exec().
 int64_t resident_peak() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
-  }
+  if (const auto peak = number_in("/proc/self/status", "VmHWM:")) return *peak * 1024;
   rusage usage{};  // some sandboxes have no such line
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;
@@ -209,13 +220,19 @@ void reset_peak_bytes(at::Device device) {
 int64_t free_bytes(at::Device device) {
   if (auto* allocator = allocator_of(device))
     return static_cast<int64_t>(allocator->getMemoryInfo(index_of(device)).first);
-  double bytes = 9e18;
-  if (double limit = 0; std::ifstream("/sys/fs/cgroup/memory.max") >> limit) bytes = limit;  // a container's
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) bytes = std::min(bytes, std::strtod(line.c_str() + 13, nullptr) * 1024);
+  int64_t bytes =
+      number_in("/proc/meminfo", "MemAvailable:").value_or(std::numeric_limits<int64_t>::max() / 1024) * 1024;
+  const std::string container = "/sys/fs/cgroup/memory.";
+  if (const auto limit = number_in(container + "max", "")) {
+    const int64_t files = number_in(container + "stat", "inactive_file ").value_or(0);  // go when memory is short
+    bytes = std::min(bytes, *limit - number_in(container + "current", "").value_or(0) + files);
   }
-  return static_cast<int64_t>(bytes);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    const int64_t used = number_in("/proc/self/status", "VmSize:").value_or(0) * 1024;
+    bytes = std::min(bytes, static_cast<int64_t>(limit.rlim_cur) - used);
+  }
+  return std::max<int64_t>(bytes, 0);
 }
 
 }  // namespace duet

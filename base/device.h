@@ -63,7 +63,8 @@ class CpuSeedGuard {
 // Most memory in use since reset_peak_bytes(): of the process on the CPU, of LibTorch's allocator on a GPU.
 int64_t peak_bytes(at::Device device);
 void reset_peak_bytes(at::Device device);
-// Memory that is free: of the GPU, or on the CPU of the machine, at most the limit of a container.
+// Memory that is free: of the GPU, or on the CPU of the machine, at most what a container's limit and `ulimit -v`
+// leave.
 int64_t free_bytes(at::Device device);
 
 }  // namespace duet

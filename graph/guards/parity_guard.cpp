@@ -44,6 +44,22 @@ std::string replaced_by(const std::function<void()>& hooks, const NamedTensors& 
   return places.moved();
 }
 
+void add_gradients(NamedTensors& tensors, const NamedTensors& parameters) {
+  for (const auto& [name, parameter] : parameters) {
+    if (parameter.grad().defined()) tensors.emplace_back("the gradient of " + name, parameter.grad());
+  }
+}
+
+// Whether the host has the memory for a copy of the state, and for gradients twice. It would end the process rather
+// than throw, as devices do.
+bool fits(const NamedTensors& state, const NamedTensors& parameters) {
+  int64_t bytes = 0;
+  for (const auto* tensors : {&state, &parameters}) {
+    for (const auto& item : *tensors) bytes += item.second.is_cpu() ? static_cast<int64_t>(item.second.nbytes()) : 0;
+  }
+  return bytes < free_bytes(at::kCPU);
+}
+
 // One step, several times from one snapshot; only the first run exchanges tensors with the other ranks.
 class Comparison {
  public:
@@ -52,7 +68,8 @@ class Comparison {
         step_(step),
         micro_batches_(micro_batches),
         live_(state_of(step, captured.recording())),
-        saved_(copy_of(live_)),
+        fits_(fits(live_, step.parameters())),
+        saved_(fits_ ? copy_of(live_) : NamedTensors{}),
         random_before_(captured.recording().generators()),
         ranks_(ranks_of(step)) {
     if (ranks_ != nullptr) ranks_->record_collectives();
@@ -68,6 +85,8 @@ class Comparison {
   // state before the first one.
   ParityResult compare(StepObserver& observer) {
     ParityResult result;
+    const bool may_replay = !captured_.recording().reads_changing_tensors();
+    if (!fits_ && may_replay) return replay_alone(observer);
     bool is_first = true;
     AtSplits with_hooks(observer, [&](SplitPoint, const StepView& view, const auto& hooks) {
       if (std::exchange(is_first, false)) expected_ = copy_of(all_at(view));
@@ -78,10 +97,9 @@ class Comparison {
     try {
       result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
     } catch (const c10::OutOfMemoryError&) {
-      const bool may_replay = !observer.splits() && !captured_.recording().reads_changing_tensors();
-      if (!may_replay || !step_.communicator().is_single()) throw;  // the other ranks wait in the sums of this run
-      replay_alone(observer, result);
-      return result;
+      // Hooks may have acted, and the other ranks wait in the sums of this run.
+      if (!may_replay || observer.splits() || !step_.communicator().is_single()) throw;
+      return replay_alone(observer);
     }
     result.compared = !on_any_rank(!result.same_host_code || !result.replaced_gradient.empty());
     if (!result.compared) return result;
@@ -102,9 +120,11 @@ class Comparison {
       expected_.insert(expected_.end(), eager.begin(), eager.end());
     }
     const auto compared = [&] {
-      if (may_blame_kernels()) before_ = copy_of(live_);
       try {
         result.differing = differences_of_replay(observer);
+        if (!observer.splits() && !captured_.same_outside()) {
+          result.differing.emplace_back("a tensor that is not part of the model");
+        }
       } catch (const PeerError&) {
         throw;
       } catch (const c10::OutOfMemoryError&) {
@@ -118,30 +138,34 @@ class Comparison {
     put_back_after(compared);
   }
 
-  // The names of what a replay from the state before the step gives otherwise than the eager run gave. Where hooks act
-  // between the kernels that is the state before the first one, and they, which must not run twice in one step, are
-  // left out.
+  // The names of what a replay gives otherwise than expected.
   std::vector<std::string> differences_of_replay(StepObserver& observer) {
-    random_before_.restore();
     if (ranks_ != nullptr) ranks_->replay_collectives();
     std::vector<std::string> names;
-    bool is_first = true;
-    AtSplits without_hooks(observer, [&](SplitPoint, const StepView& view, const auto&) {
-      if (std::exchange(is_first, false)) names = differences(all_at(view), expected_);
-    });
-    const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
-    if (!observer.splits()) {
-      NamedTensors given = live_;
-      for (auto& item : beside_state(output)) given.push_back(std::move(item));
-      names = differences(given, expected_);
-      if (!captured_.same_outside()) names.emplace_back("a tensor that is not part of the model");
-    }
+    replay_to(observer, [&](const NamedTensors& given) { names = differences(given, expected_); });
     if (ranks_ != nullptr && !ranks_->repeated_exactly()) names.insert(names.begin(), kToRanks);
     return names;
   }
 
+  // `see` gets what a replay gives from the state that is in place. Where hooks act between the kernels that is the
+  // state before the first one, and they, which must not run twice in one step, are left out.
+  template <class See>
+  void replay_to(StepObserver& observer, const See& see) {
+    random_before_.restore();
+    bool is_first = true;
+    AtSplits without_hooks(observer, [&](SplitPoint, const StepView& view, const auto&) {
+      if (std::exchange(is_first, false)) see(all_at(view));
+    });
+    const StepResult output = captured_.replay_followed(step_, micro_batches_, without_hooks);
+    if (observer.splits()) return;
+    NamedTensors given = live_;
+    for (auto& item : beside_state(output)) given.push_back(std::move(item));
+    see(given);
+  }
+
   // The step is the replay, as if nothing had been compared.
-  void replay_alone(StepObserver& observer, ParityResult& result) {
+  ParityResult replay_alone(StepObserver& observer) {
+    ParityResult result;
     captured_.return_memory();
     restore(saved_, live_);
     random_before_.restore();
@@ -149,6 +173,7 @@ class Comparison {
     result.output = captured_.replay(step_, micro_batches_, observer);
     result.replayed = true;
     note_short_memory(result);
+    return result;
   }
 
   static void note_short_memory(ParityResult& result) {
@@ -232,13 +257,15 @@ class Comparison {
     return names;
   }
 
-  // The first kernel with which a replay differs from the eager run, whose results stay in place.
+  // The first kernel with which a replay differs from one that has none of them. They start from what the eager run has
+  // left, since keeping the state before it as well would cost each comparison that much memory.
   void bisect_kernels(StepObserver& observer, ParityResult& result) {
     put_back_after([&] {
       CpuProgram& program = *captured_.segments().cpu_program();
       const int64_t all = program.kernel_count();
+      const bool runs = replay_with(0, observer, [&](const NamedTensors& given) { expected_ = copy_of(given); });
       // What does not come again may have had another cause.
-      if (agrees_with(0, observer) && !agrees_with(all, observer)) {
+      if (runs && agrees_with(0, observer) && !agrees_with(all, observer)) {
         const int64_t kernel = first_fault(all, observer);
         result.kernel = program.kernel_text(kernel);
         result.pass = program.kernel_pass(kernel);
@@ -256,12 +283,21 @@ class Comparison {
     return wrong - 1;
   }
 
-  // Whether a replay with the first `kernels` of duet's own gives what the eager run gave.
+  // Whether a replay with the first `kernels` of duet's own gives what one without them gave.
   bool agrees_with(int64_t kernels, StepObserver& observer) {
-    restore(before_, live_);
+    bool same = false;
+    replay_with(kernels, observer, [&](const NamedTensors& given) { same = differences(given, expected_).empty(); });
+    return same;
+  }
+
+  // Whether it did not fail.
+  template <class See>
+  bool replay_with(int64_t kernels, StepObserver& observer, const See& see) {
+    restore(saved_, live_);
     captured_.segments().cpu_program()->use_kernels(kernels);
     try {
-      return differences_of_replay(observer).empty();
+      replay_to(observer, see);
+      return true;
     } catch (const std::exception&) {
       return false;
     }
@@ -271,15 +307,15 @@ class Comparison {
   NamedTensors all_at(const StepView& view) const {
     NamedTensors tensors = live_;
     if (view.output.loss.defined()) tensors.emplace_back("loss", view.output.loss);
-    for (const auto& [name, parameter] : view.parameters) {
-      if (parameter.grad().defined()) tensors.emplace_back("the gradient of " + name, parameter.grad());
-    }
+    add_gradients(tensors, view.parameters);
     return tensors;
   }
 
+  // Gradients are no copies: a run makes new ones.
   NamedTensors beside_state(const StepResult& output) {
     NamedTensors tensors = output.all();
     for (auto& item : tensors) item.second = item.second.detach().clone();
+    add_gradients(tensors, step_.parameters());
     // A step without random ops leaves the generators alone: if one has moved, another thread has drawn from it.
     if (captured_.recording().draws()) RandomStates(captured_.recording().generators()).append_to(tensors);
     return tensors;
@@ -289,9 +325,9 @@ class Comparison {
   StepCode& step_;
   const MicroBatches& micro_batches_;
   const NamedTensors live_;
+  const bool fits_;
   NamedTensors saved_;     // as it was; from the replay on, as the eager run has left it
-  NamedTensors before_;    // for bisect_kernels(): as it was
-  NamedTensors expected_;  // what the eager run gave
+  NamedTensors expected_;  // what the eager run gave; in bisect_kernels(): a replay without kernels
   RandomStates random_before_;
   Communicator* ranks_;
 };

@@ -21,6 +21,12 @@ void add_state(NamedTensors& state, std::unordered_map<const void*, std::size_t>
   }
 }
 
+int64_t bytes_in_block(const at::Tensor& tensor) {
+  constexpr int64_t kAlignment = 64;
+  const bool plain = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_quantized();
+  return plain ? (static_cast<int64_t>(tensor.nbytes()) + kAlignment - 1) / kAlignment * kAlignment : 0;
+}
+
 at::Tensor spare_copy(const at::Tensor& tensor) {
   try {
     return tensor.detach().clone();
@@ -44,21 +50,35 @@ NamedTensors state_of(const StepCode& step, const StepProgram& recording) {
   return state;
 }
 
+// Those of the host lie in one block, which goes back to the system whole.
 NamedTensors copy_of(const NamedTensors& tensors) {
   const at::NoGradGuard no_grad;
+  int64_t bytes = 0;
+  for (const auto& item : tensors) bytes += bytes_in_block(item.second);
+  const at::Tensor block = at::empty({bytes}, at::kByte);
   NamedTensors copies;
-  for (const auto& [name, tensor] : tensors) copies.emplace_back(name, spare_copy(tensor));
+  int64_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const int64_t size = bytes_in_block(tensor);
+    at::Tensor copy = size > 0 ? at::empty({0}, tensor.options()) : spare_copy(tensor);
+    if (size > 0) {
+      copy.set_(block.storage(), offset / tensor.element_size(), tensor.sizes(), {});
+      copy.copy_(tensor);
+      offset += size;
+    }
+    copies.emplace_back(name, copy);
+  }
   return copies;
 }
 
 // Tensor by tensor, so that one copy of the state is enough for a comparison.
-void swap_values(NamedTensors& saved, const NamedTensors& live) {
+void swap_values(const NamedTensors& saved, const NamedTensors& live) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < saved.size(); ++i) {
     if (same_bits(saved[i].second, live[i].second)) continue;
     const at::Tensor now = spare_copy(live[i].second);
     live[i].second.detach().copy_(saved[i].second);
-    saved[i].second = now;
+    saved[i].second.copy_(now);
   }
 }
 

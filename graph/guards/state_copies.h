@@ -19,7 +19,7 @@ NamedTensors state_of(const StepCode& step, const StepProgram& recording);
 // On the tensors' device, or on the host if the device has no memory left: a model that just fits is compared too.
 NamedTensors copy_of(const NamedTensors& tensors);
 // The values of `saved` into `live`, and those of `live` into `saved`.
-void swap_values(NamedTensors& saved, const NamedTensors& live);
+void swap_values(const NamedTensors& saved, const NamedTensors& live);
 void restore(const NamedTensors& saved, const NamedTensors& live);
 // What did not change needs no write, and an expanded buffer would refuse one.
 void restore(const at::Tensor& saved, const at::Tensor& live);
