@@ -13,6 +13,7 @@
 #include "base/detail/bits.h"
 #include "base/detail/op_tap.h"
 #include "base/device.h"
+#include "core/detail/run_state.h"
 #include "core/task.h"
 #include "data/data_source.h"
 #include "distributed/communicator.h"
@@ -56,13 +57,10 @@ struct Statistics : OpListener {
 // Runs these batches; random numbers, flags and buffers are afterwards what they were.
 void run_batches(TrainContext& context, DataSource& data, int64_t count, OpListener& listener) {
   Task& task = context.task;
-  const NamedTensors buffers = task.named_buffers();
-  std::vector<at::Tensor> before;
-  for (const auto& item : buffers) before.push_back(item.second.detach().clone());
-  const auto put_back = c10::make_scope_exit([&, random = random_state(), flags = task.training_flags()] {
-    set_random_state(random);
+  const StateBeforeEvaluation before(task);
+  const auto put_back = c10::make_scope_exit([&, flags = task.training_flags()] {
+    before.put_back();
     task.set_training_flags(flags);
-    for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].second.detach().copy_(before[i]);
   });
   task.train(true);
   data.set_shard(context.communicator->rank(), context.communicator->world_size());

@@ -61,13 +61,13 @@ std::string bits_hash(const at::Tensor& values) {
   return xxh3_hex(host.const_data_ptr(), host.nbytes());
 }
 
-std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
-  const std::size_t shared = std::min(a.size(), b.size());
-  for (std::size_t i = 0; i < shared; ++i) {
-    if (a[i].first != b[i].first || !same_bits(a[i].second, b[i].second)) return a[i].first;
+std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& b) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const bool in_both = i < a.size() && i < b.size() && a[i].first == b[i].first;
+    if (!in_both || !same_bits(a[i].second, b[i].second)) names.push_back((i < a.size() ? a : b)[i].first);
   }
-  if (a.size() == b.size()) return {};
-  return (a.size() > b.size() ? a : b)[shared].first;
+  return names;
 }
 
 }  // namespace duet

@@ -14,9 +14,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b);
 // XXH3-128 of the values in row-major order, 32 hex digits. Waits for the device.
 std::string bits_hash(const at::Tensor& values);
 
-// Name of the first tensor, in the order of the lists, whose name or bits differ or that only one list has; empty if
-// none does.
-std::string first_difference(const NamedTensors& a, const NamedTensors& b);
+// Names of the tensors, in the order of the lists, whose name or bits differ or that only one list has.
+std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& b);
 
 // XXH3-128 of bytes that arrive in pieces. hex() prints it as the tool xxh128sum does.
 class Xxh3 {

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/detail/concat_text.h"
+#include "base/detail/tensor_copies.h"
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
@@ -271,16 +272,11 @@ void tell_saved(const std::string& path, TrainContext& context) {
 }
 
 StateBeforeEvaluation::StateBeforeEvaluation(const Task& task)
-    : random_(all_random_state()), buffers_(task.named_buffers()), copies_(buffers_) {
-  for (auto& item : copies_) item.second = item.second.detach().clone();
-}
+    : random_(all_random_state()), buffers_(task.named_buffers()), copies_(copy_of(buffers_)) {}
 
 void StateBeforeEvaluation::put_back() const {
   set_all_random_state(random_);
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    const at::Tensor &buffer = buffers_[i].second, &copy = copies_[i].second;
-    if (!same_bits(buffer, copy)) buffer.detach().copy_(copy);  // one that overlaps itself cannot be written to
-  }
+  restore(copies_, buffers_);
 }
 
 std::string save_checkpoint(CheckpointStore& store, TrainContext& context, const SaveOptions& options) {

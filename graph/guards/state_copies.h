@@ -5,6 +5,7 @@
 #include <vector>
 #include <ATen/core/Generator.h>
 #include "base/batch.h"
+#include "base/detail/tensor_copies.h"
 #include "base/state_dict.h"
 #include "core/detail/step_executor.h"
 #include "graph/record/step_program.h"
@@ -15,17 +16,6 @@ namespace duet {
 
 // Every tensor that the step changes. Memory that several share is there once, whole.
 NamedTensors state_of(const StepCode& step, const StepProgram& recording);
-
-// On the tensors' device, or on the host if the device has no memory left: a model that just fits is compared too.
-NamedTensors copy_of(const NamedTensors& tensors);
-// The values of `saved` into `live`, and those of `live` into `saved`.
-void swap_values(const NamedTensors& saved, const NamedTensors& live);
-void restore(const NamedTensors& saved, const NamedTensors& live);
-// What did not change needs no write, and an expanded buffer would refuse one.
-void restore(const at::Tensor& saved, const at::Tensor& live);
-
-// Names of the tensors that differ, or that only one list has.
-std::vector<std::string> differences(const NamedTensors& a, const NamedTensors& b);
 
 // The generators that a step draws from: the default ones, and its own.
 class RandomStates {

@@ -1,4 +1,6 @@
 #include <limits>
+#include <string>
+#include <vector>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/detail/bits.h"
@@ -22,14 +24,14 @@ TEST(TensorCompare, ComparesBitsAndNotValues) {
   EXPECT_EQ(bits_hash(turned.conj()), bits_hash(turned.conj().resolve_conj()));
 }
 
-TEST(TensorCompare, NamesTheFirstDifference) {
+TEST(TensorCompare, NamesWhatDiffers) {
+  using Names = std::vector<std::string>;
   const at::Tensor one = at::ones({2}), two = at::full({2}, 2.0);
-  EXPECT_EQ(first_difference({}, {}), "");
-  EXPECT_EQ(first_difference({{"a", one}, {"b", two}}, {{"a", one.clone()}, {"b", two.clone()}}), "");
-  EXPECT_EQ(first_difference({{"a", one}, {"b", two}, {"c", one}}, {{"a", one}, {"b", one}, {"c", two}}), "b");
-  EXPECT_EQ(first_difference({{"a", one}, {"b", two}}, {{"a", one}, {"x", two}}), "b");
-  EXPECT_EQ(first_difference({{"a", one}, {"b", two}}, {{"a", one}}), "b");
-  EXPECT_EQ(first_difference({{"a", one}}, {{"a", one}, {"c", two}}), "c");
+  EXPECT_EQ(differences({{"a", one}, {"b", two}}, {{"a", one.clone()}, {"b", two.clone()}}), Names{});
+  EXPECT_EQ(differences({{"a", one}, {"b", two}, {"c", one}}, {{"a", one}, {"b", one}, {"c", two}}), (Names{"b", "c"}));
+  EXPECT_EQ(differences({{"a", one}, {"b", two}}, {{"a", one}, {"x", two}}), Names{"b"});
+  EXPECT_EQ(differences({{"a", one}, {"b", two}}, {{"a", one}}), Names{"b"});
+  EXPECT_EQ(differences({{"a", one}}, {{"a", one}, {"c", two}}), Names{"c"});
 }
 
 }  // namespace

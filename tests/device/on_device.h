@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
+#include <vector>
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include "base/detail/bits.h"
@@ -37,9 +38,9 @@ inline void expect_same_weights(const BaseTrainer& a, const BaseTrainer& b) {
   const auto named = [](const StateDict& state) {
     return NamedTensors(state.tensors().begin(), state.tensors().end());
   };
-  const std::string different = first_difference(named(left), named(right));
+  const std::vector<std::string> different = differences(named(left), named(right));
   if (!is_rehearsal()) {
-    EXPECT_EQ(different, "");
+    EXPECT_EQ(different, std::vector<std::string>{});
   }
 }
 

@@ -1,10 +1,8 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "core/task.h"
 #include "graph/graph_trainer.h"
 #include "make_trainer.h"
-#include "tests/support/log_lines.h"
 #include "tests/support/memory_limit.h"
 #include "tests/support/trainer_runs.h"
 
@@ -39,12 +37,11 @@ TEST(ParityGuard, ComparesOnlyWhereTheHostHasTheMemory) {
   train(6);
   const int64_t before = calls;
   EXPECT_GE(before, 4) << "not compared";
-  const std::string log = testing::stderr_of([&] {
+  {
     const MemoryLimit limit(16 << 20);
     train(3);
-  });
+  }
   EXPECT_EQ(calls, before);
-  EXPECT_THAT(log, ::testing::HasSubstr("too little memory"));
   EXPECT_EQ(graph.report().front().state, "captured");
   train(11);
   EXPECT_GT(calls, before) << "never compared again";

@@ -247,10 +247,10 @@ Parity compare_modes(const Program& program) {
     const Verdict verdict = changes && graph.graph_error ? Verdict::kRefused : Verdict::kError;
     return {verdict, graph.error, graph.report};
   }
-  const std::string difference = first_difference(eager.seen, graph.seen);
-  if (!difference.empty()) {
-    const std::string what = difference + how_far(difference, eager.seen, graph.seen);
-    const bool steady = first_difference(eager.seen, run_in("eager", program).seen).empty();
+  const std::vector<std::string> different = differences(eager.seen, graph.seen);
+  if (!different.empty()) {
+    const std::string what = different.front() + how_far(different.front(), eager.seen, graph.seen);
+    const bool steady = differences(eager.seen, run_in("eager", program).seen).empty();
     const Verdict verdict = !steady                       ? Verdict::kUnsteady
                             : changes && ran_twice(graph) ? Verdict::kRanTwice
                                                           : Verdict::kDiffers;
