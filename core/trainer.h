@@ -157,7 +157,8 @@ class BaseTrainer : public Stateful, private TrainerServices {
   const StepResult& step(std::vector<Batch> batches);
   // Up to `count` steps on what `data` gives from where it stands, LoopOptions::accumulate micro-batches each: as if
   // step() were called with them, the same state and the same errors. How many were made: fewer where the data end, and
-  // after one in which a hook asks to stop. result() is of the last one.
+  // after one in which a hook asks to stop. result() is of the last one. As in any loop of your own the position of
+  // `data` is yours to save (DataSource::state_dict) and to load: a checkpoint holds that of train() alone.
   int64_t step_many(DataSource& data, int64_t count);
   // Closes the run that step() opened, if one is open; train() does so first. The destructor runs no hooks: without
   // finish() the last checkpoint of a loop of your own is that of the last interval.

@@ -93,8 +93,8 @@ class CapturedStep {
   ReadGuard* reads() { return reads_.get(); }
   // Whether somebody let go of a tensor from outside that it reads since the last call, or gave it other memory: the
   // user's code may have another one now.
-  bool lost_outside() {
-    const auto [moved, references_lost] = outside_.look();
+  bool lost_outside(bool may_be_hidden = false) {
+    const auto [moved, references_lost] = outside_.look(may_be_hidden);
     return references_lost || !moved.empty();
   }
 

@@ -1,5 +1,6 @@
 #include "graph/detail/graph_executor.h"
 #include <algorithm>
+#include <atomic>
 #include <utility>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
@@ -34,6 +35,16 @@ GraphExecutor::GraphExecutor(StepCode& step, at::Device device, const GraphOptio
   check_that_shadows_work();
 }
 
+namespace {
+
+// Of all trainers in this process. Each refers to tensors, which can hide that somebody else does no longer.
+std::atomic<int64_t>& captures() {
+  static std::atomic<int64_t> count = 0;
+  return count;
+}
+
+}  // namespace
+
 GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOptions& options)
     : step_(step),
       method_(std::move(method)),
@@ -44,6 +55,7 @@ GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOp
 StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
   const bool references_lost = check_addresses();
   const bool noticed = std::exchange(noticed_, false) || references_lost;
+  if (std::exchange(captures_seen_, captures()) != captures()) cache_.must_check_if_lost(/*may_be_hidden=*/true);
   SignatureEntry& entry = entry_for(micro_batches);
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) {  // hooks in the step came or went
     entry.check.differed();
@@ -126,10 +138,13 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
                    "attributes of its own; give it as a plain dense tensor");
     return run_eager(entry, micro_batches, observer);
   }
+  cache_.must_check_if_lost(/*may_be_hidden=*/false);  // the recording will refer to these tensors, too
   entry.step = std::make_unique<CapturedStep>(micro_batches, method_.make_replay());
   count_eager(entry);
   StepResult output = entry.step->record(step_, micro_batches, observer,
                                          {.strict = fallback_ == Fallback::kStrict, .changing = entry.changing});
+  ++captures(), ++captures_seen_;
+  cache_.must_check_if_lost(/*may_be_hidden=*/false);
   if (cache_.add_written(entry.step->written(), micro_batches)) {
     entry.drop();  // batches that share this memory have a key of their own from here on
   } else if (entry.step->failure().empty()) {

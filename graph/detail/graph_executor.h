@@ -86,6 +86,7 @@ class GraphExecutor : public StepExecutor {
   int64_t fuse_after_;
   SignatureCache cache_;
   bool noticed_ = false;                  // what the next step is to look into
+  int64_t captures_seen_ = 0;             // of those in this process
   std::unordered_set<std::string> told_;  // reasons why steps run eager; one warning for each
   StorageWatch storages_;                 // of the tensors that captured steps read and write
   int64_t steps_ = 0;

@@ -308,6 +308,14 @@ void SignatureCache::must_check() {
   }
 }
 
+void SignatureCache::must_check_if_lost(bool may_be_hidden) {
+  bool lost = false;
+  for (const SignatureEntry* entry : order_) {
+    if (entry->state == SignatureEntry::State::kCaptured) lost = entry->step->lost_outside(may_be_hidden) || lost;
+  }
+  if (lost) must_check();
+}
+
 std::vector<SignatureReport> SignatureCache::report() const {
   std::vector<SignatureReport> reports;
   for (const SignatureEntry* entry : order_) {

@@ -94,6 +94,8 @@ class SignatureCache {
   int64_t further_eager_steps() const;
   // Has the next replay of every signature checked.
   void must_check();
+  // The same where any of them has lost a tensor from outside (CapturedStep::lost_outside).
+  void must_check_if_lost(bool may_be_hidden);
   const std::vector<SignatureEntry*>& entries() const { return order_; }
 
   // Whether the step, and the settings around it, are still those that the entry is for, whatever the micro-batches.

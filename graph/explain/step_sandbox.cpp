@@ -12,12 +12,21 @@ namespace duet {
 
 namespace {
 
+const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
 // Everything that belongs to the trainer, as it is named now: a step may put another tensor in the place of a buffer.
 StateDict live_state(TrainStep& step) {
   StateDict live;
   live.put("model", weights_of(step.task()));
-  for (const auto& [name, tensor] : step.mutable_state()) live.set("state." + name, tensor.detach());
   live.put("optimizer", step.state_dict());
+  std::unordered_set<const c10::StorageImpl*> known;
+  for (const auto& item : live.tensors()) known.insert(memory_of(item.second));
+  // Step counts are numbered anew by a load: what has a parameter's name goes by that.
+  for (const auto& [name, tensor] : step.mutable_state()) {
+    if (!known.contains(memory_of(tensor))) live.set("state." + name, tensor.detach());
+  }
   return live;
 }
 
@@ -26,9 +35,7 @@ StateDict live_state(TrainStep& step) {
 StepSandbox::StepSandbox(TrainStep& step) : step_(step), gradients_(step.parameters()) {
   const StateDict live = live_state(step);
   saved_ = copy_of(live);
-  for (const auto& item : live.tensors()) {
-    if (item.second.has_storage()) known_.insert(item.second.storage().unsafeGetStorageImpl());
-  }
+  for (const auto& item : live.tensors()) known_.insert(memory_of(item.second));
 }
 
 void StepSandbox::watch(const std::function<void()>& code) {
@@ -49,15 +56,14 @@ void StepSandbox::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet bel
   }
   op.redispatchBoxed(below, stack);
   for_each_tensor(*stack, op.schema().returns().size(), [this](const at::Tensor& result) {
-    const c10::StorageImpl* memory = result.has_storage() ? result.storage().unsafeGetStorageImpl() : nullptr;
+    const c10::StorageImpl* memory = memory_of(result);
     if (memory != nullptr && !before_.contains(memory)) made_.insert(memory);
   });
 }
 
 void StepSandbox::look_at(const at::Tensor& tensor, bool written) {
-  if (!tensor.has_storage()) return;
-  const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
-  if (made_.contains(memory)) return;
+  const c10::StorageImpl* memory = memory_of(tensor);
+  if (memory == nullptr || made_.contains(memory)) return;
   before_.insert(memory);
   if (!written || !known_.insert(memory).second) return;
   const at::NoGradGuard no_grad;

@@ -63,11 +63,11 @@ bool fits(const NamedTensors& state, const NamedTensors& parameters) {
 // One step, several times from one snapshot; only the first run exchanges tensors with the other ranks.
 class Comparison {
  public:
-  Comparison(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches)
+  Comparison(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches, bool hooks_act)
       : captured_(captured),
         step_(step),
         micro_batches_(micro_batches),
-        live_(state_of(step, captured.recording())),
+        live_(state_of(step, captured.recording(), hooks_act)),
         fits_(fits(live_, step.parameters())),
         saved_(fits_ ? copy_of(live_) : NamedTensors{}),
         random_before_(captured.recording().generators()),
@@ -123,7 +123,7 @@ class Comparison {
       try {
         result.differing = differences_of_replay(observer);
         if (!observer.splits() && !captured_.same_outside()) {
-          result.differing.emplace_back("a tensor that is not part of the model");
+          result.differing.emplace_back(StepProgram::kOutside);
         }
       } catch (const PeerError&) {
         throw;
@@ -339,7 +339,7 @@ ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBa
   // The two runs take turns in memory.
   captured.return_memory();
   const auto afterwards = c10::make_scope_exit([&captured] { captured.return_memory(); });
-  return Comparison(captured, step, micro_batches).compare(observer);
+  return Comparison(captured, step, micro_batches, observer.splits()).compare(observer);
 }
 
 }  // namespace duet

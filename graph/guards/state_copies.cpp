@@ -21,14 +21,21 @@ void add_state(NamedTensors& state, std::unordered_map<const void*, std::size_t>
 
 }  // namespace
 
-NamedTensors state_of(const StepCode& step, const StepProgram& recording) {
+NamedTensors state_of(const StepCode& step, const StepProgram& recording, bool hooks_act) {
   NamedTensors state;
   std::unordered_map<const void*, std::size_t> known;
   for (const auto& item : step.parameters()) add_state(state, known, item);
   for (const auto& item : step.mutable_state()) add_state(state, known, item);
-  for (const at::Tensor& tensor : recording.changed_outside()) {
-    if (known.count(tensor.storage().unsafeGetStorageImpl()) > 0) continue;
-    add_state(state, known, {"a tensor that is not part of the model", tensor});
+  NamedTensors others = recording.changed_outside();
+  if (hooks_act) {
+    const NamedTensors weights = step.weights();
+    others.insert(others.end(), weights.begin(), weights.end());
+    for (auto& item : recording.unknown_outside(others)) others.push_back(std::move(item));
+  }
+  const auto trained = known;
+  for (const auto& item : others) {
+    const bool is_new = item.second.has_storage() && !trained.contains(item.second.storage().unsafeGetStorageImpl());
+    if (is_new) add_state(state, known, item);
   }
   return state;
 }

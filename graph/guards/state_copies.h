@@ -14,8 +14,9 @@
 
 namespace duet {
 
-// Every tensor that the step changes. Memory that several share is there once, whole.
-NamedTensors state_of(const StepCode& step, const StepProgram& recording);
+// Every tensor that the step changes; where hooks act in it also those that it reads, which they may change. Memory
+// that several share is there once, whole.
+NamedTensors state_of(const StepCode& step, const StepProgram& recording, bool hooks_act);
 
 // The generators that a step draws from: the default ones, and its own.
 class RandomStates {

@@ -38,13 +38,15 @@ class StorageWatch {
     std::string moved{};
     bool references_lost = false;
   };
-  Change look() {
+  // `may_be_hidden`: there may be a new one for each that was lost.
+  Change look(bool may_be_hidden = false) {
     Change change;
     for (Entry& entry : entries_) {
       if (change.moved.empty() && entry.has_moved()) change.moved = entry.name;
       const std::size_t now = references_to(entry.tensor);
-      entry.lost = entry.lost || now < entry.references;
-      change.references_lost = change.references_lost || now < entry.references;
+      const bool lost = may_be_hidden || now < entry.references;
+      entry.lost = entry.lost || lost;
+      change.references_lost = change.references_lost || lost;
       entry.references = now;
     }
     return change;

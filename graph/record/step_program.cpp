@@ -169,11 +169,12 @@ std::vector<std::pair<c10::Storage, MemoryRange>> StepProgram::written_ranges() 
   return ranges;
 }
 
-std::vector<at::Tensor> StepProgram::changed_outside() const {
+NamedTensors StepProgram::changed_outside() const {
   const std::vector<bool> changed = written_outside();
-  std::vector<at::Tensor> tensors;
+  NamedTensors tensors;
   for (std::size_t s = 0; s < changed.size(); ++s) {
-    if (changed[s] && !table.storages()[s].changes) tensors.push_back(bytes_of(table.storages()[s].strong));
+    if (changed[s] && !table.storages()[s].changes)
+      tensors.emplace_back(kOutside, bytes_of(table.storages()[s].strong));
   }
   return tensors;
 }
@@ -186,7 +187,7 @@ NamedTensors StepProgram::unknown_outside(const NamedTensors& known) const {
     const ValueTable::Storage& storage = table.storages()[value.storage];
     const bool outside = storage.external && !storage.contents && !storage.local && !storage.changes && !storage.input;
     if (!outside || !value.original.defined() || others.contains(storage.strong.unsafeGetStorageImpl())) continue;
-    tensors.emplace_back("a tensor that is not part of the model", value.original);
+    tensors.emplace_back(kOutside, value.original);
   }
   return tensors;
 }

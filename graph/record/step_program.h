@@ -140,6 +140,8 @@ struct StepProgram {
     bool operator==(const Place&) const = default;
   };
 
+  static constexpr const char* kOutside = "a tensor that is not part of the model";
+
   struct Split {
     SplitPoint point;
     std::size_t op;  // host code ran before this op
@@ -156,7 +158,7 @@ struct StepProgram {
 
   // What a run changes besides its own memory: the bytes of every tensor from outside that an op writes, and the
   // generators that it names.
-  std::vector<at::Tensor> changed_outside() const;
+  NamedTensors changed_outside() const;
   // Where it does so.
   std::vector<std::pair<c10::Storage, MemoryRange>> written_ranges() const;
   // By storage: whether it is one of these.

@@ -115,6 +115,19 @@ TEST(Explain, ChangesNothingInAnyModelOrOptimizer) {
   }
 }
 
+TEST(Explain, LeavesStepCountsThatPartedInTraining) {
+  seed_all(3);
+  const auto net = std::make_shared<TwoLayers>();
+  const auto trainer = testing::make_trainer("graph", make_task(net, plain_loss), {.optimizer = AdamW{}});
+  for (int64_t n = 0; n < 8; ++n) {
+    if (n == 4) net->a->bias.requires_grad_(false);
+    trainer->step(batch_at(n));
+  }
+  const StateDict before = everything_of(*trainer);
+  trainer->explain(batch_at(8));
+  expect_same_state(before, everything_of(*trainer));
+}
+
 TEST(Explain, GivesBackTensorsAndGeneratorsThatTheTrainerDoesNotKnow) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   const at::Tensor seen = torch::zeros({5});

@@ -119,6 +119,20 @@ TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
   }
 }
 
+// A teacher's weights, a coefficient of the loss: comparisons run the step twice.
+TEST(SplitPoints, WhatAHookChangesOfWhatAStepOnlyReadsCounts) {
+  for (const bool frozen : {false, true}) {
+    expect_captured(expect_same_in_both_modes(
+        [frozen](StepRun& run) {
+          const at::Tensor scale = torch::ones({}), read = frozen ? run.net->a->weight : scale;
+          if (frozen) read.requires_grad_(false);
+          with_hook_at_backward([read](TrainContext&) { read.mul_(0.95); })(run);
+          run.loss = [scale](testing::TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * scale; };
+        },
+        14));
+  }
+}
+
 // The rest of such a step runs op by op, whatever is compared meanwhile.
 TEST(SplitPoints, AGradientThatIsNotTheRecordedOneAtSomeStepsCounts) {
   using Code = std::function<void(const NamedTensors&)>;

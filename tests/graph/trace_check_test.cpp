@@ -305,6 +305,20 @@ TEST(UncheckedSteps, ATensorThatIsReboundBeforeASaveIsCapturedAnewAtTheNextStep)
   testing::expect_same_bits(eager.trainer->weights(), run.trainer->weights());
 }
 
+// A new capture refers to the tensor as well.
+TEST(UncheckedSteps, ATensorThatIsReboundAfterAnotherCaptureIsNoticedAtTheNextStep) {
+  Steps run(Check::kBudget, "graph", /*verify_interval=*/0, /*budget=*/0), eager(Check::kEvery, "eager");
+  for (Steps* each : {&run, &eager}) {
+    seed_all(3);
+    each->steps(1100);
+    each->steps(2, /*size=*/4);
+    each->scale = torch::full({}, 2.0);
+    each->steps(6);
+  }
+  EXPECT_GT(run.report().unchecked, 0);
+  testing::expect_same_bits(eager.trainer->weights(), run.trainer->weights());
+}
+
 // What had changed before would be an old value for ever, were it taken for new in the step of the exchange.
 TEST(UncheckedSteps, ATensorThatIsReboundDoesNotHideWhatChangedBefore) {
   struct Case {
