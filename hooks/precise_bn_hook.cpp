@@ -11,8 +11,11 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/ScopeExit.h>
 #include "base/detail/bits.h"
+#include "base/detail/concat_text.h"
 #include "base/detail/op_tap.h"
 #include "base/device.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "core/detail/run_state.h"
 #include "core/task.h"
 #include "data/data_source.h"
@@ -63,7 +66,6 @@ void run_batches(TrainContext& context, DataSource& data, int64_t count, OpListe
     task.set_training_flags(flags);
   });
   task.train(true);
-  data.set_shard(context.communicator->rank(), context.communicator->world_size());
   data.start_epoch(context.progress.step);
   for (int64_t i = 0; i < count; ++i) {
     const std::optional<Batch> batch = data.next();
@@ -71,6 +73,14 @@ void run_batches(TrainContext& context, DataSource& data, int64_t count, OpListe
     const Batch moved = batch->to(device_of(task));
     const OpTap tap(listener);
     task.training_step(moved);
+  }
+}
+
+void go_on(DataSource& data, const StateDict& position) {
+  try {
+    data.load_state_dict(position);
+  } catch (const CheckpointError& error) {
+    log_warning(concat_text("[PreciseBNHook] its data start from their beginning: ", error.what()));
   }
 }
 
@@ -88,6 +98,17 @@ PreciseBNHook::PreciseBNHook(std::shared_ptr<DataSource> data, const PreciseBNHo
   check_options(options_);
 }
 
+StateDict PreciseBNHook::state_dict() const {
+  StateDict state = own_;
+  if (data_ != nullptr) state.put("data", position_.empty() ? data_->state_dict() : position_);
+  return state;
+}
+
+void PreciseBNHook::load_state_dict(const StateDict& state) {
+  position_ = data_ != nullptr && !data_->state_dict().empty() ? state.part("data") : StateDict();
+  own_ = state.without("data");
+}
+
 void PreciseBNHook::before_train_iter(TrainContext& context) {
   if (own_.tensors().empty()) return;
   const at::NoGradGuard no_grad;
@@ -103,6 +124,8 @@ void PreciseBNHook::before_val_epoch(TrainContext& context) {
   before_train_iter(context);  // another validation may have been before this one
   const at::NoGradGuard no_grad;
   Statistics statistics;
+  data_->set_shard(context.communicator->rank(), context.communicator->world_size());
+  if (!position_.empty()) go_on(*data_, std::exchange(position_, {}));
   run_batches(context, *data_, options_.num_iter, statistics);
   for (const auto& [name, buffer] : context.task.named_buffers()) {
     if (buffer.dim() != 1 || !buffer.is_floating_point()) continue;

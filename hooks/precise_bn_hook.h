@@ -38,14 +38,16 @@ class PreciseBNHook : public Hook {
   void before_train_iter(TrainContext& context) override;
   void before_val_epoch(TrainContext& context) override;
 
-  // Training's own statistics, while the model has others, and these: what was loaded meanwhile stays.
-  StateDict state_dict() const override { return own_; }
-  void load_state_dict(const StateDict& state) override { own_ = state; }
+  // Training's own statistics, while the model has others, and these: what was loaded meanwhile stays. And the position
+  // of the data, which may be endless.
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
 
  private:
   std::shared_ptr<DataSource> data_;
   PreciseBNHookOptions options_;
   StateDict own_;
+  StateDict position_;  // to go on from
 };
 
 }  // namespace duet

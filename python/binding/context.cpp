@@ -181,7 +181,7 @@ StateDict to_state(const py::handle& dict) {
       state.set(name, py::cast<at::Tensor>(value));
     } else if (PyBool_Check(value.ptr())) {
       state.set(name, StateValue(py::cast<bool>(value)));
-    } else if (PyLong_Check(value.ptr())) {
+    } else if (PyLong_Check(value.ptr()) && py::detail::make_caster<int64_t>().load(value, /*convert=*/true)) {
       state.set(name, StateValue(py::cast<int64_t>(value)));
     } else if (PyFloat_Check(value.ptr())) {
       state.set(name, StateValue(py::cast<double>(value)));
@@ -189,7 +189,7 @@ StateDict to_state(const py::handle& dict) {
       state.set(name, StateValue(py::cast<std::string>(value)));
     } else {
       throw ConfigError("[state_dict] '" + name + "' is " + shown(value) +
-                        ", expected a tensor, bool, int, float or str");
+                        ", expected a tensor, bool, int of 64 bits, float or str");
     }
   }
   return state;

@@ -57,7 +57,8 @@ uint64_t of_constant(PyObject* object) {
   } else if (PyComplex_Check(object)) {
     const Py_complex number = PyComplex_AsCComplex(object);
     bits = mixed(std::bit_cast<uint64_t>(number.real), std::bit_cast<uint64_t>(number.imag));
-  } else if (PyRange_Check(object) || PySlice_Check(object) || PyAnySet_Check(object) || PyNumber_Check(object) != 0) {
+  } else if (PyRange_Check(object) || PySlice_Check(object) || PyAnySet_Check(object) || PyNumber_Check(object) != 0 ||
+             std::string_view(Py_TYPE(object)->tp_name).starts_with("datetime.")) {
     const auto text = py::reinterpret_steal<py::object>(PyObject_Repr(object));
     if (text) bits = static_cast<uint64_t>(PyObject_Hash(text.ptr()));
   }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "python/binding/batch_tree.h"
 #include "python/binding/generators.h"
+#include "python/binding/interrupts.h"
 
 namespace duet::python {
 
@@ -45,6 +46,8 @@ const py::object& PythonSource::generators() const {
   return *generators_;
 }
 
+void PythonSource::keep_generators_of(const py::object& loaders) { others_ = share(generators_of(loaders)); }
+
 void PythonSource::set_random_state(const StateDict& state) const {
   set_cpu_random_state(state.tensor("random"));
   set_host_random_state(state.tensor("host_random"));
@@ -68,7 +71,7 @@ void PythonSource::start_epoch(int64_t epoch) {
   const StateDict now = random_state();
   const bool had_workers = is_own && state.has("workers_run") && state.integer("workers_run") != 0;
   if (had_workers && keeps_workers(*iterable_) && !has_workers(*iterable_)) {  // which draw a number when they start
-    py::iter(*iterable_);
+    iterate();
     set_random_state(now);
   }
   const bool is_restored = is_own && state.has("loader");
@@ -124,7 +127,10 @@ void PythonSource::set_sampler_epoch(int64_t epoch) const {
   }
 }
 
-void PythonSource::iterate() { iterator_ = share(py::iter(*iterable_)); }
+void PythonSource::iterate() {
+  iterator_ = share(py::iter(*iterable_));
+  expect_workers_to_stop();
+}
 
 bool PythonSource::is_stateful() const {
   return py::hasattr(*iterable_, "state_dict") && py::hasattr(*iterable_, "load_state_dict");
@@ -144,14 +150,20 @@ void PythonSource::end_pass() {
 
 // Null at the end.
 py::object PythonSource::next_object() {
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
+  raise_interrupts();
   if (read_ahead_) return ++given_, *std::exchange(read_ahead_, nullptr);
   if (!iterator_) return {};
   auto object = py::reinterpret_steal<py::object>(PyIter_Next(iterator_->ptr()));
   if (!object) {
-    if (PyErr_Occurred() == nullptr) end_pass();
+    if (PyErr_Occurred() != nullptr) {
+      const py::error_already_set error;
+      raise_interrupts();  // its workers may have got them, too
+      if (should_stop_ && should_stop_()) return {};
+      iterator_.reset();
+      throw error;
+    }
+    end_pass();
     iterator_.reset();
-    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
     return {};
   }
   ++given_;
@@ -208,6 +220,7 @@ StateDict PythonSource::state_dict() const {
   const StateDict at_start = at_start_.empty() ? random_state() : at_start_;
   for (const auto& [name, tensor] : at_start.tensors()) state.set(name, tensor.clone());
   state.set("own_now", random_state_of(generators()));
+  if (others_ && py::len(*others_) > 0) state.set("others_now", random_state_of(*others_));
   // Before the first epoch torchdata's would draw a random number.
   if (is_stateful() && !at_start_.empty()) state.set("loader", py::cast<at::Tensor>(loader_state("saved")(*iterable_)));
   return state;
@@ -265,6 +278,9 @@ void PythonSource::load_state_dict(const StateDict& state) {
                              std::string("[data] ") + name + " of the checkpoint is negative");
   }
   loaded_ = state;
+  if (others_ && state.has("others_now") && is_of_this_rank(state)) {
+    set_random_state_of(*others_, state.tensor("others_now"));
+  }
   epoch_ = state.integer("epoch");
   // torch's DistributedSampler and its like deal the samples out in turn.
   const py::object sampler = optional_attribute(*iterable_, "sampler");
@@ -292,6 +308,7 @@ bool PythonSource::shares_iterator_with(const py::object& loader) const {
 }
 
 PythonSources::PythonSources(const py::object& loaders, const std::shared_ptr<PythonSource>& training) {
+  if (training) training->keep_generators_of(loaders);
   const auto add = [&](std::string name, py::object loader) {
     const bool is_shared = training && training->shares_iterator_with(loader);  // then the trainer keeps the position
     names_.push_back(std::move(name));

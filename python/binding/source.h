@@ -19,12 +19,15 @@ class PythonSource : public DataSource {
   void start_epoch(int64_t epoch) override;
   void iterate();  // from where an iterator stands, without an epoch
   std::optional<Batch> next() override;
+  void set_should_stop(ShouldStop should_stop) override { should_stop_ = std::move(should_stop); }
   int64_t batches_per_epoch() const override;
   int64_t batches_left() const override;
   // Whether each pass over the loader moves this one: it is its own iterator, keeps its position, or is a DataLoader
   // whose workers persist.
   bool shares_iterator_with(const py::object& loader) const;
   void set_shard(int64_t rank, int64_t world_size) override { rank_ = rank, world_size_ = world_size; }
+  // Its state has the generators that these hold, loaders of evaluations, as well.
+  void keep_generators_of(const py::object& loaders);
   // Of a torch DistributedSampler.
   std::optional<DataShard> shard() const override;
 
@@ -49,6 +52,7 @@ class PythonSource : public DataSource {
 
   SharedObject iterable_;
   SharedObject iterator_;
+  ShouldStop should_stop_;
   bool is_used_up_ = false;  // the iterable is an iterator, whose end was reached
   int64_t rank_ = 0, world_size_ = 1;
   int64_t epoch_ = 0;
@@ -58,6 +62,7 @@ class PythonSource : public DataSource {
   bool workers_ran_ = false;  // then, those of a DataLoader that persist
   SharedObject read_ahead_;
   mutable SharedObject generators_;  // of the loader, once they are asked for
+  SharedObject others_;              // generators that evaluations hold
   std::optional<StateDict> loaded_;
 };
 

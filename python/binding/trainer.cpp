@@ -11,6 +11,7 @@
 #include "python/binding/bind.h"
 #include "python/binding/context.h"
 #include "python/binding/hooks.h"
+#include "python/binding/interrupts.h"
 #include "python/binding/source.h"
 #include "python/binding/trainer_options.h"
 
@@ -63,8 +64,12 @@ class Trainer {
     const auto source = std::make_shared<PythonSource>(data);
     std::optional<PythonSources> others;
     if (!validation.is_none()) others.emplace(validation, source);
-    const py::gil_scoped_release no_gil;
-    others ? get().train(*source, others->named()) : get().train(*source);
+    const InterruptsWait interrupts;
+    {
+      const py::gil_scoped_release no_gil;
+      others ? get().train(*source, others->named()) : get().train(*source);
+    }
+    raise_interrupts();
   }
 
   MetricValues evaluate(const py::object& data, MetricValues (BaseTrainer::*pass)(const NamedSources&)) {

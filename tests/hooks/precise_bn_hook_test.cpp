@@ -33,11 +33,12 @@ struct Model : torch::nn::Module {
   Tensor forward(const Tensor& x) { return head(dropout(b(a(x).square() * 2 + x).flatten(1))); }
 };
 
-std::shared_ptr<DataSource> data(bool shuffle) {
+std::shared_ptr<DataSource> data(bool shuffle, bool endless = false) {
   const Tensor x = (torch::arange(60, torch::kFloat) * 7).remainder(13).view({10, 2, 3});
   auto set = std::make_shared<TensorDataset>(NamedTensors{{"x", x}, {"y", torch::arange(10) % 2}});
-  return std::make_shared<DataLoader>(set, std::make_unique<EpochSampler>(10, shuffle, 3),
-                                      DataLoaderOptions{.batch_size = 4});
+  std::unique_ptr<Sampler> sampler = std::make_unique<EpochSampler>(10, shuffle, 3);
+  if (endless) sampler = std::make_unique<InfiniteSampler>(10, shuffle, 3);
+  return std::make_shared<DataLoader>(set, std::move(sampler), DataLoaderOptions{.batch_size = 4});
 }
 
 struct Trained {
@@ -113,6 +114,21 @@ TEST_P(PreciseBN, AreUndoneOnResumeExactly) {
                                   saved.tensor("hooks.precise_bn.weights.a.running_mean")));
   Trained second(mode(), 8);
   second.trainer->load_state_dict(saved);
+  second.go();
+  testing::expect_same_bits(second.trainer->weights(), whole.trainer->weights());
+}
+
+TEST_P(PreciseBN, GoOnInEndlessDataOnResume) {
+  const auto trained = [this](int64_t steps) {
+    Trained run(mode(), steps, "", /*precise=*/false);
+    run.trainer->add_hook(
+        std::make_unique<PreciseBNHook>(data(true, /*endless=*/true), PreciseBNHookOptions{.num_iter = 2}));
+    return run;
+  };
+  Trained whole = trained(8), first = trained(4), second = trained(8);
+  whole.go();
+  first.go();
+  second.trainer->load_state_dict(copy_of(first.trainer->state_dict()));
   second.go();
   testing::expect_same_bits(second.trainer->weights(), whole.trainer->weights());
 }

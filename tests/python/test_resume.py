@@ -224,6 +224,51 @@ class Once:
         return batch
 
 
+class Noisy(Dataset):
+    def __init__(self):
+        self.rng, self.rows = numpy.random.default_rng(5), toy.batches(4)
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return {**self.rows[i], "x": self.rows[i]["x"] + torch.tensor(self.rng.normal(), dtype=torch.float32)}
+
+
+class Validations(duet.Hook):
+    def __init__(self, stop):
+        self.stop, self.losses = stop, []
+
+    def after_val_epoch(self, run):
+        self.losses.append(run.metrics["loss"])
+
+    def after_train_iter(self, run):
+        if run.progress.step == self.stop:
+            run.request_stop("enough")
+
+
+@pytest.mark.parametrize("noisy", ["validation", "statistics"])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_generators_of_other_loaders_go_on(mode, noisy, tmp_path):
+    def run(stop, load=None):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 3))
+        loss = lambda model, batch: toy.loss_of(model(batch["x"]), batch)
+        loaders = {noisy: DataLoader(Noisy(), batch_size=None)}
+        validations = Validations(stop)
+        hooks = [validations] + ([duet.PreciseBNHook(loaders["statistics"], num_iter=3)] if noisy == "statistics" else [])
+        trainer = duet.make_trainer(mode, model, loss, optimizer=duet.SGD(lr=0.1), default_hooks=False, hooks=hooks, max_epochs=2,
+                                    val_interval=5, val_by_epoch=False)  # fmt: skip
+        if load:
+            trainer.load(load)
+        trainer.fit(toy.batches(12), loaders.get("validation", toy.batches(2)))
+        return validations.losses, trainer
+
+    whole = run(0)[0]
+    first, stopped = run(12)
+    assert first + run(0, stopped.save(str(tmp_path)))[0] == whole and len(set(whole)) == 4
+
+
 @pytest.mark.parametrize("bad", [7, 11])
 def test_a_rollback_draws_no_batch_again(bad, tmp_path):
     seen, batches = [], [{"i": i, **batch} for i, batch in enumerate(toy.batches(12))]

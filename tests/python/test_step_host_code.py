@@ -2,6 +2,7 @@
 the host."""
 
 import collections
+import datetime
 import enum
 import random
 import types
@@ -180,6 +181,7 @@ CONSTANTS = {
     "bytes": (b"a", b"b"),
     "nested_tuple": (((1, 2), 3), ((1, 4), 3)),
     "complex": (1j, 2j),
+    "timedelta": (datetime.timedelta(1), datetime.timedelta(2)),
 }
 
 

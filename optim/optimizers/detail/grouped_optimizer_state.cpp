@@ -8,6 +8,13 @@
 
 namespace duet {
 
+namespace {
+
+constexpr const char* kGroup = ".group";  // older checkpoints have none
+std::string group_key(const std::string& parameter) { return "state." + parameter + kGroup; }
+
+}  // namespace
+
 // The type and the flags that change what its state means.
 std::string GroupedOptimizer::kind_text() const {
   std::string text = kind_.name;
@@ -25,8 +32,10 @@ StateDict GroupedOptimizer::state_dict() const {
   for_each_state([&](const auto& parameter, const auto& slot, const at::Tensor& tensor) {
     state.set("state." + parameter + "." + slot, tensor);
   });
-  for (const Parameter& parameter : parameters_)
+  for (const Parameter& parameter : parameters_) {
     state.set("state." + parameter.name + ".step", counters_[parameter.counter]);
+    state.set(group_key(parameter.name), static_cast<int64_t>(parameter.group));
+  }
   state.set("kind", kind_text());
   state.set("applied_steps", applied());
   save_numbers(state);
@@ -40,9 +49,15 @@ void GroupedOptimizer::check_fits(const StateDict& state) const {
                                        "weights alone");
   };
   require_fit(state.text("kind") == kind_text(), state.text("kind"), kind_text());
+  for (const Parameter& parameter : parameters_) {  // numbers are by group
+    const std::string key = group_key(parameter.name), where = "'" + parameter.name + "' in parameter group ";
+    const int64_t saved = state.has(key) ? state.integer(key) : static_cast<int64_t>(parameter.group);
+    require_fit(saved == static_cast<int64_t>(parameter.group), where + std::to_string(saved),
+                where + std::to_string(parameter.group));
+  }
   const StateDict own = state_dict();
   for (const auto& [name, value] : own.values()) {
-    require_fit(state.has(name), "no '" + name + "'", "one");
+    require_fit(state.has(name) || name.ends_with(kGroup), "no '" + name + "'", "one");
     if (std::holds_alternative<double>(value)) state.number(name);
     if (std::holds_alternative<bool>(value)) state.flag(name);
   }
