@@ -35,12 +35,14 @@ InterruptsWait::InterruptsWait() {
 }
 
 InterruptsWait::~InterruptsWait() {
-  if (before_) py::module_::import("signal").attr("signal")(SIGINT, before_);
+  if (!before_) return;
+  py::module_::import("signal").attr("signal")(SIGINT, before_);
+  is_asked = false;
 }
 
 void raise_interrupts() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  if (std::exchange(is_asked, false)) raise_interrupt();
+  if (is_asked && is_main_thread() && std::exchange(is_asked, false)) raise_interrupt();
 }
 
 void expect_workers_to_stop() {

@@ -80,21 +80,23 @@ def _warn_of_lone_ranks():
 
 def _arguments(model, loss, options):
     """A task of duet.hugging_face() or duet.lightning() brings its model and its functions."""
+    from .extra_state import extra_state
     from .tasks import Task
 
     _warn_of_lone_ranks()
-    if not isinstance(model, Task):
+    arguments = {"loss": loss}
+    if isinstance(model, Task):
+        if loss is not None:
+            raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")
+        check_model("Trainer", model.model)
+        arguments, model = model.arguments(options), model.model
+    else:
         check_model("Trainer", model)
         check_loss("Trainer", loss, options)
-        return model, {"loss": loss, **options}
-    if loss is not None:
-        raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")
-    check_model("Trainer", model.model)
-    arguments = model.arguments(options)
     merged = {**arguments, **options}
-    for name in ("hooks", "metrics"):  # the task's and the user's
-        merged[name] = [*arguments.get(name, []), *options.get(name, [])]
-    return model.model, merged
+    for name, own in (("hooks", extra_state(model)), ("metrics", [])):  # the task's and the user's
+        merged[name] = [*own, *(arguments.get(name) or []), *(options.get(name) or [])]
+    return model, merged
 
 
 class EagerTrainer(_duet.BaseTrainer):

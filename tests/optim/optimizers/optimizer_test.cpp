@@ -225,6 +225,18 @@ TEST(Optimizer, ParametersItCannotTrainAreNamed) {
   expect_error<ConfigError>([] { Optimizer::create({}, NamedTensors{}); }, {"no trainable parameter"});
 }
 
+// Their numbers would go to others.
+TEST(Optimizer, AStateWhoseGroupsHaveOtherParametersIsRefused) {
+  const NamedTensors all = initial_parameters(), first = {all[0]}, others(all.begin() + 1, all.end());
+  const auto created = [](const NamedTensors& one, const NamedTensors& two) {
+    return Optimizer::create(AdamW{}, ParamGroups{{"", one, {{"lr", 0.1}}}, {"", two, {}}}, /*may_skip=*/false);
+  };
+  const StateDict state = created(first, others)->state_dict();
+  EXPECT_NO_THROW(created(first, others)->load_state_dict(state));
+  expect_error<CheckpointError>([&] { created(others, first)->load_state_dict(state); },
+                                {"'p1' in parameter group 1", "'p1' in parameter group 0"});
+}
+
 // A state that does not fit is refused before anything of it is taken.
 TEST_P(EveryOptimizer, AStateThatDoesNotFitChangesNothing) {
   const NamedTensors parameters = initial_parameters();
@@ -254,7 +266,13 @@ TEST_P(EveryOptimizer, AStateThatDoesNotFitChangesNothing) {
     changed.set(entry.first, entry.second.to(at::kDouble));
     expect_refused(changed, entry.first);
   }
-  for (const auto& entry : good.values()) expect_refused(without(entry.first), entry.first);
+  for (const auto& entry : good.values()) {
+    if (entry.first.ends_with(".group")) {
+      EXPECT_NO_THROW(Optimizer::create(options_of(GetParam()), parameters)->load_state_dict(without(entry.first)));
+    } else {
+      expect_refused(without(entry.first), entry.first);
+    }
+  }
   StateDict more = copy_of(good);
   more.set("state.p0.unknown", at::zeros({2}));
   expect_refused(more, "state.p0.unknown");
