@@ -224,8 +224,11 @@ int64_t free_bytes(at::Device device) {
       number_in("/proc/meminfo", "MemAvailable:").value_or(std::numeric_limits<int64_t>::max() / 1024) * 1024;
   const std::string container = "/sys/fs/cgroup/memory.";
   if (const auto limit = number_in(container + "max", "")) {
-    const int64_t files = number_in(container + "stat", "inactive_file ").value_or(0);  // go when memory is short
-    bytes = std::min(bytes, *limit - number_in(container + "current", "").value_or(0) + files);
+    int64_t used = number_in(container + "current", "").value_or(0);
+    for (const char* files : {"active_file ", "inactive_file "}) {  // they go when memory is short
+      used -= number_in(container + "stat", files).value_or(0);
+    }
+    bytes = std::min(bytes, *limit - used);
   }
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {

@@ -274,7 +274,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
 }
 
 void BaseTrainer::finish() {
-  check_between_steps("finish()");
+  check_between_steps("train(), find_lr() or finish()");
   require<ConfigError>(!state_->is_attached(),
                        "[BaseTrainer] found finish() called within train(), as find_lr() and another train() do, "
                        "expected it after; to end the run ask for it with context.control.request_stop()");

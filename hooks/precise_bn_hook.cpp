@@ -98,15 +98,19 @@ PreciseBNHook::PreciseBNHook(std::shared_ptr<DataSource> data, const PreciseBNHo
   check_options(options_);
 }
 
+void PreciseBNHook::after_val_epoch(TrainContext& /*context*/) { begun_ = {}; }
+
 StateDict PreciseBNHook::state_dict() const {
   StateDict state = own_;
-  if (data_ != nullptr) state.put("data", position_.empty() ? data_->state_dict() : position_);
+  if (data_ != nullptr)
+    state.put("data", !position_.empty() ? position_ : begun_.empty() ? data_->state_dict() : begun_);
   return state;
 }
 
 void PreciseBNHook::load_state_dict(const StateDict& state) {
   position_ = data_ != nullptr && !data_->state_dict().empty() ? state.part("data") : StateDict();
   own_ = state.without("data");
+  begun_ = {};
 }
 
 void PreciseBNHook::before_train_iter(TrainContext& context) {
@@ -126,6 +130,7 @@ void PreciseBNHook::before_val_epoch(TrainContext& context) {
   Statistics statistics;
   data_->set_shard(context.communicator->rank(), context.communicator->world_size());
   if (!position_.empty()) go_on(*data_, std::exchange(position_, {}));
+  begun_ = data_->state_dict();
   run_batches(context, *data_, options_.num_iter, statistics);
   for (const auto& [name, buffer] : context.task.named_buffers()) {
     if (buffer.dim() != 1 || !buffer.is_floating_point()) continue;

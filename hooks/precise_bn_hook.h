@@ -37,6 +37,7 @@ class PreciseBNHook : public Hook {
 
   void before_train_iter(TrainContext& context) override;
   void before_val_epoch(TrainContext& context) override;
+  void after_val_epoch(TrainContext& context) override;
 
   // Training's own statistics, while the model has others, and these: what was loaded meanwhile stays. And the position
   // of the data, which may be endless.
@@ -48,6 +49,7 @@ class PreciseBNHook : public Hook {
   PreciseBNHookOptions options_;
   StateDict own_;
   StateDict position_;  // to go on from
+  StateDict begun_;     // where the data stood when the validation began that runs: one that is cut is made up for
 };
 
 }  // namespace duet

@@ -54,6 +54,11 @@ StopSignals::~StopSignals() {
 
 int StopSignals::received() { return noted; }
 
+bool StopSignals::are_watched() {
+  const std::lock_guard<std::mutex> lock(guard);
+  return alive > 0;
+}
+
 std::string StopSignals::name(int signal) {
   const char* const name = sigabbrev_np(signal);
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);

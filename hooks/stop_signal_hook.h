@@ -23,6 +23,8 @@ class StopSignals {
 
   // 0, or the signal that asked to stop since the first of those alive was made.
   static int received();
+  // Whether one lives.
+  static bool are_watched();
   // "SIGTERM"
   static std::string name(int signal);
 };

@@ -11,7 +11,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -20,12 +19,6 @@
 namespace duet {
 
 namespace {
-
-// Softmax of logits [N, classes]; those that are probabilities already stay. Nothing is read back.
-at::Tensor probabilities_of(const at::Tensor& scores) {
-  const at::Tensor sums_to_one = scores.sum(1, /*keepdim=*/true).sub(1).abs().lt(1e-2);
-  return at::where(scores.ge(0).logical_and(sums_to_one).all(), scores, at::softmax(scores, 1));
-}
 
 struct Scored {
   at::Tensor scores;   // float64 [N, classes], of one class [N, 1]
@@ -103,7 +96,7 @@ void RankingMetric::add(const Batch& batch, const NamedTensors& outputs, double 
     throw DataError(c10::str("[RankingMetric] output '", options_.prediction, "' has ", scores.size(1),
                              " scores per sample, expected ", classes, "; set num_classes to ", scores.size(1)));
   }
-  if (classes > 1 && targets.dim() == 1) scores = probabilities_of(scores);
+  if (classes > 1 && targets.dim() == 1) scores = at::softmax(scores, 1);
   positives_.push_back(positives_of(targets));
   scores_.push_back(scores.cpu().clone());  // a replayed evaluation writes to the same memory again
 }
@@ -186,7 +179,7 @@ void CalibrationError::add(const Batch& batch, const NamedTensors& outputs, doub
   auto [logits, targets] = scored<false>("CalibrationError", options_, batch, outputs);
   if (logits.size(1) == 1)
     logits = at::cat({at::zeros_like(logits), logits}, 1);  // two classes whose softmax is its sigmoid
-  const auto [confidence, chosen] = probabilities_of(logits).max(1);
+  const auto [confidence, chosen] = at::softmax(logits, 1).max(1);
   // What is NaN lands in the first bin, and makes the result NaN.
   const at::Tensor place = (confidence * options_.bins).ceil().sub(1).nan_to_num(0);
   const at::Tensor bin = place.clamp(0, options_.bins - 1).to(at::kLong);

@@ -9,17 +9,16 @@
 namespace duet {
 
 struct RankingOptions {
-  int64_t num_classes = 1;        // 1: scores [N] or [N, 1] of the class 1 against targets 0 and 1
-  std::string target = "target";  // of the batch: class numbers [N], or 0 and 1 of each class [N, classes]
-  std::string prediction =
-      "prediction";  // of the outputs: logits or probabilities [N, classes], or [N] scores of class 1
+  int64_t num_classes = 1;                // 1: scores [N] or [N, 1] of the class 1 against targets 0 and 1
+  std::string target = "target";          // of the batch: class numbers [N], or 0 and 1 of each class [N, classes]
+  std::string prediction = "prediction";  // of the outputs: logits [N, classes], or [N] scores of class 1
 
   static const OptionFields& fields();
 };
 
 // What figures over the order of scores start from: all scores and targets of an evaluation, on the CPU. Logits of
-// several classes become probabilities (softmax; a batch of probabilities, not negative and of sum 1, stays), so that
-// samples compare; where a sample may belong to several, each class is a question of its own and its logits stay.
+// several classes become probabilities (softmax), so that samples compare; where a sample may belong to several, each
+// class is a question of its own and its logits stay.
 class RankingMetric : public Metric {
  public:
   explicit RankingMetric(RankingOptions options = {});
@@ -71,9 +70,8 @@ class AveragePrecision : public RankingMetric {
 
 struct CalibrationErrorOptions {
   int64_t bins = 15;
-  std::string target = "target";  // of the batch: class numbers [N]
-  std::string prediction =
-      "prediction";  // of the outputs: logits or probabilities [N, classes], or [N] logits of class 1
+  std::string target = "target";          // of the batch: class numbers [N]
+  std::string prediction = "prediction";  // of the outputs: logits [N, classes], or [N] of the class 1
 
   static const OptionFields& fields();
 };

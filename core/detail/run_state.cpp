@@ -198,7 +198,7 @@ StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
 StateDict with_numbers_of(StateDict state, const StateDict& own) {
   const std::string configured = "optimizer.configured.";
   for (const auto& [name, value] : own.values()) {
-    if (name.starts_with("optimizer.state.") && state.has(name)) state.set(name, value);  // a parameter's group
+    if (name.starts_with("optimizer.state.") && name.ends_with(".group") && state.has(name)) state.set(name, value);
     if (!name.starts_with(configured) || !state.has(name)) continue;
     if (state.number(name) == std::get<double>(value)) continue;
     const std::string rest = name.substr(configured.size());  // "0.lr"

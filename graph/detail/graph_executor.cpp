@@ -55,7 +55,8 @@ GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOp
 StepPlan GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
   const bool references_lost = check_addresses();
   const bool noticed = std::exchange(noticed_, false) || references_lost;
-  if (std::exchange(captures_seen_, captures()) != captures()) cache_.must_check_if_lost(/*may_be_hidden=*/true);
+  const int64_t captured = captures();
+  if (std::exchange(captures_seen_, captured) != captured) cache_.must_check_if_lost(/*may_be_hidden=*/true);
   SignatureEntry& entry = entry_for(micro_batches);
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) {  // hooks in the step came or went
     entry.check.differed();
@@ -140,10 +141,11 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   }
   cache_.must_check_if_lost(/*may_be_hidden=*/false);  // the recording will refer to these tensors, too
   entry.step = std::make_unique<CapturedStep>(micro_batches, method_.make_replay());
+  ++captures();
+  ++captures_seen_;
   count_eager(entry);
   StepResult output = entry.step->record(step_, micro_batches, observer,
                                          {.strict = fallback_ == Fallback::kStrict, .changing = entry.changing});
-  ++captures(), ++captures_seen_;
   cache_.must_check_if_lost(/*may_be_hidden=*/false);
   if (cache_.add_written(entry.step->written(), micro_batches)) {
     entry.drop();  // batches that share this memory have a key of their own from here on

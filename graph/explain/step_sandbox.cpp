@@ -25,7 +25,8 @@ StateDict live_state(TrainStep& step) {
   for (const auto& item : live.tensors()) known.insert(memory_of(item.second));
   // Step counts are numbered anew by a load: what has a parameter's name goes by that.
   for (const auto& [name, tensor] : step.mutable_state()) {
-    if (!known.contains(memory_of(tensor))) live.set("state." + name, tensor.detach());
+    const c10::StorageImpl* memory = memory_of(tensor);
+    if (memory == nullptr || !known.contains(memory)) live.set("state." + name, tensor.detach());
   }
   return live;
 }

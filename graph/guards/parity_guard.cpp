@@ -50,14 +50,17 @@ void add_gradients(NamedTensors& tensors, const NamedTensors& parameters) {
   }
 }
 
-// Whether the host has the memory for a copy of the state, and for gradients twice. It would end the process rather
-// than throw, as devices do.
-bool fits(const NamedTensors& state, const NamedTensors& parameters) {
-  int64_t bytes = 0;
-  for (const auto* tensors : {&state, &parameters}) {
-    for (const auto& item : *tensors) bytes += item.second.is_cpu() ? static_cast<int64_t>(item.second.nbytes()) : 0;
-  }
-  return bytes < free_bytes(at::kCPU);
+// Whether the host has the memory for the copies: of the state, where hooks act once more, and a second set of
+// gradients. It would end the process rather than throw, as devices do.
+bool fits(const NamedTensors& state, const NamedTensors& parameters, bool hooks_act) {
+  if (!parameters.empty() && !parameters.front().second.is_cpu()) return true;
+  const auto bytes_of_all = [](const NamedTensors& tensors) {
+    int64_t bytes = 0;
+    for (const auto& item : tensors) bytes += static_cast<int64_t>(item.second.nbytes());
+    return bytes;
+  };
+  const int64_t copies = hooks_act ? 2 : 1;
+  return copies * (bytes_of_all(state) + bytes_of_all(parameters)) <= free_bytes(at::kCPU);
 }
 
 // One step, several times from one snapshot; only the first run exchanges tensors with the other ranks.
@@ -68,7 +71,7 @@ class Comparison {
         step_(step),
         micro_batches_(micro_batches),
         live_(state_of(step, captured.recording(), hooks_act)),
-        fits_(fits(live_, step.parameters())),
+        fits_(fits(live_, step.parameters(), hooks_act)),
         saved_(fits_ ? copy_of(live_) : NamedTensors{}),
         random_before_(captured.recording().generators()),
         ranks_(ranks_of(step)) {
@@ -89,7 +92,7 @@ class Comparison {
     if (!fits_ && may_replay) return replay_alone(observer);
     bool is_first = true;
     AtSplits with_hooks(observer, [&](SplitPoint, const StepView& view, const auto& hooks) {
-      if (std::exchange(is_first, false)) expected_ = copy_of(all_at(view));
+      if (std::exchange(is_first, false) && fits_) expected_ = copy_of(all_at(view));
       const std::string replaced = replaced_by(hooks, view.parameters);
       if (result.replaced_gradient.empty()) result.replaced_gradient = replaced;
     });
@@ -101,7 +104,8 @@ class Comparison {
       if (!may_replay || observer.splits() || !step_.communicator().is_single()) throw;
       return replay_alone(observer);
     }
-    result.compared = !on_any_rank(!result.same_host_code || !result.replaced_gradient.empty());
+    if (!fits_) note_short_memory(result);
+    result.compared = !on_any_rank(!fits_ || !result.same_host_code || !result.replaced_gradient.empty());
     if (!result.compared) return result;
     replay(observer, result);
     const bool differs = !result.differing.empty();

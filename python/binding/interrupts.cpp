@@ -22,7 +22,7 @@ bool is_main_thread() {
 }  // namespace
 
 InterruptsWait::InterruptsWait() {
-  if (!is_main_thread()) return;
+  if (!is_main_thread() || StopSignals::are_watched()) return;
   const py::module_ signals = py::module_::import("signal");
   const py::object now = signals.attr("getsignal")(SIGINT);
   if (!now.is(signals.attr("default_int_handler"))) return;
@@ -36,8 +36,18 @@ InterruptsWait::InterruptsWait() {
 
 InterruptsWait::~InterruptsWait() {
   if (!before_) return;
-  py::module_::import("signal").attr("signal")(SIGINT, before_);
+  bool interrupts = false;
+  while (before_) {
+    try {
+      py::module_::import("signal").attr("signal")(SIGINT, before_);
+      before_ = {};
+    } catch (py::error_already_set& error) {  // of the handler of a signal that has come just now: it is called first
+      error.discard_as_unraisable("duet");
+      interrupts = true;
+    }
+  }
   is_asked = false;
+  if (interrupts) PyErr_SetInterrupt();
 }
 
 void raise_interrupts() {
@@ -50,9 +60,10 @@ void expect_workers_to_stop() {
   if (!is_main_thread()) return;
   const py::module_ signals = py::module_::import("signal");
   const py::object now = signals.attr("getsignal")(SIGCHLD);
-  if (now.is(*ours) || PyCallable_Check(now.ptr()) == 0) return;
+  const py::object module = py::getattr(now, "__module__", py::none());
+  if (now.is(*ours) || !module.equal(py::str("torch.utils.data._utils.signal_handling"))) return;
   *ours = py::cpp_function([now](int signal, const py::object& frame) {
-    if (StopSignals::received() == 0) now(signal, frame);
+    if (!StopSignals::are_watched() || StopSignals::received() == 0) now(signal, frame);
   });
   signals.attr("signal")(SIGCHLD, *ours);
 }

@@ -150,7 +150,7 @@ void PythonSource::end_pass() {
 
 // Null at the end.
 py::object PythonSource::next_object() {
-  raise_interrupts();
+  if (given_ % window_ == 0) raise_interrupts();
   if (read_ahead_) return ++given_, *std::exchange(read_ahead_, nullptr);
   if (!iterator_) return {};
   auto object = py::reinterpret_steal<py::object>(PyIter_Next(iterator_->ptr()));
@@ -158,7 +158,10 @@ py::object PythonSource::next_object() {
     if (PyErr_Occurred() != nullptr) {
       const py::error_already_set error;
       raise_interrupts();  // its workers may have got them, too
-      if (should_stop_ && should_stop_()) return {};
+      if (should_stop_ && should_stop_()) {
+        log_warning(c10::str("[Trainer] the loader failed when the run was asked to stop: ", error.what()));
+        return {};
+      }
       iterator_.reset();
       throw error;
     }

@@ -14,7 +14,9 @@ namespace duet::python {
 // unless the loader has state_dict() and load_state_dict() of its own (torchdata's StatefulDataLoader).
 class PythonSource : public DataSource {
  public:
-  explicit PythonSource(py::object iterable) : iterable_(share(std::move(iterable))) {}
+  // Ctrl-C waits until a multiple of `window` batches of an epoch was given, those of a step.
+  explicit PythonSource(py::object iterable, int64_t window = 1)
+      : iterable_(share(std::move(iterable))), window_(window) {}
 
   void start_epoch(int64_t epoch) override;
   void iterate();  // from where an iterator stands, without an epoch
@@ -53,6 +55,7 @@ class PythonSource : public DataSource {
   SharedObject iterable_;
   SharedObject iterator_;
   ShouldStop should_stop_;
+  int64_t window_;
   bool is_used_up_ = false;  // the iterable is an iterator, whose end was reached
   int64_t rank_ = 0, world_size_ = 1;
   int64_t epoch_ = 0;

@@ -35,6 +35,7 @@ class Trainer {
     }
     std::vector<std::unique_ptr<Metric>> metrics;
     for (const py::object& metric : sorted.metrics) metrics.push_back(to_metric(metric));
+    accumulate_ = std::max<int64_t>(sorted.options.loop.accumulate, 1);
     const py::gil_scoped_release no_gil;
     trainer_ = make_trainer(mode, std::move(task), sorted.options, sorted.graph);
     add_hooks(std::move(hooks), sorted.default_hooks);
@@ -61,7 +62,7 @@ class Trainer {
 
   void fit(const py::object& data, const py::object& validation) {
     const Busy busy(busy_);
-    const auto source = std::make_shared<PythonSource>(data);
+    const auto source = std::make_shared<PythonSource>(data, accumulate_);
     std::optional<PythonSources> others;
     if (!validation.is_none()) others.emplace(validation, source);
     const InterruptsWait interrupts;
@@ -150,6 +151,7 @@ class Trainer {
 
   SharedObject model_;
   std::unique_ptr<BaseTrainer> trainer_;
+  int64_t accumulate_ = 1;
   bool busy_ = false;
 };
 

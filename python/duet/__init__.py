@@ -12,7 +12,7 @@ _check_torch()
 
 import torch  # noqa: E402, F401  its libraries, before those of duet
 
-from . import _duet
+from . import _duet, host_numbers  # noqa: F401  what C++ imports must be there before two threads do
 from ._duet import *  # noqa: F403  the options, hooks, metrics and errors
 from ._duet import __version__
 from .data import BucketSampler, pad_to

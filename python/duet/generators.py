@@ -33,8 +33,10 @@ def own(loader):
 
 
 def _held_by(part):
-    if isinstance(part, (list, tuple, dict)):
-        return () if len(part) > _FEW else part.values() if isinstance(part, dict) else part
+    for kind in (list, tuple, dict):  # whose subclass may be a loader that draws when it is iterated over
+        if isinstance(part, kind):
+            few = kind.__len__(part) <= _FEW
+            return () if not few else dict.values(part) if kind is dict else kind.__iter__(part)
     if isinstance(part, types.FunctionType):
         cells = [cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()]
         named = [part.__globals__.get(name) for name in part.__code__.co_names] if _is_users(part.__module__) else ()

@@ -48,16 +48,6 @@ TEST(RankingMetric, SaysWhenThereIsNothingToSay) {
   expect_error<ConfigError>([] { Auroc({.num_classes = 0}); }, {"num_classes"});
 }
 
-TEST(ProbabilityMetrics, TakeProbabilitiesAsTheyAre) {
-  at::manual_seed(3);
-  const at::Tensor logits = at::randn({60, 3}, at::kDouble) * 2, target = at::randint(3, {60}, at::kLong);
-  const at::Tensor probabilities = at::softmax(logits, 1);
-  const double expected = of(Auroc({.num_classes = 3}), logits, target);
-  EXPECT_EQ(of(Auroc({.num_classes = 3}), probabilities, target), expected);
-  EXPECT_NE(of(Auroc({.num_classes = 3}), at::softmax(probabilities, 1), target), expected);
-  EXPECT_EQ(of(CalibrationError(), probabilities, target), of(CalibrationError(), logits, target));
-}
-
 TEST(CalibrationError, EqualsItsDefinition) {
   // Confidences 0.9, 0.9, 0.6, 0.6: of the first two both right, of the others none.
   const double high = std::log(9.0), low = std::log(1.5);

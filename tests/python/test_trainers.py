@@ -230,10 +230,11 @@ def test_an_exception_of_ones_own_leaves_everything_usable(kind, mode):
     assert trainer.progress.step == 100 and trainer.finished
 
 
-def test_ctrl_c_ends_a_fit_between_two_steps(mode):
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_ctrl_c_ends_a_fit_between_two_steps(mode, accumulate):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup starts ignores it
     ends = []
-    for interrupted_at in (None, 3):
+    for interrupted_at in (None, 3, "read"):
         calls = []
 
         def loss(model, batch):
@@ -242,15 +243,23 @@ def test_ctrl_c_ends_a_fit_between_two_steps(mode):
                 signal.raise_signal(signal.SIGINT)
             return toy.loss(model, batch)
 
-        trainer = make(mode, loss, max_epochs=2)
+        class Loader(list):
+            def __iter__(self):
+                for i, batch in enumerate(super().__iter__()):
+                    if i == 2 and interrupted_at == "read":
+                        signal.raise_signal(signal.SIGINT)
+                    yield batch
+
+        trainer = make(mode, loss, max_epochs=2, accumulate=accumulate)
         if interrupted_at:
             with pytest.raises(KeyboardInterrupt):
-                trainer.fit(toy.batches(6))
-            assert 0 < trainer.progress.step < 12
+                trainer.fit(Loader(toy.batches(6)))
+            assert 0 < trainer.progress.step < 12 / accumulate
         trainer.fit(toy.batches(6))
-        assert trainer.progress.step == 12
+        assert trainer.progress.step == 12 / accumulate
         ends.append(trainer.model.state_dict())
-    toy.assert_same_bits(*ends)
+    toy.assert_same_bits(ends[0], ends[1])
+    toy.assert_same_bits(ends[0], ends[2])
 
 
 def test_a_second_ctrl_c_does_not_wait(mode):
