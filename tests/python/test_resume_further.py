@@ -1,5 +1,7 @@
 """Resumes that go on with what modules keep beside tensors, and with the generators of other loaders than training's."""
 
+import signal
+
 import numpy
 import pytest
 import torch
@@ -91,3 +93,35 @@ def test_generators_of_other_loaders_go_on(mode, noisy, tmp_path):
     whole = run(0)[0]
     first, stopped = run(12)
     assert first + run(0, stopped.save(str(tmp_path)))[0] == whole and len(set(whole)) == len(whole)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_statistics_of_a_validation_that_is_cut_are_made_up_for(mode, tmp_path):
+    class Validation(list):
+        armed = False
+
+        def __iter__(self):
+            for batch in super().__iter__():
+                yield batch
+                if self.armed:
+                    signal.raise_signal(signal.SIGTERM)
+
+    def run(validation, load=None, **options):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 3))
+        loss = lambda model, batch: toy.loss_of(model(batch["x"]), batch)
+        validations = Validations()
+        hooks = [validations, duet.StopSignalHook(), duet.PreciseBNHook(toy.batches(3, seed=3), num_iter=3)]
+        hooks += [duet.CheckpointHook(interval=10**6)] if options else []
+        trainer = duet.make_trainer(mode, model, loss, optimizer=duet.SGD(lr=0.1), default_hooks=False, hooks=hooks, max_epochs=1,
+                                    val_interval=5, val_by_epoch=False, num_sanity_val_steps=0, **options)  # fmt: skip
+        if load:
+            trainer.load(load)
+        trainer.fit(toy.batches(12), validation)
+        return validations.losses, trainer.outcome
+
+    whole, _ = run(Validation(toy.batches(4, seed=7)))
+    cut = Validation(toy.batches(4, seed=7))
+    cut.armed = True
+    assert run(cut, work_dir=str(tmp_path)) == ([], "interrupted")
+    assert run(Validation(toy.batches(4, seed=7)), load=str(tmp_path / "checkpoints")) == (whole, "finished")
