@@ -294,13 +294,16 @@ class Comparison {
     return same;
   }
 
-  // Whether it did not fail.
+  // Whether it did not fail. Gradients are seen, too: they show faults that are lost in a small step of the weights.
   template <class See>
   bool replay_with(int64_t kernels, StepObserver& observer, const See& see) {
     restore(saved_, live_);
     captured_.segments().cpu_program()->use_kernels(kernels);
     try {
-      replay_to(observer, see);
+      replay_to(observer, [&](NamedTensors given) {
+        add_gradients(given, step_.parameters());
+        see(given);
+      });
       return true;
     } catch (const std::exception&) {
       return false;
@@ -315,11 +318,9 @@ class Comparison {
     return tensors;
   }
 
-  // Gradients are no copies: a run makes new ones.
   NamedTensors beside_state(const StepResult& output) {
     NamedTensors tensors = output.all();
     for (auto& item : tensors) item.second = item.second.detach().clone();
-    add_gradients(tensors, step_.parameters());
     // A step without random ops leaves the generators alone: if one has moved, another thread has drawn from it.
     if (captured_.recording().draws()) RandomStates(captured_.recording().generators()).append_to(tensors);
     return tensors;
