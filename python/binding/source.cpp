@@ -150,7 +150,6 @@ void PythonSource::end_pass() {
 
 // Null at the end.
 py::object PythonSource::next_object() {
-  if (given_ % window_ == 0) raise_interrupts();
   if (read_ahead_) return ++given_, *std::exchange(read_ahead_, nullptr);
   if (!iterator_) return {};
   auto object = py::reinterpret_steal<py::object>(PyIter_Next(iterator_->ptr()));
@@ -176,6 +175,7 @@ py::object PythonSource::next_object() {
 std::optional<Batch> PythonSource::next() {
   const py::gil_scoped_acquire gil;
   if (loaded_) start_epoch(epoch_);  // by a hook, in the middle of an epoch
+  if (given_ % window_ == 0) raise_interrupts();
   const py::object object = next_object();
   if (!object) return std::nullopt;
   Batch batch = to_batch(object);
