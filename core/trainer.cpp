@@ -111,6 +111,7 @@ void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) 
   if (progress.step_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
   step_->check_parameters();
   ranks_->check_data(data, "training");
+  reader_->forget_source();
   MicroBatches micro_batches;
   bool any = false;
   Turn turn = Turn::kStep;
@@ -303,13 +304,9 @@ int64_t BaseTrainer::step_many(DataSource& data, int64_t count) {
   const RunControl& control = context_.control;
   const auto is_asked_to_stop = [&] { return run_ == Run::kOpen && !control.stop_reason.empty(); };
   const bool goes_on = is_asked_to_stop();  // as a loop does that calls step() all the same
+  reader_->forget_source();
   for (int64_t done = 0; done < count; ++done) {
-    std::vector<Batch> batches;
-    while (static_cast<int64_t>(batches.size()) < options_.accumulate) {
-      std::optional<Batch> batch = data.next();
-      if (!batch) break;
-      batches.push_back(std::move(*batch));
-    }
+    std::vector<Batch> batches = reader_->collect(options_.accumulate, [&data] { return data.next(); });
     if (batches.empty()) return done;
     step(std::move(batches));
     if (is_asked_to_stop() && !goes_on) return done + 1;

@@ -27,7 +27,8 @@ class DataSource : public Stateful {
   // Starts epoch `epoch` (from 0) from its beginning. A source whose state was loaded in the middle of
   // that same epoch goes on there instead, once.
   virtual void start_epoch(int64_t epoch) = 0;
-  // The next micro-batch, or nothing at the end of the epoch. Throws DataError for data it cannot read.
+  // The next micro-batch, or nothing at the end of the epoch. Its tensors may lie in the memory of the last one's.
+  // Throws DataError for data it cannot read.
   virtual std::optional<Batch> next() = 0;
   // From here on a next() that waits asks `should_stop`, gives nothing once it says so, and leaves the position where
   // it was; empty: it waits as long as it takes. Trainers call it around each next(), so that a run can be interrupted.

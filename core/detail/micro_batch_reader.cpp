@@ -1,6 +1,7 @@
 #include "core/detail/micro_batch_reader.h"
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 #include <utility>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -77,15 +78,47 @@ std::optional<Batch> next_batch(DataSource& data, const RunControl& control) {
 std::optional<MicroBatches> MicroBatchReader::read(DataSource& data, int64_t count, int64_t step,
                                                    const RunControl& control) {
   const Stopwatch time;
-  std::vector<Batch> batches;
+  std::vector<Batch> batches = collect(count, [&] { return next_batch(data, control); });
+  if (static_cast<int64_t>(batches.size()) < count && control.is_interrupted()) return std::nullopt;
+  seconds_ = time.seconds();
+  return prepare(std::move(batches), step);
+}
+
+namespace {
+
+// Whether two batches that are held at the same time have a tensor in one place.
+bool share_memory(const std::vector<Batch>& batches) {
+  std::unordered_map<const void*, const Batch*> users;
+  for (const Batch& batch : batches) {
+    for (const auto& [name, tensor] : batch.items()) {
+      if (tensor.layout() != at::kStrided || tensor.numel() == 0) continue;
+      if (users.try_emplace(tensor.const_data_ptr(), &batch).first->second != &batch) return true;
+    }
+  }
+  return false;
+}
+
+// Tensors that are more than their values stay what they are.
+Batch copy_of(const Batch& batch) {
+  if (batch.structure() && !batch.structure()->special_tensor().empty()) return batch;
+  return batch.mapped([](const at::Tensor& tensor) { return tensor.clone(); });
+}
+
+}  // namespace
+
+std::vector<Batch> MicroBatchReader::collect(int64_t count, const std::function<std::optional<Batch>()>& next) {
+  std::vector<Batch> batches, copies;
   while (static_cast<int64_t>(batches.size()) < count) {
-    std::optional<Batch> batch = next_batch(data, control);
-    if (!batch && control.is_interrupted()) return std::nullopt;
+    if (!batches.empty() && may_reuse_memory_) copies.push_back(copy_of(batches.back()));
+    std::optional<Batch> batch = next();
     if (!batch) break;
     batches.push_back(std::move(*batch));
   }
-  seconds_ = time.seconds();
-  return prepare(std::move(batches), step);
+  if (batches.size() < 2 || !may_reuse_memory_) return batches;
+  // Two tensors that live at once lie in one place only if the source put them there.
+  may_reuse_memory_ = share_memory(batches);
+  if (may_reuse_memory_) std::ranges::move(copies, batches.begin());
+  return batches;
 }
 
 MicroBatches MicroBatchReader::prepare(std::vector<Batch> batches, int64_t step) {

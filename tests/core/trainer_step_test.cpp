@@ -186,6 +186,47 @@ TEST_P(TrainerStep, ManyAtOnceAreAsManyAlone) {
   }
 }
 
+// Fills the same buffers by turns.
+class RefillingSource : public ForwardingSource {
+ public:
+  RefillingSource(DataSource& source, std::size_t buffers) : ForwardingSource(source), buffers_(buffers) {}
+  std::optional<Batch> next() override {
+    const std::optional<Batch> given = ForwardingSource::next();
+    if (!given) return std::nullopt;
+    Batch& buffer = buffers_[turn_++ % buffers_.size()];
+    if (buffer.items().empty()) buffer = given->mapped([](const at::Tensor& tensor) { return at::empty_like(tensor); });
+    for (const auto& [name, tensor] : given->items()) buffer[name].copy_(tensor);
+    return buffer;
+  }
+
+ private:
+  std::vector<Batch> buffers_;
+  std::size_t turn_ = 0;
+};
+
+TEST_P(TrainerStep, ASourceMayFillItsMemoryAgain) {
+  const auto after_two_epochs = [&](std::size_t buffers, bool at_once) {
+    const auto trainer = trainer_for(mode(), {.max_epochs = 2, .accumulate = 3});
+    const std::unique_ptr<DataSource> data = loader(26);
+    RefillingSource refilling(*data, buffers);
+    DataSource& source = buffers == 0 ? *data : refilling;
+    if (!at_once) trainer->train(source);
+    for (const int64_t epoch : {0, 1}) {
+      if (!at_once) break;
+      source.start_epoch(epoch);
+      trainer->step_many(source, 100);
+    }
+    return trainer->state_dict();
+  };
+  for (const bool at_once : {false, true}) {
+    const StateDict own = after_two_epochs(0, at_once);
+    for (const std::size_t buffers : {1, 2, 5}) {
+      SCOPED_TRACE(buffers);
+      expect_same_training(own, after_two_epochs(buffers, at_once));
+    }
+  }
+}
+
 TEST_P(TrainerStep, ALossIsTheUsers) {
   const auto trainer = trainer_for(mode(), {});
   std::vector<at::Tensor> kept, values;
