@@ -63,14 +63,14 @@ void read_loop(const ConfigNode& node, RunConfig& config) {
   config.train->shuffle = false;
 }
 
-// `sampler` or `loader`: a map with a registered type, or a name, of `ours` too.
+// `sampler` or `loader`: a name, or a map with a type, whose other keys are for a registered one to read.
 std::string read_kind(const ConfigNode& node, const std::string& kind, const std::vector<std::string>& ours) {
   const ConfigNode one = node.child(kind);
   const bool is_map = one.kind() == ConfigNode::Kind::kMap;
   const std::string name = is_map ? one.need<std::string>("type") : node.read<std::string>(kind, "default");
-  if (is_map) one.check_later();
   std::vector<std::string> known = registered(kind);
-  if (!is_map) known.insert(known.begin(), ours.begin(), ours.end());
+  if (is_map && std::find(known.begin(), known.end(), name) != known.end()) one.check_later();
+  known.insert(known.begin(), ours.begin(), ours.end());
   if (std::find(known.begin(), known.end(), name) != known.end()) return name;
   (is_map ? one : node).fail_value(is_map ? "type" : kind, "a " + kind + "; " + known_and_nearest(name, known));
 }
