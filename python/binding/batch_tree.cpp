@@ -85,11 +85,15 @@ class Flattener {
     }
     if (py::hasattr(py::type::handle_of(object), "__dataclass_fields__")) return take_dataclass(object, path);
     if (py::isinstance(object, known().mapping)) return take_items(NodeKind::kMapping, object, path);
+    std::string type = type_name(object);
     if (py::isinstance(object, known().array)) {
-      return take_tensor(known().as_tensor(object), path);
+      const auto dtype = object.attr("dtype");
+      if (std::string("biufc").find(py::cast<std::string>(dtype.attr("kind"))) != std::string::npos)
+        return take_tensor(known().as_tensor(object), path);
+      type += " of dtype " + py::cast<std::string>(py::str(dtype));
     }
     if (py::isinstance(object, known().values)) return take_constant(object);
-    throw DataError("[Batch] '" + (path.empty() ? "batch" : path) + "' is of type " + type_name(object) +
+    throw DataError("[Batch] '" + (path.empty() ? "batch" : path) + "' is of type " + type +
                     ", expected tensors, arrays, numbers or texts in dicts, lists, tuples or dataclasses; leave it out "
                     "in the loader's collate_fn");
   }

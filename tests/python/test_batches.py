@@ -117,6 +117,7 @@ def test_values_of_many_types_belong_to_the_signature():
     [
         ({"x": torch.ones(2), "file": open}, "'file' is of type builtin_function_or_method"),
         ({"x": {"y": object()}}, "'x.y' is of type object"),
+        ({"x": torch.ones(2), "names": np.array(["a", "b"])}, "'names' is of type ndarray of dtype <U1"),
         ({"x": toy.model().scale * 2}, "'x' is the result of a computation with gradients"),
         ({"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}, "two tensors of the batch are called 'a.b'"),
     ],
