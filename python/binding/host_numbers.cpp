@@ -39,10 +39,33 @@ bool is_constant(PyObject* object) {
   });
 }
 
+PyTypeObject* deque_type() {
+  static const auto* type = new py::object(py::module_::import("collections").attr("deque"));
+  return reinterpret_cast<PyTypeObject*>(type->ptr());
+}
+
+// Of a set the sum, of a deque a number that goes by the order; but for tensors, which a step may gather there.
+uint64_t of_collection(PyObject* object) {
+  const bool is_set = PyAnySet_Check(object);
+  PyTypeObject* const type = is_set ? &PySet_Type : deque_type();  // a subclass may run code of its own
+  if (type->tp_as_sequence->sq_length(object) > kMostItems) return reinterpret_cast<uint64_t>(object);
+  uint64_t sum = 0;
+  const auto items = py::reinterpret_steal<py::object>(type->tp_iter(object));
+  while (const auto item = py::reinterpret_steal<py::object>(PyIter_Next(items.ptr()))) {
+    if (is_tensor(item.ptr())) continue;
+    const uint64_t known = of_value(item.ptr(), 0);
+    const uint64_t number = known != 0 ? known : reinterpret_cast<uint64_t>(item.ptr());
+    sum = is_set ? sum + mixed(number, 1) : mixed(sum, number);
+  }
+  return sum;
+}
+
 // Those of NumPy by their bytes, devices by what they are; of an enum's members and of dtypes there is one each.
 uint64_t of_constant(PyObject* object) {
   uint64_t bits = reinterpret_cast<uint64_t>(object);
-  if (PyBytes_Check(object)) {
+  if (PyAnySet_Check(object) || PyType_IsSubtype(Py_TYPE(object), deque_type()) != 0) {
+    bits = of_collection(object);
+  } else if (PyBytes_Check(object)) {
     bits = static_cast<uint64_t>(PyBytes_Type.tp_hash(object));
   } else if (Py_buffer bytes;
              PyObject_CheckBuffer(object) != 0 && PyObject_GetBuffer(object, &bytes, PyBUF_FULL_RO) == 0) {
@@ -57,7 +80,7 @@ uint64_t of_constant(PyObject* object) {
   } else if (PyComplex_Check(object)) {
     const Py_complex number = PyComplex_AsCComplex(object);
     bits = mixed(std::bit_cast<uint64_t>(number.real), std::bit_cast<uint64_t>(number.imag));
-  } else if (PyRange_Check(object) || PySlice_Check(object) || PyAnySet_Check(object) || PyNumber_Check(object) != 0 ||
+  } else if (PyRange_Check(object) || PySlice_Check(object) || PyNumber_Check(object) != 0 ||
              std::string_view(Py_TYPE(object)->tp_name).starts_with("datetime.")) {
     const auto text = py::reinterpret_steal<py::object>(PyObject_Repr(object));
     if (text) bits = static_cast<uint64_t>(PyObject_Hash(text.ptr()));

@@ -1,6 +1,7 @@
 """Where the code of a step finds numbers that are no tensors."""
 
 import array
+import collections
 import datetime
 import decimal
 import dis
@@ -20,7 +21,7 @@ from . import _duet
 from .generators import KINDS, LIBRARIES
 
 CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
-             numpy.ndarray, bytearray, array.array, range, slice, frozenset, decimal.Decimal, fractions.Fraction,
+             numpy.ndarray, bytearray, array.array, range, slice, set, frozenset, collections.deque, decimal.Decimal, fractions.Fraction,
              datetime.timedelta, datetime.date, datetime.time)  # fmt: skip
 MOST = 64  # items of a list, tuple or dict; more are data
 _PLAIN = (int, float, str, type(None), *CONSTANTS)

@@ -203,6 +203,26 @@ def test_constants_that_a_loop_sets_are_noticed_at_their_step(name):
     both(lambda: Chosen(CONSTANTS[name]), cross_entropy, 40, before, check="off")
 
 
+class Counts(Linear):
+    def __init__(self, kind):
+        super().__init__()
+        self.chosen, self.gathered = kind([1]), collections.deque(maxlen=3)
+
+    def forward(self, x):
+        self.gathered.append(x)
+        return self.layer(x) * len(self.chosen)
+
+
+@pytest.mark.parametrize("kind, put_in", [(set, set.add), (collections.deque, collections.deque.append)])
+def test_what_a_loop_puts_into_sets_and_deques_is_noticed_at_its_step(kind, put_in):
+    def before(n, module, now, batch):
+        if n == 20:
+            put_in(module.chosen, 2)
+
+    report = both(lambda: Counts(kind), cross_entropy, 40, before, check="off")
+    assert toy.replays(report) >= 30, report
+
+
 def new_weight(module):
     module.layer.weight = nn.Parameter(torch.full((3, 8), 0.5))
 
