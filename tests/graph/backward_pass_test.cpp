@@ -248,7 +248,10 @@ TEST(GradientsAlone, AreAllThatLeavesSuchAPass) {
   EXPECT_FALSE(makes_gradient_alone(plain, 0, 1)) << "it makes no gradient";
   EXPECT_FALSE(makes_gradient_alone(plain, 0, 3)) << "what it makes besides is used after it";
   EXPECT_FALSE(makes_gradient_alone(plain, 1, 4)) << "a result is made in it";
-  const auto draws = [](const Tensor& x, Tensor& gradient) { return gradient = x * 2 * torch::bernoulli(x); };
+  const auto draws = [](const Tensor& x, Tensor& gradient) {
+    const Tensor a = x * 2;
+    return gradient = a * torch::bernoulli(x);
+  };
   EXPECT_FALSE(makes_gradient_alone(draws, 1, 3));
   const auto writes = [](const Tensor& x, Tensor& gradient) {
     const Tensor a = x * 2;
