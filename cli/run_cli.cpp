@@ -70,8 +70,9 @@ class Command {
   const Command& config() const {
     word("CONFIG", arguments_.config, "YAML file");
     app_->add_option(
-        "key=value", arguments_.overrides,
-        "config values to set, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help lists all keys");
+        "OVERRIDES", arguments_.overrides,
+        "key=value: sets a value of the config, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help "
+        "lists all keys");
     return json("write the results to this file");
   }
   const Command& json(const char* text) const { return option("--json", arguments_.json, text, "FILE"); }

@@ -4,13 +4,11 @@ import array
 import collections
 import datetime
 import decimal
-import dis
 import enum
 import fractions
 import functools
-import importlib.util
+import gc
 import logging
-import re
 import sys
 import types
 
@@ -18,7 +16,8 @@ import numpy
 import torch
 
 from . import _duet
-from .generators import KINDS, LIBRARIES
+from .code_names import imported, is_users, names_of
+from .generators import KINDS
 
 CONSTANTS = (enum.Enum, bytes, complex, numpy.generic, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
              numpy.ndarray, bytearray, array.array, range, slice, set, frozenset, collections.deque, decimal.Decimal, fractions.Fraction,
@@ -28,82 +27,14 @@ _PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _OF_AUTOGRAD = ("forward", "backward", "setup_context", "vjp", "jvp", "vmap")  # which a Function's apply() calls
 _EXPLICIT = ("__init__", "__new__", "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
+_READING = ("__getattr__", "__getattribute__", "__getitem__")  # which configs of libraries have
 _WRAPPED = ((classmethod, "__func__"), (staticmethod, "__func__"), (property, "fget"), (functools.cached_property, "func"))
 _HOOKS_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _OF_EACH_MODULE = vars(torch.nn.Module()).keys()
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics")
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes, not of functions
-_MATCH_CLASS = dis.opmap["MATCH_CLASS"]
-_BY_NAME = ("getattr", "hasattr")
-_FORMATS = re.compile(r"%[a-z]|\{[^}]*\}")
-_OF_MODULE = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)), dis.opmap["LOAD_NAME"]: 0}  # bits below the name's
 _LIMIT = 8192  # places; they are looked at before every step
-
-
-@functools.cache
-def _is_library(name):
-    module = sys.modules.get(name)
-    spec = importlib.util.find_spec(name) if name and module is None else None
-    file = getattr(module, "__file__", None) or getattr(spec, "origin", None) or ""
-    return name in LIBRARIES or "site-packages" in file or "dist-packages" in file
-
-
-def is_users(module):
-    """Whether a module is not a library's, by its name; what has none is."""
-    return type(module) is not str or not _is_library(module.partition(".")[0])
-
-
-class _Names:
-    """What code may look up: names of attributes, of its module, keys; of names that it computes the parts, and those that it
-    gives to getattr() and hasattr()."""
-
-    def __init__(self, code):
-        self.attributes, self.of_module, self.late = set(code.co_names), set(), set()
-        self.keys = {constant for constant in code.co_consts if isinstance(constant, str)}
-        self.computes = not self.attributes.isdisjoint(_BY_NAME)
-        self.parts = {part for key in self.keys for part in _FORMATS.split(key) if part.isidentifier()} if self.computes else set()
-        if "get_last_lr" in self.attributes:  # of torch, whose own code is not looked at
-            self.attributes.add("_last_lr")
-        if _MATCH_CLASS in code.co_code[::2]:  # case Config(weight=...), and by position
-            self.attributes |= {"__match_args__", *(name for part in code.co_consts if type(part) is tuple for name in part if type(name) is str)}
-        self.read(code)
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                inside = names_of(constant)
-                for kind in ("attributes", "of_module", "late", "keys", "parts"):
-                    getattr(self, kind).update(getattr(inside, kind))
-                self.computes = self.computes or inside.computes
-
-    def read(self, code):
-        extended, by_name = 0, False
-        for op, argument in zip(code.co_code[::2], code.co_code[1::2]):
-            argument |= extended << 8
-            extended = argument if op == dis.EXTENDED_ARG else 0
-            if op in _OF_MODULE:
-                name = code.co_names[argument >> _OF_MODULE[op]]
-                self.of_module.add(name)
-                by_name = by_name or name in _BY_NAME
-            elif op == dis.opmap["LOAD_CONST"] and by_name and type(name := code.co_consts[argument]) is str and name.isidentifier():
-                self.late.add(name)
-            elif op == dis.opmap["CALL"]:
-                by_name = False
-
-
-names_of = functools.cache(_Names)
-
-
-def _imported(function):
-    """Names of the modules that the function's code imports, there already or not, but for libraries."""
-    package, codes, found = function.__globals__.get("__package__"), [function.__code__], set()
-    while codes:
-        code = codes.pop()
-        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        lines = list(dis.get_instructions(code)) if dis.opmap["IMPORT_NAME"] in code.co_code[::2] else []
-        for level, _, line in zip(lines, lines[1:], lines[2:]):
-            if line.opname == "IMPORT_NAME" and (package or not level.argval):
-                found.add(importlib.util.resolve_name("." * level.argval + line.argval, package))
-    return [name for name in sorted(found) if is_users(name)]
 
 
 def _is(value, kinds):
@@ -175,6 +106,24 @@ def _attributes(value, names, parts=(), late=frozenset()):
     return sorted(found, key=lambda place: str(place[1])) if found or own is not None or _has_own_code(value) else None
 
 
+def _is_librarys(value):
+    """An object whose class is not of the user, of torch or of C."""
+    if _own_dict(value) is None or _is(value, (type, types.ModuleType, *_FUNCTIONS)):
+        return False
+    return not any(_is_users_class(cls) or _is_of_torch(cls) for cls in _mro_of(type(value))[:-1])
+
+
+def _reads_as_library(value):
+    """Whether code of a library, that of a config or of a dict around another, says where what is read from it lies."""
+    if _own_dict(value) is None or _is(value, (type, types.ModuleType)):
+        return False
+    kinds = _mro_of(type(value))[:-1]
+    if any(_is_of_torch(cls) or cls.__module__.startswith("duet.") for cls in kinds):
+        return False
+    reading = [_dict_of_class(cls).get(name) for cls in kinds if not _is_users_class(cls) for name in _READING]
+    return any(type(method) is types.FunctionType for method in reading)
+
+
 def _has_own_code(value):
     """A class whose methods are called on it itself."""
     return _is_of_autograd(value) or (_is(value, type) and _is_users_class(type(value)))
@@ -192,6 +141,19 @@ def _slot(value, descriptor):
         return None
 
 
+def _held(value):
+    """The objects in it that have no place there that could be looked at."""
+    if type(value) is types.MappingProxyType:
+        return gc.get_referents(value)
+    items = value if type(value) in (set, frozenset, collections.deque) and len(value) <= MOST else ()
+    return [item for item in items if not _is(item, (*_PLAIN, torch.Tensor))]
+
+
+def _is_plain(value):
+    """A number, a text or a constant."""
+    return _is(value, _PLAIN) and not _held(value)
+
+
 def _items(value):
     """The items of a list, tuple or dict with their places, of one with many none; None for anything else."""
     for kind in (dict, list, tuple):
@@ -204,7 +166,7 @@ def _items(value):
 def _is_list_of_numbers(value, deepest=4):
     """Not empty, and of nothing else."""
     items = _items(value) if deepest > 0 and _is(value, (list, tuple)) else ()
-    return bool(items) and all(_is(v, _PLAIN) or _is_list_of_numbers(v, deepest - 1) for _, v in items)
+    return bool(items) and all(_is_plain(v) or _is_list_of_numbers(v, deepest - 1) for _, v in items)
 
 
 def _is_definition(key, value):
@@ -224,6 +186,7 @@ class _Search:
         self.texts = set()  # that it finds
         self.modules, self.functions = [], []  # that the code may call, of what is in these objects
         self.generators = []  # and those that it may draw from
+        self.whole = set()  # objects of libraries, by id: all of their attributes
         self.reads_progress = False  # of a trainer: a number that is no attribute
         while self.open:
             self.function(self.open.pop())
@@ -254,11 +217,11 @@ class _Search:
             self.computes = True
             self.parts |= looked_up.parts
             self.late |= looked_up.late
-        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        self.found += [(None, None, value) for value in defaults]
+        self.found += [(None, None, value) for value in function.__defaults__ or ()]
+        self.found += [(function.__kwdefaults__, name, value) for name, value in (function.__kwdefaults__ or {}).items()]
         places = [(cell, None) for cell in function.__closure__ or ()]
         places += [(function.__globals__, name) for name in sorted(looked_up.of_module & function.__globals__.keys())]
-        places += [(sys.modules, name) for name in _imported(function)]
+        places += [(sys.modules, name) for name in imported(function)]
         for owner, key in places:
             try:
                 value = owner.cell_contents if key is None else owner.get(key)
@@ -290,19 +253,26 @@ class _Search:
         places, known, found = {}, set(), self.found
         while found and len(places) <= _LIMIT and len(known) <= _LIMIT:
             owner, key, value = found.pop()
-            items, attributes = _items(value), _attributes(value, self.names, self.parts, self.late)
+            is_whole = id(value) in self.whole or _reads_as_library(value)
+            names = self.names | (_own_dict(value) or {}).keys() if is_whole else self.names
+            items, attributes = _items(value), _attributes(value, names, self.parts, self.late)
+            if is_whole and len(self.whole) < _LIMIT // 16:
+                inside = [*(part[-1] for part in attributes or ()), *(item for _, item in items or ())]
+                self.whole.update(id(part) for part in inside if type(part) in (dict, list, tuple) or _is_librarys(part))
             self.texts.update(text for text in (value, *(item for _, item in items or ())) if type(text) is str)
-            is_number = _is(value, _PLAIN) or (attributes is None and _is_list_of_numbers(value))
-            is_container = not is_number and (items is not None or attributes is not None)
+            held = _held(value)
+            is_number = _is_plain(value) or (attributes is None and _is_list_of_numbers(value))
+            is_container = not is_number and (items is not None or attributes is not None or bool(held))
             if owner is None and items:
                 owner, key = (value,), 0
-            counts = not is_container or type(value) in _FUNCTIONS
+            counts = not is_container or type(value) in _FUNCTIONS or bool(held)
             inside, counts = ([], counts) if items is None or is_number or id(value) in known else self.inside(value, items)
             is_tensor, is_name = _is(value, torch.Tensor), type(value) is str and self.computes and value.isidentifier()
             if owner is not None and (is_number or is_container or is_tensor or (callable(value) and not _is_definition(key, value))):
                 may_be_other = is_container or is_name or not (is_number or is_tensor or not type(value).__flags__ & _HEAP_TYPE)
                 places.setdefault((id(owner), key), (owner, key, value if may_be_other else None, counts))
             found += [(None, None, item) for _, item in items or () if _is(item, enum.Enum)]
+            found += [(None, None, item) for item in held]
             if (is_number and not _is(value, enum.Enum)) or id(value) in known:
                 continue
             known.add(id(value))
@@ -310,7 +280,7 @@ class _Search:
             found += [(value, *item) for item in inside]
             if attributes is not None:
                 found += attributes
-                self.functions += self.methods_of(value)
+                self.functions += [] if is_whole and _is_librarys(value) else self.methods_of(value)
         self.is_complete = not found and not self.reads_progress
         return list(places.values())
 
@@ -318,7 +288,7 @@ class _Search:
         """What is in a list, tuple or dict, and whether its own numbers count with it."""
         if _is(value, dict) and dict.__len__(value) > MOST:
             return [(name, dict.get(value, name)) for name in sorted(self.names) if dict.__contains__(value, name)], False
-        return [item for item in items if not _is(item[1], (*_PLAIN, torch.Tensor))], True
+        return [item for item in items if not _is_plain(item[1]) and not _is(item[1], torch.Tensor)], True
 
     def note(self, value):
         if _is(value, torch.nn.Module):
@@ -327,7 +297,7 @@ class _Search:
             self.reads_progress = self.reads_progress or "progress" in self.names
         elif type(value) in KINDS:
             self.generators.append(value)
-        elif type(value) in _FUNCTIONS and is_users(getattr(value, "__module__", None)):
+        elif type(value) is functools.partial or (type(value) in _FUNCTIONS and is_users(getattr(value, "__module__", None))):
             self.functions.append(value)
         elif type(value) is types.BuiltinFunctionType and _is_of_autograd(value.__self__):
             self.found.append((None, None, value.__self__))  # swish = Swish.apply

@@ -1,9 +1,6 @@
 """What the host code of a step may do: numbers that change, parameters reached by other ways than edges, ops by way of
 the host."""
 
-import collections
-import datetime
-import enum
 import random
 import types
 
@@ -16,39 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import duet
 import toy
-
-
-class Linear(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 3)
-        self.scalar = nn.Parameter(torch.tensor(0.3))
-
-    def forward(self, x):
-        return self.layer(x)
-
-
-def both(make_model, loss, steps=40, before=lambda *_: None, trained=nn.Module.parameters, **options):
-    """Trains with duet's step and with PyTorch's loop, whose bits it must have; gives duet's report."""
-    now = {}  # what the loop tells the loss
-
-    def run(step, module, optimizer):
-        losses = []
-        for n, batch in enumerate(toy.batches(steps)):
-            now["n"] = n
-            before(n, module, now, batch)
-            losses.append(step(batch))
-        now.clear()
-        return losses
-
-    def sgd(module):
-        return torch.optim.SGD(trained(module), lr=0.05, momentum=0.9)
-
-    return toy.same_as_loop(run, lambda module, batch: loss(module, batch, now), make_model, sgd, **options).report()
-
-
-def cross_entropy(module, batch, now):
-    return F.cross_entropy(module(batch["x"]), batch["y"])
+from host_code import Linear, both, cross_entropy
 
 
 NUMBERS = {
@@ -157,120 +122,6 @@ def test_what_a_loop_sets_seldom_is_noticed_at_its_step():
 
     report = both(Linear, loss_of_globals, 3000, before)
     assert toy.replays(report) >= 2900, report
-
-
-class Word(enum.StrEnum):
-    A, B = "a", "b"
-
-
-class Choice(enum.Enum):
-    A, B = 1, 2
-
-
-Pair = collections.namedtuple("Pair", "choice more")
-CONSTANTS = {
-    "str_enum": (Word.A, Word.B),
-    "enum": (Choice.A, Choice.B),
-    "named_tuple": (Pair(1, 0), Pair(2, 0)),
-    "tuple_of_enums": ((Choice.A,), (Choice.B,)),
-    "numpy_float": (numpy.float32(1), numpy.float32(2)),
-    "numpy_bool": (numpy.bool_(False), numpy.bool_(True)),
-    "numpy_text": (numpy.str_("a"), numpy.str_("b")),
-    "dtype": (torch.float32, torch.float64),
-    "device": (torch.device("cpu"), torch.device("meta")),
-    "bytes": (b"a", b"b"),
-    "nested_tuple": (((1, 2), 3), ((1, 4), 3)),
-    "complex": (1j, 2j),
-    "timedelta": (datetime.timedelta(1), datetime.timedelta(2)),
-}
-
-
-class Chosen(Linear):
-    def __init__(self, choices):
-        super().__init__()
-        self.choices, self.choice = choices, choices[0]
-
-    def forward(self, x):
-        return self.layer(x) * (1 + (self.choice == self.choices[1]))
-
-
-@pytest.mark.parametrize("name", CONSTANTS)
-def test_constants_that_a_loop_sets_are_noticed_at_their_step(name):
-    def before(n, module, now, batch):
-        if n == 20:
-            module.choice = module.choices[1]
-
-    both(lambda: Chosen(CONSTANTS[name]), cross_entropy, 40, before, check="off")
-
-
-class Counts(Linear):
-    def __init__(self, kind):
-        super().__init__()
-        self.chosen, self.gathered = kind([1]), collections.deque(maxlen=3)
-
-    def forward(self, x):
-        self.gathered.append(x)
-        return self.layer(x) * len(self.chosen)
-
-
-@pytest.mark.parametrize("kind, put_in", [(set, set.add), (collections.deque, collections.deque.append)])
-def test_what_a_loop_puts_into_sets_and_deques_is_noticed_at_its_step(kind, put_in):
-    def before(n, module, now, batch):
-        if n == 20:
-            put_in(module.chosen, 2)
-
-    report = both(lambda: Counts(kind), cross_entropy, 40, before, check="off")
-    assert toy.replays(report) >= 30, report
-
-
-def new_weight(module):
-    module.layer.weight = nn.Parameter(torch.full((3, 8), 0.5))
-
-
-def no_bias(module):
-    module.layer.bias = None
-
-
-def list_of_torchs_layer(module):
-    module.pool.kernel_size = [2]
-
-
-def another_name(module):
-    del module.conv.old_name
-    module.conv.new_name = 1
-
-
-def weights_of_classes(module):
-    module.criterion.weight = torch.tensor([1.0, 2.0, 3.0])
-
-
-def dilation(module):
-    module.conv.dilation = module.conv.padding = (2,)
-
-
-class Replaceable(Linear):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.criterion = nn.Conv1d(1, 1, 3, padding=1), nn.CrossEntropyLoss()
-        self.conv.old_name = 1
-        self.pool = nn.AvgPool1d(3, 1, 1)
-        self.pool.kernel_size, self.pool.padding = [3], [1]
-
-    def forward(self, x):
-        x = self.pool(self.conv(x[:, None])) * (1 + hasattr(self.conv, "new_name"))
-        return self.layer(F.pad(x[:, 0], (0, 8))[:, :8])
-
-
-@pytest.mark.parametrize("change", [new_weight, no_bias, weights_of_classes, dilation, list_of_torchs_layer, another_name])
-def test_what_a_loop_replaces_in_torchs_layers_is_noticed_at_its_step(change):
-    def before(n, module, now, batch):
-        if n == 20:
-            change(module)
-
-    def loss(module, batch, now):
-        return module.criterion(module(batch["x"]), batch["y"])
-
-    both(Replaceable, loss, 40, before, check="off")
 
 
 def times(number):
