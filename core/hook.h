@@ -106,7 +106,9 @@ const char* to_string(HookPoint point);
 // of its named datasets together; test and predict have the like. An evaluation on its own is a run, too: before_run
 // comes first, after_test (or its like) and after_run in every exit, on_exception before them on an error;
 // RunControl::kind says what the run is. Progress::step counts up between after_optimizer_step and after_train_iter.
-// BaseTrainer::step() in a loop of the user's own has the points of training but those of epochs; finish() ends it.
+// A run that goes on within an epoch calls before_train_epoch of the hooks that keep no state, so that what they set
+// there holds. BaseTrainer::step() in a loop of the user's own has the points of training but those of epochs; finish()
+// ends it.
 //
 // A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured step there. What
 // it changes in place (a gradient, a weight) counts; reading a value there costs a sync.
@@ -250,6 +252,8 @@ class HookList : public Stateful {
   // in the log. after_train, after_test, after_predict, after_run, on_exception and after_load_checkpoint reach every
   // hook before the first error is rethrown.
   void call(HookPoint point, TrainContext& context);
+  // Of the hooks alone that keep no state: what they have set at this point no checkpoint gives back.
+  void call_stateless(HookPoint point, TrainContext& context);
   void in_step(StepView& context);
   // Ends the profiler's span of the hook point that runs now in this thread, "hook:<name>:<point>". For a hook that
   // begins or ends a span of its own there which outlives the call, as spans of one thread must lie within or beside
@@ -280,6 +284,8 @@ class HookList : public Stateful {
     std::unique_ptr<Hook> hook;
     int priority = 0;
   };
+  template <class TakesPart>
+  void call(HookPoint point, TrainContext& context, TakesPart takes_part);
   const Entry* entry(const std::string& name) const;              // null: none
   std::vector<const Entry*> predecessors(const Entry& of) const;  // that its after() names
   std::vector<Hook*> sorted() const;

@@ -141,6 +141,15 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
 }
 
 void HookList::call(HookPoint point, TrainContext& context) {
+  call(point, context, [](const Hook&) { return true; });
+}
+
+void HookList::call_stateless(HookPoint point, TrainContext& context) {
+  call(point, context, [](const Hook& hook) { return hook.state_dict().empty(); });
+}
+
+template <class TakesPart>
+void HookList::call(HookPoint point, TrainContext& context, TakesPart takes_part) {
   const Member member = kPoints.at(static_cast<std::size_t>(point)).member;
   require<ConfigError>(member != nullptr, "[HookList] found in_step in call(); use HookList::in_step()");
   ++calls_;
@@ -148,7 +157,7 @@ void HookList::call(HookPoint point, TrainContext& context) {
   step_ = context.progress.step;
   std::exception_ptr first;
   for (Hook* hook : order_) {
-    if (!hook->uses(point)) continue;
+    if (!hook->uses(point) || !takes_part(*hook)) continue;
     const Traced traced(*hook, point);
     try {
       with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.progress.step); });

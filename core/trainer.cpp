@@ -1,5 +1,6 @@
 #include "core/trainer.h"
 #include <algorithm>
+#include <functional>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/machine_load.h"
@@ -48,7 +49,8 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
   context_.progress.max_epochs = options_.max_epochs;
   // With one seed all ranks would draw the same dropout masks.
   if (!ranks_->is_main()) seed_all(rank_seed(default_seed(), step_->communicator().rank()));
-  step_->task().train(true);
+  // As a model is that was loaded for use; what is in training in part stays so.
+  if (std::ranges::none_of(step_->task().training_flags(), std::identity())) step_->task().train(true);
   if (!options.schedules.empty()) add_hook(std::make_unique<ParamSchedulerHook>(options.schedules));
 }
 
@@ -78,6 +80,7 @@ void BaseTrainer::train_on(DataSource& data, const NamedSources& validation) {
   std::exception_ptr error = caught([&] {
     epochs_->make(data, *ranks_);
     executor_->on_stream([&] {
+      if (context_.progress.step_in_epoch > 0) task().train(true);  // before hooks, which may hold parts of it
       open_run(!validation.empty());
       run_epochs(data, validation);
       ranks_->agree_on_stop();
@@ -105,10 +108,12 @@ bool BaseTrainer::loop_ends() const { return epochs_->limits_reached() || ranks_
 
 void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) {
   const Progress& progress = context_.progress;
-  task().train(true);
+  const bool goes_on = progress.step_in_epoch > 0;
+  if (!goes_on) task().train(true);
   ranks_->report("data");
   data.start_epoch(progress.epoch);
-  if (progress.step_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
+  if (goes_on) hooks_.call_stateless(HookPoint::kBeforeTrainEpoch, context_);
+  if (!goes_on) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
   step_->check_parameters();
   ranks_->check_data(data, "training");
   reader_->forget_source();

@@ -1,9 +1,11 @@
-"""What modules have in their state_dict() beside tensors: get_extra_state()."""
+"""What modules have beside tensors that a resume needs: get_extra_state(), and random generators."""
 
+import types
 import warnings
 
 import torch
 
+from . import generators
 from .trainers import Hook
 
 _KINDS = (torch.Tensor, bool, int, float, str)
@@ -16,7 +18,15 @@ def extra_state(model):
         for name, module in model.named_modules()
         if type(module).get_extra_state is not torch.nn.Module.get_extra_state
     }
-    return [ExtraState(own)] if own else []
+    hooks = [ExtraState(own)] if own else []
+    return [*hooks, Generators(model)] if generators_of(model) else hooks
+
+
+def generators_of(model):
+    """Those of Python, NumPy and torch that its modules hold."""
+    passed_over = (torch.Tensor, torch.nn.Module, types.FunctionType, str, int, float)
+    held = [value for module in model.modules() for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, passed_over)]
+    return generators.own(types.SimpleNamespace(**{str(n): value for n, value in enumerate(held)}))
 
 
 class ExtraState(Hook):
@@ -44,3 +54,20 @@ class ExtraState(Hook):
             parts = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
             if name in state or parts:
                 module.set_extra_state(state[name] if name in state else parts)
+
+
+class Generators(Hook):
+    name = "generators"
+
+    def __init__(self, model):
+        self.model = model
+
+    def before_run(self, run):
+        pass
+
+    def state_dict(self):
+        return {"states": generators.states(generators_of(self.model))}
+
+    def load_state_dict(self, state):
+        if "states" in state:
+            generators.restore(generators_of(self.model), state["states"], "the model")

@@ -60,11 +60,11 @@ def states(generators):
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
-def restore(generators, tensor):
+def restore(generators, tensor, holder="the loader"):
     """Gives generators the states that others of their kinds and number had; other ones are left as they are."""
     saved = json.loads(tensor.numpy().tobytes())
     if [name for name, _ in saved] != [_name(generator) for generator in generators]:
-        warnings.warn(f"found {len(generators)} random generators in the loader, expected the {len(saved)} of the checkpoint: they are left as they are")
+        warnings.warn(f"found {len(generators)} random generators in {holder}, expected the {len(saved)} of the checkpoint: they are left as they are")
         return
     for generator, (_, state) in zip(generators, saved):
         KINDS[type(generator)][1](generator, state)

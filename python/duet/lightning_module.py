@@ -110,6 +110,8 @@ class _ModuleHooks:
         self.trainer.training, self.trainer.should_stop = True, False
         self.trainer.max_epochs, self.trainer.max_steps = run.progress.max_epochs or -1, run.progress.max_steps or -1
         self._call(run, "on_fit_start", "on_train_start")
+        if run.progress.step_in_epoch > 0:  # what it sets there holds for the rest of the epoch
+            self.before_train_epoch(run)
 
     def before_train_epoch(self, run):
         self.trainer.current_epoch = run.progress.epoch

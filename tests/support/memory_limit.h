@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ inline bool memory_can_be_limited() {
 class MemoryLimit {
  public:
   explicit MemoryLimit(uint64_t bytes) {
+    malloc_trim(0);  // what was freed before does not count
     uint64_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
     getrlimit(RLIMIT_AS, &before_);
