@@ -125,6 +125,7 @@ bool attempt(const TrainContext& context, const std::function<void()>& write) tr
 }  // namespace
 
 void CheckpointHook::after_val(TrainContext& context) {
+  saved_step_ = -1;  // what a validation changes is not in the checkpoint of its step
   if (!store_ || options_.save_best.empty() || context.evaluation.metrics.empty()) return;
   settle_save(context);  // it may be the best one so far, if it does not fail
   forget_lost(context);

@@ -323,6 +323,11 @@ std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::strin
     refuse(origin,
            "the value of '" + path + "=" + text + "' is not YAML: " + error.msg + "; quote it, as in 'key=\"a: b\"'");
   }
+  const bool is_plain = value.IsScalar() && value.Tag() == "?";
+  if (is_plain && value.Scalar() != trimmed(text)) {
+    refuse(origin, "the value of '" + path + "=" + text + "' is '" + value.Scalar() +
+                       "' as YAML, which takes what follows ' #' for a comment; quote it, as in 'key=\"a #b\"'");
+  }
   return TreeBuilder(source, References::kFilledIn).build(value, path, origin, 1);
 }
 

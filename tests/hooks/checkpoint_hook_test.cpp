@@ -25,6 +25,17 @@ TEST_F(Checkpoint, SavesEveryIntervalAndAtTheEnd) {
   EXPECT_EQ(saved(), (FileNames{"step-4", "step-8", "step-10", "step-13", "step-17", "step-21"}));
 }
 
+TEST_F(Checkpoint, TheLastOneHoldsWhatTheLastValidationChanged) {
+  CheckpointHook hook({.interval = 4});
+  hook.before_train(run.context);
+  train(hook, 4);
+  EXPECT_EQ(CheckpointStore::load(root() + "/step-4").number("trainer.value"), 4);
+  run.state.value = 7;
+  hook.after_val(run.context);
+  hook.after_train(run.context);
+  EXPECT_EQ(CheckpointStore::load(root() + "/step-4").number("trainer.value"), 7);
+}
+
 TEST_F(Checkpoint, SavesWhenAHookAsksForIt) {
   CheckpointHook hook({.interval = 0});
   hook.before_train(run.context);
