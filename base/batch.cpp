@@ -36,7 +36,7 @@ void Batch::set(std::string name, at::Tensor tensor) {
 int64_t Batch::size() const {
   if (items_.empty()) return 0;
   const at::Tensor& first = items_.front().second;
-  return first.dim() == 0 ? 1 : first.size(0);
+  return first.dim() == 0 ? 1 : first.sym_size(0).expect_int();  // a jagged tensor has no other sizes
 }
 
 Batch Batch::to(at::Device device, bool non_blocking) const {

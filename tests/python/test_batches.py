@@ -182,3 +182,13 @@ def test_a_batch_needs_no_tensor():
     assert toy.captured(step.report()) == ["step"], step.report()
     trainer = duet.GraphTrainer(toy.model(), loss, default_hooks=False)
     assert trainer.step({"factor": 1}).item() > 0
+
+
+def test_jagged_tensors_are_batches_of_trainers():
+    losses = []
+    for mode in ("eager", "graph"):
+        torch.manual_seed(0)
+        trainer = duet.make_trainer(mode, torch.nn.Linear(6, 3), lambda model, batch: model(batch["x"]).values().square().mean(), optimizer=duet.SGD(lr=0.1))
+        rows = [torch.randn(n, 6) for n in (5, 4, 2)]
+        losses.append(torch.stack([trainer.step({"x": torch.nested.nested_tensor(rows, layout=torch.jagged)}) for _ in range(4)]))
+    assert torch.equal(*losses) and losses[0][3] < losses[0][0]
