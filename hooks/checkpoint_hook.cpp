@@ -112,22 +112,6 @@ void CheckpointHook::propose_by_time(TrainContext& context) {
   if (since.count() >= options_.interval_time) context.control.propose_save();
 }
 
-namespace {
-
-// False: it failed, and the log says so.
-bool attempt(const TrainContext& context, const std::function<void()>& write) try {
-  write();
-  return true;
-} catch (const CheckpointError& error) {
-  if (context.is_main) {
-    log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
-                       ", training goes on and the next save tries again: ", error.what()));
-  }
-  return false;
-}
-
-}  // namespace
-
 void CheckpointHook::after_val(TrainContext& context) {
   saved_step_ = -1;  // what a validation changes is not in the checkpoint of its step
   if (!store_ || options_.save_best.empty() || context.evaluation.metrics.empty()) return;
@@ -136,7 +120,7 @@ void CheckpointHook::after_val(TrainContext& context) {
   const Bests previous = bests_;
   const Bests improved = take_improved(context);  // first, so that the checkpoint that they name holds them
   if (improved.empty()) return;
-  const bool is_saved = options_.best_weights_only ? attempt(context, [&] { save_weights(context); })
+  const bool is_saved = options_.best_weights_only ? attempt_save(context, [&] { save_weights(context); })
                                                    : try_save(context, files_of_best(context.progress.step));
   if (!is_saved) {
     bests_ = previous;
@@ -330,7 +314,7 @@ std::string CheckpointHook::save(TrainContext& context, const std::vector<std::s
 bool CheckpointHook::try_save(TrainContext& context, const std::vector<std::string>& best) {
   settle_save(context);
   std::string path;
-  if (!attempt(context, [&] { path = save(context, best, options_.async); })) {
+  if (!attempt_save(context, [&] { path = save(context, best, options_.async); })) {
     failed_ = true;
     return false;
   }

@@ -97,4 +97,15 @@ void publish_weights(const std::vector<std::string>& keys, const std::map<std::s
   }
 }
 
+bool attempt_save(const TrainContext& context, const std::function<void()>& write) try {
+  write();
+  return true;
+} catch (const CheckpointError& error) {
+  if (context.is_main) {
+    log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
+                       ", training goes on and the next save tries again: ", error.what()));
+  }
+  return false;
+}
+
 }  // namespace duet

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,5 +18,8 @@ std::string make_checkpoint_folder(const TrainContext& context, const std::strin
 // has nothing below it is warned of.
 void publish_weights(const std::vector<std::string>& keys, const std::map<std::string, std::string>& checkpoints,
                      const TrainContext& context);
+
+// False: write() has failed with a CheckpointError, and the log says so.
+bool attempt_save(const TrainContext& context, const std::function<void()>& write);
 
 }  // namespace duet
