@@ -256,6 +256,8 @@ class _Search:
             is_whole = id(value) in self.whole or _reads_as_library(value)
             names = self.names | (_own_dict(value) or {}).keys() if is_whole else self.names
             items, attributes = _items(value), _attributes(value, names, self.parts, self.late)
+            if is_whole and len(self.whole) > MOST and _is(value, dict):  # of a large one what the code names
+                items = [item for item in items if item[0] in names]
             if is_whole and len(self.whole) < _LIMIT // 16:
                 inside = [*(part[-1] for part in attributes or ()), *(item for _, item in items or ())]
                 self.whole.update(id(part) for part in inside if type(part) in (dict, list, tuple) or _is_librarys(part))
