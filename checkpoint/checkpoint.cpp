@@ -285,11 +285,8 @@ void CheckpointStore::remove_leftovers() const {
 
 // Names a checkpoint for people and scripts. find_latest() does not rely on it, so that failing here is no failed save.
 void CheckpointStore::write_pointer(const std::string& file, const std::string& name) const {
-  const std::string path = root_ + "/" + file, line = name + "\n";
   try {
-    std::error_code none;
-    if (fs::file_size(path, none) == line.size() && file_io::read_text(path, line.size()) == line) return;
-    file_io::replace_file(path, line);
+    file_io::replace_file(root_ + "/" + file, name + "\n");
   } catch (const IoError& error) {
     log_warning(c10::str("[CheckpointStore] ", name, " is saved, but '", file, "' does not name it: ", error.what()));
   }

@@ -106,8 +106,9 @@ const char* to_string(HookPoint point);
 // of its named datasets together; test and predict have the like. An evaluation on its own is a run, too: before_run
 // comes first, after_test (or its like) and after_run in every exit, on_exception before them on an error;
 // RunControl::kind says what the run is. Progress::step counts up between after_optimizer_step and after_train_iter.
-// A run that goes on within an epoch calls before_train_epoch of the hooks that keep no state, so that what they set
-// there holds. BaseTrainer::step() in a loop of the user's own has the points of training but those of epochs; finish()
+// A run that goes on within an epoch calls before_train_epoch of the hooks that keep no state again, so that what they
+// set there holds; what they do to weights, buffers, numbers of the optimizer and random generators is then taken back.
+// BaseTrainer::step() in a loop of the user's own has the points of training but those of epochs; finish()
 // ends it.
 //
 // A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured step there. What

@@ -112,11 +112,11 @@ void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) 
   if (!goes_on) task().train(true);
   ranks_->report("data");
   data.start_epoch(progress.epoch);
-  if (goes_on) hooks_.call_stateless(HookPoint::kBeforeTrainEpoch, context_);
+  if (goes_on) state_->begin_epoch_again();
   if (!goes_on) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
   step_->check_parameters();
   ranks_->check_data(data, "training");
-  reader_->forget_source();
+  reader_->expect(data);
   MicroBatches micro_batches;
   bool any = false;
   Turn turn = Turn::kStep;
@@ -309,7 +309,7 @@ int64_t BaseTrainer::step_many(DataSource& data, int64_t count) {
   const RunControl& control = context_.control;
   const auto is_asked_to_stop = [&] { return run_ == Run::kOpen && !control.stop_reason.empty(); };
   const bool goes_on = is_asked_to_stop();  // as a loop does that calls step() all the same
-  reader_->forget_source();
+  reader_->expect(data);
   for (int64_t done = 0; done < count; ++done) {
     std::vector<Batch> batches = reader_->collect(options_.accumulate, [&data] { return data.next(); });
     if (batches.empty()) return done;

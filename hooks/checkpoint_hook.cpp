@@ -11,7 +11,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/detail/checkpoint_format.h"
 #include "checkpoint/weights_file.h"
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
@@ -83,14 +82,11 @@ void CheckpointHook::before_train(TrainContext& context) {
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep, .verify_interval = options_.verify_interval});
   if (!context.is_main) return;
   store_->remove_leftovers();  // a run that has nothing left to do saves nothing
-  restore_pointers(root, context.progress.step);
+  restore_pointers(root);
 }
 
-// A process may have died between a checkpoint and the file that names it. What was loaded knows.
-void CheckpointHook::restore_pointers(const std::string& root, int64_t step) const {
-  const std::string loaded = CheckpointStore::folder_name(step);
-  if (std::error_code ignored; std::filesystem::exists(root + "/" + loaded, ignored))
-    store_->set_best(loaded, checkpoint_format::kLatest);
+// A process may have died between the best checkpoint and the file that names it. What was loaded knows.
+void CheckpointHook::restore_pointers(const std::string& root) const {
   for (const Best& best : very_best()) {
     if (std::error_code ignored; !std::filesystem::exists(root + "/" + best.folder, ignored)) continue;
     for (const std::string& file : files_of(best.metric)) store_->set_best(best.folder, file);
@@ -206,7 +202,7 @@ void CheckpointHook::after_load_checkpoint(TrainContext& context) {
   saved_step_ = context.progress.step;
   refused_step_ = -1;
   if (pending_) pending_->bests_before = bests_;
-  if (store_ && context.is_main) restore_pointers(store_->root(), context.progress.step);
+  if (store_ && context.is_main) restore_pointers(store_->root());
 }
 
 void CheckpointHook::after_train(TrainContext& context) {

@@ -88,7 +88,7 @@ class CheckpointHook : public Hook {
   std::vector<std::string> metrics_of(const TrainContext& context) const;
   std::string first_metric(const TrainContext& context) const;
   std::vector<std::string> files_of(const std::string& metric) const;
-  void restore_pointers(const std::string& root, int64_t step) const;
+  void restore_pointers(const std::string& root) const;
   bool less_is_better(const std::string& metric) const;
   Bests very_best() const;  // of each metric one
   // The best ones by a metric with this result among them, if it is one of them; whether it is.

@@ -325,8 +325,9 @@ std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::strin
   }
   const bool is_plain = value.IsScalar() && value.Tag() == "?";
   if (is_plain && value.Scalar() != trimmed(text)) {
-    refuse(origin, "the value of '" + path + "=" + text + "' is '" + value.Scalar() +
-                       "' as YAML, which takes what follows ' #' for a comment; quote it, as in 'key=\"a #b\"'");
+    refuse(origin,
+           "the value of '" + path + "=" + text + "' is read as '" + value.Scalar() +
+               "', since YAML folds lines and takes what follows ' #' for a comment; quote it, as in 'key=\"a #b\"'");
   }
   return TreeBuilder(source, References::kFilledIn).build(value, path, origin, 1);
 }

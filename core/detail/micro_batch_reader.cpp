@@ -98,6 +98,24 @@ bool share_memory(const std::vector<Batch>& batches) {
   return false;
 }
 
+// Of all of its tensors, so far, by PyTorch's own ops.
+int64_t writes_to(const Batch& batch) {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : batch.items()) sum += tensor.is_inference() ? 0 : tensor._version();
+  return sum;
+}
+
+// Whether the first batches are still what they were when they were copied.
+bool same_values(const std::vector<Batch>& copies, const std::vector<Batch>& batches) {
+  for (std::size_t i = 0; i < copies.size() && i < batches.size(); ++i) {
+    for (std::size_t t = 0; t < copies[i].items().size(); ++t) {
+      const at::Tensor &copy = copies[i].items()[t].second, &tensor = batches[i].items()[t].second;
+      if (!copy.is_same(tensor) && !(copy.layout() == at::kStrided && at::equal(copy, tensor))) return false;
+    }
+  }
+  return true;
+}
+
 // Tensors that are more than their values stay what they are.
 Batch copy_of(const Batch& batch) {
   if (batch.structure() && !batch.structure()->special_tensor().empty()) return batch;
@@ -108,16 +126,27 @@ Batch copy_of(const Batch& batch) {
 
 std::vector<Batch> MicroBatchReader::collect(int64_t count, const std::function<std::optional<Batch>()>& next) {
   std::vector<Batch> batches, copies;
+  std::vector<int64_t> writes;
   while (static_cast<int64_t>(batches.size()) < count) {
     if (!batches.empty() && may_reuse_memory_) copies.push_back(copy_of(batches.back()));
+    if (count > 1 && !batches.empty()) writes.push_back(writes_to(batches.back()));
     std::optional<Batch> batch = next();
     if (!batch) break;
     batches.push_back(std::move(*batch));
   }
-  if (batches.size() < 2 || !may_reuse_memory_) return batches;
   // Two tensors that live at once lie in one place only if the source put them there.
-  may_reuse_memory_ = share_memory(batches);
-  if (may_reuse_memory_) std::ranges::move(copies, batches.begin());
+  const bool shares = batches.size() > 1 && share_memory(batches);
+  if (may_reuse_memory_ && batches.size() > 1) {
+    may_reuse_memory_ = shares && !same_values(copies, batches);
+    if (may_reuse_memory_) std::ranges::move(copies, batches.begin());
+    return batches;
+  }
+  for (std::size_t i = 0; shares && i < writes.size(); ++i) {
+    if (writes_to(batches[i]) != writes[i])
+      throw DataError(
+          "[BaseTrainer] the data source has filled the memory of a micro-batch again that the step still "
+          "needs, after steps without that; let it give tensors of their own");
+  }
   return batches;
 }
 

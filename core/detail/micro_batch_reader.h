@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -46,8 +47,10 @@ class MicroBatchReader {
   // Up to `count` of what next() gives, until it gives nothing. Of a source that fills the same memory for each batch
   // every one has its own values.
   std::vector<Batch> collect(int64_t count, const std::function<std::optional<Batch>()>& next);
-  // Before reading from what may be another source.
-  void forget_source() { may_reuse_memory_ = true; }
+  // Before reading from it.
+  void expect(const DataSource& source) {
+    if (std::exchange(source_, &source) != &source) may_reuse_memory_ = true;
+  }
   // Of batches that were read elsewhere. Weights are taken while a batch still lies on the host. Micro-batches of
   // weight 0 are left out: a mean over nothing, such as a loss all of whose labels are ignored, is NaN.
   // Throws DataError for a weight that is no count, or a tensor that requires a gradient.
@@ -68,6 +71,7 @@ class MicroBatchReader {
   at::Device device_;
   DeviceCopy copy_;
   double seconds_ = 0;
+  const DataSource* source_ = nullptr;
   bool may_reuse_memory_ = true;  // the source, as far as its first window of micro-batches tells
   bool warned_of_weightless_ = false;
 };

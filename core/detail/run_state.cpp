@@ -50,6 +50,12 @@ void RunState::restore(const StateDict& before) {
   restore_but_hooks(before);
 }
 
+void RunState::begin_epoch_again() {
+  const StateDict before = copy_of(state_dict(), at::kCPU);
+  hooks_.call_stateless(HookPoint::kBeforeTrainEpoch, context_);
+  restore_but_hooks(before);
+}
+
 // Everything that may fail comes before the weights.
 void RunState::restore_but_hooks(const StateDict& state) {
   set_all_random_state(state.part("random"));

@@ -30,6 +30,9 @@ class RunState : public Stateful {
   // Back to a copy of what state_dict() gave before.
   void restore(const StateDict& before);
   void restore_but_hooks(const StateDict& before);
+  // Calls before_train_epoch of hooks without state, for what they set that no checkpoint holds: what they do to what
+  // it holds was done when the epoch began, and is taken back.
+  void begin_epoch_again();
   // The data go on at `position`, which none of the others does: a rollback goes on with the data that comes next.
   void move_data(const StateDict& position);
 

@@ -53,7 +53,7 @@ uint64_t of_collection(PyObject* object) {
   const auto items = py::reinterpret_steal<py::object>(type->tp_iter(object));
   while (const auto item = py::reinterpret_steal<py::object>(PyIter_Next(items.ptr()))) {
     if (is_tensor(item.ptr())) continue;
-    const uint64_t known = of_value(item.ptr(), 0);
+    const uint64_t known = of_value(item.ptr());
     const uint64_t number = known != 0 ? known : reinterpret_cast<uint64_t>(item.ptr());
     sum = is_set ? sum + mixed(number, 1) : mixed(sum, number);
   }

@@ -1,6 +1,5 @@
 """What modules have beside tensors that a resume needs: get_extra_state(), and random generators."""
 
-import types
 import warnings
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from . import generators
 from .trainers import Hook
 
+_OF_EACH_MODULE = vars(torch.nn.Module()).keys()
 _KINDS = (torch.Tensor, bool, int, float, str)
 
 
@@ -23,10 +23,13 @@ def extra_state(model):
 
 
 def generators_of(model):
-    """Those of Python, NumPy and torch that its modules hold."""
-    passed_over = (torch.Tensor, torch.nn.Module, types.FunctionType, str, int, float)
-    held = [value for module in model.modules() for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, passed_over)]
-    return generators.own(types.SimpleNamespace(**{str(n): value for n, value in enumerate(held)}))
+    """Those of Python, NumPy and torch that are attributes of its modules, or in lists, tuples and dicts that are."""
+    found = {}
+    for module in model.modules():
+        for value in [value for name, value in vars(module).items() if name not in _OF_EACH_MODULE]:
+            inside = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
+            found.update({id(part): part for part in inside if type(part) in generators.KINDS})
+    return list(found.values())
 
 
 class ExtraState(Hook):
@@ -57,17 +60,26 @@ class ExtraState(Hook):
 
 
 class Generators(Hook):
-    name = "generators"
+    """Of rank 0: the others' generators begin anew at a resume."""
+
+    name = "model_generators"
 
     def __init__(self, model):
-        self.model = model
+        self.model, self.loaded, self.is_main = model, None, None
 
     def before_run(self, run):
-        pass
+        self.is_main = run.is_main
+        self.restore()
 
     def state_dict(self):
-        return {"states": generators.states(generators_of(self.model))}
+        return {"states": generators.states(generators_of(self.model)) if self.loaded is None else self.loaded}
 
     def load_state_dict(self, state):
-        if "states" in state:
-            generators.restore(generators_of(self.model), state["states"], "the model")
+        self.loaded = state.get("states")
+        if self.is_main is not None:
+            self.restore()
+
+    def restore(self):
+        if self.is_main and self.loaded is not None:
+            generators.restore(generators_of(self.model), self.loaded, "the model")
+        self.loaded = None

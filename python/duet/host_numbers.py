@@ -2,6 +2,7 @@
 
 import array
 import collections
+import collections.abc
 import datetime
 import decimal
 import enum
@@ -27,7 +28,8 @@ _PLAIN = (int, float, str, type(None), *CONSTANTS)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _OF_AUTOGRAD = ("forward", "backward", "setup_context", "vjp", "jvp", "vmap")  # which a Function's apply() calls
 _EXPLICIT = ("__init__", "__new__", "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
-_READING = ("__getattr__", "__getattribute__", "__getitem__")  # which configs of libraries have
+_READING = ("__getattr__", "__getattribute__")  # which configs of libraries have
+_AROUND = {collections.abc.Mapping, collections.UserList}
 _WRAPPED = ((classmethod, "__func__"), (staticmethod, "__func__"), (property, "fget"), (functools.cached_property, "func"))
 _HOOKS_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -115,13 +117,13 @@ def _is_librarys(value):
 
 def _reads_as_library(value):
     """Whether code of a library, that of a config or of a dict around another, says where what is read from it lies."""
-    if _own_dict(value) is None or _is(value, (type, types.ModuleType)):
+    if not 0 < len(_own_dict(value) or ()) <= MOST or _is(value, (type, types.ModuleType)):
         return False
     kinds = _mro_of(type(value))[:-1]
     if any(_is_of_torch(cls) or cls.__module__.startswith("duet.") for cls in kinds):
         return False
     reading = [_dict_of_class(cls).get(name) for cls in kinds if not _is_users_class(cls) for name in _READING]
-    return any(type(method) is types.FunctionType for method in reading)
+    return not _AROUND.isdisjoint(kinds) or any(type(method) is types.FunctionType for method in reading)
 
 
 def _has_own_code(value):
@@ -145,7 +147,8 @@ def _held(value):
     """The objects in it that have no place there that could be looked at."""
     if type(value) is types.MappingProxyType:
         return gc.get_referents(value)
-    items = value if type(value) in (set, frozenset, collections.deque) and len(value) <= MOST else ()
+    kind = next((kind for kind in (set, frozenset, collections.deque) if _is(value, kind)), None)
+    items = kind.__iter__(value) if kind and kind.__len__(value) <= MOST else ()
     return [item for item in items if not _is(item, (*_PLAIN, torch.Tensor))]
 
 
@@ -258,7 +261,7 @@ class _Search:
             items, attributes = _items(value), _attributes(value, names, self.parts, self.late)
             if is_whole and len(self.whole) > MOST and _is(value, dict):  # of a large one what the code names
                 items = [item for item in items if item[0] in names]
-            if is_whole and len(self.whole) < _LIMIT // 16:
+            if is_whole and len(self.whole) < 4 * MOST:
                 inside = [*(part[-1] for part in attributes or ()), *(item for _, item in items or ())]
                 self.whole.update(id(part) for part in inside if type(part) in (dict, list, tuple) or _is_librarys(part))
             self.texts.update(text for text in (value, *(item for _, item in items or ())) if type(text) is str)

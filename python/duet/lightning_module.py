@@ -66,6 +66,15 @@ class _Method:
         return place < self.count and any(self.names[place] in (v if isinstance(v, tuple) else (v,)) for v in named)
 
 
+class _EpochStart:
+    """Keeps no state: a run that goes on within an epoch calls it again."""
+
+    name = "lightning_epoch"
+
+    def __init__(self, hooks):
+        self.before_train_epoch = hooks.start_epoch
+
+
 class _ModuleHooks:
     """Calls the module's hooks around runs, epochs and batches."""
 
@@ -110,10 +119,8 @@ class _ModuleHooks:
         self.trainer.training, self.trainer.should_stop = True, False
         self.trainer.max_epochs, self.trainer.max_steps = run.progress.max_epochs or -1, run.progress.max_steps or -1
         self._call(run, "on_fit_start", "on_train_start")
-        if run.progress.step_in_epoch > 0:  # what it sets there holds for the rest of the epoch
-            self.before_train_epoch(run)
 
-    def before_train_epoch(self, run):
+    def start_epoch(self, run):
         self.trainer.current_epoch = run.progress.epoch
         self._call(run, "on_train_epoch_start")
 
@@ -234,9 +241,10 @@ def _arguments(module, options) -> dict[str, Any]:
         return values
 
     optimizer = Optimizer(module.configure_optimizers(), module) if options.get("optimizer") is None else None
+    hooks = _ModuleHooks(module, trainer, log, accumulate, optimizer)
     arguments = {
         "loss": loss,
-        "hooks": [_ModuleHooks(module, trainer, log, accumulate, optimizer)],
+        "hooks": [hooks, _EpochStart(hooks)],
         "metrics": [log.evaluation],
         **(optimizer.options if optimizer else {}),
     }

@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/list_data.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/modes.h"
 #include "tests/support/sample_state.h"
@@ -225,6 +226,26 @@ TEST_P(TrainerStep, ASourceMayFillItsMemoryAgain) {
       expect_same_training(own, after_two_epochs(buffers, at_once));
     }
   }
+}
+
+// Buffers by turns: the first three batches have memory of their own, which the last two then fill within one step.
+TEST_P(TrainerStep, ASourceThatFillsItsMemoryAgainLateIsAnError) {
+  const auto trainer = trainer_for(mode(), {.accumulate = 3});
+  const std::unique_ptr<DataSource> data = loader(26);
+  std::vector<Batch> rows;
+  for (std::optional<Batch> batch = data->next(); batch; batch = data->next()) rows.push_back(*batch);
+  struct Late : testing::ListData {
+    using ListData::ListData;
+    std::optional<Batch> next() override {
+      std::optional<Batch> batch = ListData::next();
+      if (batch && ++turn == 5) at::Tensor(batch->items().front().second).add_(1);
+      return batch;
+    }
+    int64_t turn = 0;
+  };
+  Late late({rows[0], rows[1], rows[2], rows[3], rows[3], rows[4]});
+  late.start_epoch(0);
+  expect_error<DataError>([&] { trainer->step_many(late, 2); }, {"filled the memory of a micro-batch again"});
 }
 
 TEST_P(TrainerStep, ALossIsTheUsers) {

@@ -36,16 +36,6 @@ TEST_F(Checkpoint, TheLastOneHoldsWhatTheLastValidationChanged) {
   EXPECT_EQ(CheckpointStore::load(root() + "/step-4").number("trainer.value"), 7);
 }
 
-TEST_F(Checkpoint, AResumeNamesTheOneThatWasLoaded) {
-  CheckpointHook hook({.interval = 1});
-  hook.before_train(run.context);
-  train(hook, 2);
-  ASSERT_EQ(saved(), (FileNames{"step-1", "step-2"}));
-  std::ofstream(root() + "/latest") << "step-1\n";  // as one that ended before it was written
-  CheckpointHook(CheckpointHookOptions()).before_train(run.context);
-  EXPECT_EQ(read_bytes(root() + "/latest"), "step-2\n");
-}
-
 TEST_F(Checkpoint, SavesWhenAHookAsksForIt) {
   CheckpointHook hook({.interval = 0});
   hook.before_train(run.context);

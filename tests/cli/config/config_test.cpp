@@ -145,7 +145,7 @@ TEST(ConfigOverride, MistakesSayWhatToWrite) {
                                       {"l.7=1", "l has 1 items, found index '7'"},
                                       {"a=[1, 2", "the value of 'a=[1, 2' is not YAML"},
                                       {"a.y=data/set #2", "quote it"},
-                                      {"a.y=two\nlines", "is 'two lines' as YAML"},
+                                      {"a.y=two\nlines", "is read as 'two lines'"},
                                       {"~a.yy", "there is no a.yy to delete; known: y; did you mean 'y'?"},
                                       {"~b.c", "there is no b to delete"},
                                       {"~", "expected key=value"},
