@@ -108,8 +108,7 @@ const char* to_string(HookPoint point);
 // RunControl::kind says what the run is. Progress::step counts up between after_optimizer_step and after_train_iter.
 // A run that goes on within an epoch calls before_train_epoch of the hooks that keep no state again, so that what they
 // set there holds; what they do to weights, buffers, numbers of the optimizer and random generators is then taken back.
-// BaseTrainer::step() in a loop of the user's own has the points of training but those of epochs; finish()
-// ends it.
+// BaseTrainer::step() in a loop of the user's own has the points of training but those of epochs; finish() ends it.
 //
 // A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured step there. What
 // it changes in place (a gradient, a weight) counts; reading a value there costs a sync.

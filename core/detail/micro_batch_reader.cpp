@@ -1,12 +1,14 @@
 #include "core/detail/micro_batch_reader.h"
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/bits.h"
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -107,13 +109,9 @@ int64_t writes_to(const Batch& batch) {
 
 // Whether the first batches are still what they were when they were copied.
 bool same_values(const std::vector<Batch>& copies, const std::vector<Batch>& batches) {
-  for (std::size_t i = 0; i < copies.size() && i < batches.size(); ++i) {
-    for (std::size_t t = 0; t < copies[i].items().size(); ++t) {
-      const at::Tensor &copy = copies[i].items()[t].second, &tensor = batches[i].items()[t].second;
-      if (!copy.is_same(tensor) && !(copy.layout() == at::kStrided && at::equal(copy, tensor))) return false;
-    }
-  }
-  return true;
+  return std::ranges::equal(copies, std::span(batches).first(copies.size()), [](const Batch& copy, const Batch& batch) {
+    return differences(copy.items(), batch.items()).empty();
+  });
 }
 
 // Tensors that are more than their values stay what they are.
@@ -128,8 +126,8 @@ std::vector<Batch> MicroBatchReader::collect(int64_t count, const std::function<
   std::vector<Batch> batches, copies;
   std::vector<int64_t> writes;
   while (static_cast<int64_t>(batches.size()) < count) {
+    if (!batches.empty()) writes.push_back(writes_to(batches.back()));
     if (!batches.empty() && may_reuse_memory_) copies.push_back(copy_of(batches.back()));
-    if (count > 1 && !batches.empty()) writes.push_back(writes_to(batches.back()));
     std::optional<Batch> batch = next();
     if (!batch) break;
     batches.push_back(std::move(*batch));

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Generator.h>
 
@@ -48,7 +49,10 @@ PyTypeObject* deque_type() {
 uint64_t of_collection(PyObject* object) {
   const bool is_set = PyAnySet_Check(object);
   PyTypeObject* const type = is_set ? &PySet_Type : deque_type();  // a subclass may run code of its own
-  if (type->tp_as_sequence->sq_length(object) > kMostItems) return reinterpret_cast<uint64_t>(object);
+  static int deep = 0;                                             // a deque may be in itself
+  if (type->tp_as_sequence->sq_length(object) > kMostItems || deep == 4) return reinterpret_cast<uint64_t>(object);
+  ++deep;
+  const auto done = c10::make_scope_exit([] { --deep; });
   uint64_t sum = 0;
   const auto items = py::reinterpret_steal<py::object>(type->tp_iter(object));
   while (const auto item = py::reinterpret_steal<py::object>(PyIter_Next(items.ptr()))) {

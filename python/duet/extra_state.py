@@ -5,9 +5,9 @@ import warnings
 import torch
 
 from . import generators
+from .host_numbers import OF_EACH_MODULE
 from .trainers import Hook
 
-_OF_EACH_MODULE = vars(torch.nn.Module()).keys()
 _KINDS = (torch.Tensor, bool, int, float, str)
 
 
@@ -26,7 +26,9 @@ def generators_of(model):
     """Those of Python, NumPy and torch that are attributes of its modules, or in lists, tuples and dicts that are."""
     found = {}
     for module in model.modules():
-        for value in [value for name, value in vars(module).items() if name not in _OF_EACH_MODULE]:
+        for name, value in vars(module).items():
+            if name in OF_EACH_MODULE:
+                continue
             inside = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
             found.update({id(part): part for part in inside if type(part) in generators.KINDS})
     return list(found.values())

@@ -33,7 +33,7 @@ _AROUND = {collections.abc.Mapping, collections.UserList}
 _WRAPPED = ((classmethod, "__func__"), (staticmethod, "__func__"), (property, "fget"), (functools.cached_property, "func"))
 _HOOKS_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-_OF_EACH_MODULE = vars(torch.nn.Module()).keys()
+OF_EACH_MODULE = vars(torch.nn.Module()).keys()
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics")
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of classes, not of functions
 _LIMIT = 8192  # places; they are looked at before every step
@@ -333,7 +333,7 @@ def watched(model, functions):
     functions, texts = [*functions, *hooks], set()
     while True:
         search = _Search([*functions, *(module.forward for module in modules if not _is_of_torch(type(module)))], texts)
-        of_torch, names = [vars(module) for module in modules if _is_of_torch(type(module))], search.names - _OF_EACH_MODULE
+        of_torch, names = [vars(module) for module in modules if _is_of_torch(type(module))], search.names - OF_EACH_MODULE
         search.found += [(own, name, own[name]) for own in of_torch for name in sorted(names & own.keys()) if not _is_list_of_numbers(own[name])]
         places = search.places()
         known = {id(module) for module in modules}

@@ -228,7 +228,7 @@ TEST_P(TrainerStep, ASourceMayFillItsMemoryAgain) {
   }
 }
 
-// Buffers by turns: the first three batches have memory of their own, which the last two then fill within one step.
+// After a step of batches with memory of their own, one of them is written to while its step still collects.
 TEST_P(TrainerStep, ASourceThatFillsItsMemoryAgainLateIsAnError) {
   const auto trainer = trainer_for(mode(), {.accumulate = 3});
   const std::unique_ptr<DataSource> data = loader(26);

@@ -64,7 +64,8 @@ def test_constants_that_a_loop_sets_are_noticed_at_their_step(name):
 class Counts(Linear):
     def __init__(self, kind):
         super().__init__()
-        self.chosen, self.gathered = kind([1]), collections.deque(maxlen=3)
+        self.chosen, self.gathered, self.in_itself = kind([1]), collections.deque(maxlen=3), collections.deque()
+        self.in_itself.append([self.in_itself])
 
     def forward(self, x):
         self.gathered.append(x)
