@@ -19,8 +19,7 @@ CpuKernels avx2_kernels() {
   kernels.gemm = multiply_part;
   kernels.max_pool = {max_pool_forward, max_pool_backward};
   kernels.batch_norm = {batch_norm_statistics, batch_norm_normalize, batch_norm_backward};
-  kernels.conv = {conv_weights_size, conv_images_size,   conv_order_weights,
-                  conv_images,       conv_gradient_size, conv_weights_gradient};
+  kernels.conv = kConvKernels;
   kernels.lstm = kLstmKernels;
   kernels.pointwise = kPointwiseKernels;
   kernels.rows = {column_sum, layer_norm_forward, layer_norm_backward, add_norm_parts};

@@ -57,6 +57,10 @@ inline Floats fused(Floats first, Floats second, Floats sum) { return _mm256_fma
   return sum;
 }
 
+[[gnu::always_inline]] inline Floats add_product(const float* first, Floats second, Floats sum) {
+  return add_product(broadcast(*first), second, sum);
+}
+
 inline Mask less(Floats value, Floats than) { return _mm256_castps_si256(_mm256_cmp_ps(value, than, _CMP_LT_OQ)); }
 inline Mask greater_or_nan(Floats value, Floats than) {
   return _mm256_castps_si256(

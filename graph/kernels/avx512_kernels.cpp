@@ -1,5 +1,7 @@
 #include "graph/kernels/avx512_simd.h"
 #include "graph/kernels/batch_norm_forward_loops.h"
+#include "graph/kernels/conv_loops.h"
+#include "graph/kernels/conv_weights_loops.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/flash_attention_backward_loops.h"
 #include "graph/kernels/gelu_loops.h"
@@ -15,6 +17,7 @@ CpuKernels avx512_kernels() {
   kernels.max_pool = {max_pool_forward, max_pool_backward_in_tiles};
   kernels.batch_norm.statistics = batch_norm_statistics;
   kernels.batch_norm.normalize = batch_norm_normalize;
+  kernels.conv = kConvKernels;
   kernels.pointwise = kPointwiseKernels;
   kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};
   kernels.gelu_tanh = {gelu_forward, gelu_backward};

@@ -46,6 +46,11 @@ inline Floats fused(Floats first, Floats second, Floats sum) { return _mm512_fma
   return sum;
 }
 
+[[gnu::always_inline]] inline Floats add_product(const float* first, Floats second, Floats sum) {
+  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(second), "m"(*first));
+  return sum;
+}
+
 inline Mask less(Floats value, Floats than) { return _mm512_cmp_ps_mask(value, than, _CMP_LT_OQ); }
 // Whether any of the vectors seen had a NaN.
 class NanWatch {

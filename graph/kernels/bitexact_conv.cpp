@@ -9,9 +9,9 @@
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/kernel_tensors.h"
 
-// Convolutions over one or two dimensions, and their backward. oneDNN's kernels for AVX2 add up in an order that is the
-// same for every shape but where it cuts the channels of an input's gradient; where that is another one, the trial says
-// so.
+// Convolutions over one or two dimensions, and their backward. oneDNN's kernels add up in an order that is the same for
+// every shape but, with AVX2, where they cut the channels of an input's gradient; where that is another one, the trial
+// says so.
 
 namespace duet {
 
@@ -85,20 +85,25 @@ Work work_of(const ConvTensors& t, const ConvNumbers& numbers) {
   return work;
 }
 
+// How oneDNN with AVX-512 takes the channels: vector by vector.
+bool adds_vectors() { return cpu_kernels().conv.lanes == 16; }
+
 Convolution forward_of(const ConvTensors& t, const ConvNumbers& numbers) {
   constexpr int64_t kFirstCache = 288;  // weights of an output channel; a tile has 16 of those
+  const int64_t lanes = cpu_kernels().conv.lanes;
   auto work = work_of<Convolution>(t, numbers);
   const int64_t taps = work.height.taps * work.width.taps;
   work.weights_of_channel = taps, work.weights_of_out_channel = taps * work.channels;
-  work.channels_at_once = std::max<int64_t>(kFirstCache / taps / kOrderedChannels, 1) * kOrderedChannels;
+  work.adds_parts = adds_vectors();
+  work.channels_at_once = work.adds_parts ? lanes : std::max<int64_t>(kFirstCache / taps / lanes, 1) * lanes;
   return work;
 }
 
 // The gradient of x, which is a convolution of that of y.
 Convolution backward_of(const ConvTensors& t, const ConvNumbers& numbers) {
   Convolution work = forward_of(t, numbers);
-  const int64_t width = work.width.out;  // by which oneDNN chooses
-  work.channels_at_once = kOrderedChannels * (width < 15 ? 4 : width < 40 ? 2 : 1);
+  const int64_t width = work.width.out, lanes = cpu_kernels().conv.lanes;  // by which oneDNN chooses
+  work.channels_at_once = adds_vectors() ? lanes : lanes * (width < 15 ? 4 : width < 40 ? 2 : 1);
   work.adds_parts = true;
   work.reversed = true;
   std::swap(work.channels, work.out_channels);
@@ -133,8 +138,8 @@ bool run(const ConvWeightsGradient& work, int64_t elements) {
 }
 
 // oneDNN fills other blocks of channels up with zeros, which makes 0 of a -0; but not in a first layer.
-bool are_whole_blocks(int64_t channels) { return channels % kOrderedChannels == 0; }
-bool are_taken(int64_t channels) { return are_whole_blocks(channels) || channels < kOrderedChannels; }
+bool are_whole_blocks(int64_t channels) { return channels % cpu_kernels().conv.lanes == 0; }
+bool are_taken(int64_t channels) { return are_whole_blocks(channels) || channels < cpu_kernels().conv.lanes; }
 
 // As many threads take part as ATen has; each takes whole images.
 bool are_enough(const at::Tensor& images) { return images.size(0) >= at::get_num_threads(); }

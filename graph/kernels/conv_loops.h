@@ -2,7 +2,7 @@
 
 #include "graph/kernels/conv_planes.h"
 
-// Convolution, and the gradient of its input. The rows of a tile are pixels.
+// Convolution, and the gradient of its input.
 
 namespace duet {
 
@@ -17,7 +17,7 @@ inline int64_t images_at_once(const Convolution& work) {
   return smaller_of(kEnough / pixels_of(work) + 1, work.images);
 }
 inline int64_t planes_size(const Convolution& work) { return work.channels * plane_of_taps(work).floats(); }
-inline int64_t sums_size(const Convolution& work) { return (pixels_of(work) + kTileRows) * kSlice; }
+inline int64_t sums_size(const Convolution& work) { return pixels_of(work) * kSlice; }
 int64_t conv_images_size(const Convolution& work) {
   return images_at_once(work) * (planes_size(work) + sums_size(work));
 }
@@ -26,8 +26,8 @@ int64_t conv_images_size(const Convolution& work) {
 void conv_order_weights(const Convolution& work, float* ordered) {
   const int64_t taps = taps_of(work);
   for (int64_t first = 0; first < work.out_channels; first += kSlice) {
-    for (int64_t block = 0; block < work.channels; block += kOrderedChannels) {
-      const int64_t count = smaller_of(kOrderedChannels, work.channels - block);
+    for (int64_t block = 0; block < work.channels; block += kLanes) {
+      const int64_t count = smaller_of(kLanes, work.channels - block);
       for (int64_t c = 0; c < count; ++c) {
         for (int64_t o = 0; o < kSlice; ++o) {
           const bool is_there = first + o < work.out_channels;
@@ -66,79 +66,139 @@ struct ConvPass {
   const float* weights;  // ordered
   float* sums;           // of each pixel
   TapOffsets offsets{work};
-  int64_t plane = plane_of_taps(work).floats();
+  PaddedPlane plane = plane_of_taps(work);
 
   bool is_first() const { return begin == 0; }
+  bool has_bias() const { return work.bias != nullptr; }
 };
 
-template <int kVectors>
-inline void start_sums(const ConvPass& pass, const float* before, TileSums<kVectors>& sums) {
-  const Convolution& work = pass.work;
-  const bool from_bias = pass.is_first() && work.bias != nullptr;
-  const bool go_on = !pass.is_first() && !work.adds_parts;
+// The rows of a tile: pixels of one line, from (y, x) on, and where their sums lie.
+struct ConvTile {
+  const ConvPass& pass;
+  int64_t y, x;
+  float* sums;
+};
+
+inline Floats bias_of(const ConvPass& pass, int vector) {
+  const int64_t channel = pass.slice * kSlice + vector * kLanes;
+  return load(pass.work.bias + channel, first_lanes(pass.work.out_channels - channel));
+}
+
+template <int kRows, int kVectors>
+inline void start_sums(const ConvTile& tile, TileSums<kRows, kVectors>& sums) {
+  const ConvPass& pass = tile.pass;
+  const bool from_bias = pass.is_first() && pass.has_bias() && !pass.work.adds_parts;
+  const bool go_on = !pass.is_first() && !pass.work.adds_parts;
 #pragma GCC unroll 2
   for (int j = 0; j < kVectors; ++j) {
-    const int64_t channel = pass.slice * kSlice + j * kLanes;
-    const Floats start = from_bias ? load(work.bias + channel, first_lanes(work.out_channels - channel)) : broadcast(0);
-#pragma GCC unroll 6
-    for (int i = 0; i < kTileRows; ++i) sums[i][j] = go_on ? load(before + i * kSlice + j * kLanes) : start;
+    const Floats start = from_bias ? bias_of(pass, j) : broadcast(0);
+#pragma GCC unroll 14
+    for (int i = 0; i < kRows; ++i) sums[i][j] = go_on ? load(tile.sums + i * kSlice + j * kLanes) : start;
   }
 }
 
-template <int kVectors>
-inline void sum_tile(const ConvPass& pass, const int64_t (&places)[kTileRows], float* to, NanWatch& nan) {
-  TileSums<kVectors> sums;
-  start_sums(pass, to, sums);
+// To what was summed up before, or to the bias.
+template <int kRows, int kVectors>
+inline void add_part(const ConvTile& tile, TileSums<kRows, kVectors>& sums) {
+  const ConvPass& pass = tile.pass;
+  if (pass.is_first() && !pass.has_bias()) return;
+#pragma GCC unroll 2
+  for (int j = 0; j < kVectors; ++j) {
+    const Floats bias = pass.is_first() ? bias_of(pass, j) : broadcast(0);
+#pragma GCC unroll 14
+    for (int i = 0; i < kRows; ++i)
+      sums[i][j] = add(sums[i][j], pass.is_first() ? bias : load(tile.sums + i * kSlice + j * kLanes));
+  }
+}
+
+// What a tap has of some channels.
+struct TapOfChannels {
+  const float* pixel;  // the first row's
+  int64_t plane, channels;
+  const float* weights;
+};
+
+template <int kFrom, int kTo, int kRows, int kVectors>
+[[gnu::always_inline]] inline void add_tap(TapOfChannels tap, int64_t step, TileSums<kRows, kVectors>& sums) {
+  for (int64_t c = 0; c < tap.channels; ++c, tap.weights += kSlice, tap.pixel += tap.plane)
+    add_products<kFrom, kTo>(tap.weights, sums,
+                             [&](int i) __attribute__((always_inline)) { return tap.pixel + i * step; });
+}
+
+// The first and the last row may lie outside the image, where all is zero.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void add_tap_inside(const TapOfChannels& tap, bool has_first, bool has_last,
+                                                  TileSums<kRows, kVectors>& sums) {
+  if (has_first && has_last) return add_tap<0, kRows>(tap, 1, sums);
+  if (has_last) return add_tap<1, kRows>(tap, 1, sums);
+  if (has_first) add_tap<0, kRows - 1>(tap, 1, sums);
+}
+
+template <int kVectors, int kRows>
+void sum_tile(const ConvTile& tile, NanWatch& nan) {
+  const ConvPass& pass = tile.pass;
+  const ConvAxis &height = pass.work.height, &width = pass.work.width;
+  const int64_t plane = pass.plane.floats(), step = width.stride;
+  const auto tap_of = [&](const ConvAxis& axis, int64_t i) { return pass.work.reversed ? axis.taps - 1 - i : i; };
+  const float* first = pass.planes + tile.y * height.stride * pass.plane.row + tile.x * step;
+  // With few channels asking takes longer than what it saves.
+  const bool at_edge = step == 1 && pass.work.channels >= kLanes &&
+                       (crosses_edge(width, tile.x) || crosses_edge(width, tile.x + kRows - 1));
+  TileSums<kRows, kVectors> sums;
+  start_sums(tile, sums);
   const float* weights = pass.weights;
-  const float* const pixels[kTileRows] = {pass.planes + places[0], pass.planes + places[1], pass.planes + places[2],
-                                          pass.planes + places[3], pass.planes + places[4], pass.planes + places[5]};
-  for (int64_t block = pass.begin; block < pass.end; block += kOrderedChannels) {
-    const int64_t begin = block * pass.plane, end = smaller_of(block + kOrderedChannels, pass.end) * pass.plane;
-    for (int64_t up = 0; up < pass.work.height.taps; ++up) {
-      for (int64_t left = 0; left < pass.work.width.taps; ++left) {
-        const int64_t offset = pass.offsets.of(up, left);
-        for (int64_t at = begin + offset; at < end + offset; at += pass.plane, weights += kSlice)
-          add_products(weights, pixels, at, sums);
+  for (int64_t block = pass.begin; block < pass.end; block += kLanes) {
+    const int64_t channels = smaller_of(kLanes, pass.end - block);
+    for (int64_t up = 0; up < height.taps; ++up) {
+      if (!is_inside(height, input_of(height, tile.y, tap_of(height, up)))) {
+        weights += width.taps * channels * kSlice;
+        continue;
+      }
+      for (int64_t left = 0; left < width.taps; ++left, weights += channels * kSlice) {
+        const TapOfChannels tap{first + block * plane + pass.offsets.of(up, left), plane, channels, weights};
+        if (at_edge) {
+          const int64_t x = input_of(width, tile.x, tap_of(width, left));
+          add_tap_inside(tap, x >= 0, x + kRows <= width.in, sums);
+        } else {
+          step == 1 ? add_tap<0, kRows>(tap, 1, sums) : add_tap<0, kRows>(tap, step, sums);
+        }
       }
     }
   }
-#pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i) {
+  if (pass.work.adds_parts) add_part(tile, sums);
+#pragma GCC unroll 14
+  for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) {
-      float* at = to + i * kSlice + j * kLanes;
-      const Floats sum = pass.work.adds_parts && !pass.is_first() ? add(sums[i][j], load(at)) : sums[i][j];
-      nan.see(sum);
-      store(at, sum);
+      nan.see(sums[i][j]);
+      store(tile.sums + i * kSlice + j * kLanes, sums[i][j]);
     }
   }
 }
 
-// Where the pixels of outputs lie, one after the other.
-class PixelPlaces {
- public:
-  explicit PixelPlaces(const Convolution& work) : work_(work), row_(plane_of_taps(work).row) {}
+// So many that the sums fill the registers.
+template <int kVectors>
+constexpr int kMostPixels = kLanes == 16    ? 14
+                            : kVectors == 1 ? 12
+                                            : 6;
 
-  int64_t next() {
-    const int64_t place = y_ * work_.height.stride * row_ + x_ * work_.width.stride;
-    if (++x_ == work_.width.out) x_ = 0, ++y_;
-    if (y_ == work_.height.out) y_ = work_.height.out - 1;  // what a tile has left over
-    return place;
+template <int kVectors, int kRows = kMostPixels<kVectors>>
+void sum_pixels(const ConvTile& tile, int64_t pixels, NanWatch& nan) {
+  if constexpr (kRows > 1) {
+    if (pixels < kRows) return sum_pixels<kVectors, kRows - 1>(tile, pixels, nan);
   }
+  sum_tile<kVectors, kRows>(tile, nan);
+}
 
- private:
-  const Convolution& work_;
-  int64_t row_, y_ = 0, x_ = 0;
-};
-
-inline void sum_pixels(const ConvPass& pass, NanWatch& nan) {
-  const int64_t pixels = pixels_of(pass.work), left = pass.work.out_channels - pass.slice * kSlice;
-  PixelPlaces places(pass.work);
-  for (int64_t pixel = 0; pixel < pixels; pixel += kTileRows) {
-    int64_t of_tile[kTileRows];
-    for (int64_t& place : of_tile) place = places.next();
-    float* to = pass.sums + pixel * kSlice;
-    left > kLanes ? sum_tile<2>(pass, of_tile, to, nan) : sum_tile<1>(pass, of_tile, to, nan);
+// Line by line, each in tiles of about the same size.
+template <int kVectors>
+inline void sum_lines(const ConvPass& pass, NanWatch& nan) {
+  const int64_t width = pass.work.width.out, tiles = (width + kMostPixels<kVectors> - 1) / kMostPixels<kVectors>;
+  for (int64_t y = 0; y < pass.work.height.out; ++y) {
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t x = width * tile / tiles, end = width * (tile + 1) / tiles;
+      sum_pixels<kVectors>({pass, y, x, pass.sums + (y * width + x) * kSlice}, end - x, nan);
+    }
   }
 }
 
@@ -160,10 +220,13 @@ inline NanWatch convolve(const Convolution& work, const IndexRange& images, cons
   for (int64_t i = 0; i < count; ++i)
     pad_planes(work, work.channels, work.in + (images.begin + i) * in_image, scratch + i * planes);
   for (int64_t slice = 0; slice < slices_of(work.out_channels); ++slice) {
+    const bool is_narrow = work.out_channels - slice * kSlice <= kLanes;
     for (int64_t begin = 0; begin < work.channels; begin += work.channels_at_once) {
       const int64_t end = smaller_of(begin + work.channels_at_once, work.channels);
-      for (int64_t i = 0; i < count; ++i)
-        sum_pixels({work, slice, begin, end, scratch + i * planes, ordered, sums + i * sums_size(work)}, nan);
+      for (int64_t i = 0; i < count; ++i) {
+        const ConvPass pass{work, slice, begin, end, scratch + i * planes, ordered, sums + i * sums_size(work)};
+        is_narrow ? sum_lines<1>(pass, nan) : sum_lines<2>(pass, nan);
+      }
       ordered += (end - begin) * taps_of(work) * kSlice;
     }
     for (int64_t i = 0; i < count; ++i)

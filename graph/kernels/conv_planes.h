@@ -13,21 +13,24 @@ namespace {
 // A vector holds output channels. A tile has kSlice of them, and of as many rows sums as fill the registers.
 constexpr int kSliceVectors = 2;
 constexpr int kSlice = kSliceVectors * kLanes;
-constexpr int kTileRows = 6;
 
-template <int kVectors>
-using TileSums = Floats[kTileRows][kVectors];
+template <int kRows, int kVectors>
+using TileSums = Floats[kRows][kVectors];
 
-// One product to each sum: that of a pixel of its row by what its channels have.
-template <int kVectors>
-[[gnu::always_inline]] inline void add_products(const float* of_channels, const float* const (&pixels)[kTileRows],
-                                                int64_t at, TileSums<kVectors>& sums) {
+// One product to each sum of rows [kFrom, kTo): that of a pixel of its row by what its channels have.
+template <int kFrom, int kTo, int kRows, int kVectors, class PixelOf>
+[[gnu::always_inline]] inline void add_products(const float* of_channels, TileSums<kRows, kVectors>& sums,
+                                                PixelOf pixel_of) {
   Floats vectors[kVectors];
 #pragma GCC unroll 2
   for (int j = 0; j < kVectors; ++j) vectors[j] = load(of_channels + j * kLanes);
-#pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i) {
-    const Floats pixel = broadcast(pixels[i][at]);
+#pragma GCC unroll 14
+  for (int i = kFrom; i < kTo; ++i) {
+    if constexpr (kVectors == 1) {
+      sums[i][0] = add_product(pixel_of(i), vectors[0], sums[i][0]);
+      continue;
+    }
+    const Floats pixel = broadcast(*pixel_of(i));
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) sums[i][j] = add_product(pixel, vectors[j], sums[i][j]);
   }

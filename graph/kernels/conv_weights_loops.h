@@ -1,6 +1,6 @@
 #pragma once
 
-#include "graph/kernels/conv_planes.h"
+#include "graph/kernels/conv_loops.h"
 
 // The gradient of a convolution's weights, and of its bias.
 //
@@ -10,6 +10,8 @@
 namespace duet {
 
 namespace {
+
+constexpr int kTileRows = 6;
 
 // How the scratch memory is used.
 struct WeightsPlan {
@@ -65,7 +67,7 @@ struct WeightsTile {
 template <int kVectors>
 inline void add_pixels(const WeightsTile& tile, NanWatch& nan) {
   const ConvAxis &height = tile.work.height, &width = tile.work.width;
-  TileSums<kVectors> sums;
+  TileSums<kTileRows, kVectors> sums;
 #pragma GCC unroll 6
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 2
@@ -76,7 +78,8 @@ inline void add_pixels(const WeightsTile& tile, NanWatch& nan) {
     for (int64_t y = 0; y < height.out; ++y) {
       int64_t at = image * tile.plan.plane.floats() + y * height.stride * tile.plan.plane.row;
       for (int64_t x = 0; x < width.out; ++x, at += width.stride, grad += kSlice)
-        add_products(grad, tile.pixels, at, sums);
+        add_products<0, kTileRows>(grad, sums,
+                                   [&](int i) __attribute__((always_inline)) { return tile.pixels[i] + at; });
     }
   }
 #pragma GCC unroll 6
@@ -175,6 +178,9 @@ bool conv_weights_gradient(const ConvWeightsGradient& work, const IndexRange& ch
   }
   return !nan.any() && !(underflow.any() && has_zero_at_edge(work, channels));
 }
+
+constexpr ConvKernels kConvKernels{kLanes,      conv_weights_size,  conv_images_size,     conv_order_weights,
+                                   conv_images, conv_gradient_size, conv_weights_gradient};
 
 }  // namespace
 

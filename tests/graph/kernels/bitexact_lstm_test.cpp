@@ -19,7 +19,7 @@ using Bools = std::vector<bool>;
 class BitexactLstms : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!testing::computes_as_onednn_with_avx2()) GTEST_SKIP() << "not tried with another order of oneDNN's";
+    if (!testing::computes_as_onednn_with("AVX2")) GTEST_SKIP() << "not tried with another order of oneDNN's";
   }
   Calls layer(const LstmSizes& sizes) { return testing::lstm_calls(sizes, 0, 1.0F / 8, random_); }
   static Bools taken(const Calls& calls) { return calls.taken(find_bitexact_lstms); }

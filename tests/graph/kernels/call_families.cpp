@@ -301,7 +301,7 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
   return calls;
 }
 
-// ATen's own are convolutions where oneDNN has AVX-512, and some LSTMs; attention's backward for some lengths where
+// ATen's own are some convolutions, and LSTMs where oneDNN has AVX-512; attention's backward for some lengths where
 // BLAS cuts small products otherwise, as on Intel's CPUs; dropout where ATen draws from MKL; gelu with more threads
 // than cores, where ATen cuts it otherwise, and its exact form where oneDNN has AVX-512.
 const std::vector<CallFamily>& call_families() {
@@ -314,7 +314,7 @@ const std::vector<CallFamily>& call_families() {
       {"rows", 70, 0.7, rows},
       {"attention", 40, 0.4, attention},
       {"convolution", 50, 0, some_convolution},
-      {"lstm", 20, computes_as_onednn_with_avx2() ? 0.3 : 0, some_lstm},
+      {"lstm", 20, computes_as_onednn_with("AVX2") ? 0.3 : 0, some_lstm},
       {"batch_norm", 70, 1, batch_norm},
       {"max_pool", 500, 1, max_pool},
       {"gelu", 100, 0.8, gelu},

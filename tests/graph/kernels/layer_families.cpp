@@ -109,7 +109,8 @@ Calls some_lstm(Random& random, int kind) {
 
 // Large enough for oneDNN, most of them.
 Calls some_convolution(Random& random, int kind) {
-  const int64_t channels = random.one_of<int64_t>({1, 3, 8, 16, 17, 40}), out = random.between(1, 40);
+  const int64_t channels = random.one_of<int64_t>({1, 3, 8, 16, 17, 40, 64});
+  const int64_t out = random.coin() ? random.between(1, 40) : random.one_of<int64_t>({8, 16, 32, 48});
   Sizes x = {random.one_of<int64_t>({3, 16, 17}), channels}, weight = {out, channels};
   ConvolutionNumbers numbers;
   for (int64_t dims = random.between(1, 2); dims > 0; --dims) {
