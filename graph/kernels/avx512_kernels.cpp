@@ -4,7 +4,7 @@
 #include "graph/kernels/conv_weights_loops.h"
 #include "graph/kernels/cpu_kernels.h"
 #include "graph/kernels/flash_attention_backward_loops.h"
-#include "graph/kernels/gelu_loops.h"
+#include "graph/kernels/gelu_minimax_loops.h"
 #include "graph/kernels/max_pool_tiles.h"
 #include "graph/kernels/pointwise_loops.h"
 
@@ -19,7 +19,7 @@ CpuKernels avx512_kernels() {
   kernels.batch_norm.normalize = batch_norm_normalize;
   kernels.conv = kConvKernels;
   kernels.pointwise = kPointwiseKernels;
-  kernels.gelu_erf = {gelu_erf_forward, gelu_erf_backward};
+  kernels.gelu_erf = {gelu_minimax_forward, gelu_erf_backward};
   kernels.gelu_tanh = {gelu_forward, gelu_backward};
   if (!find_vector_functions()) return kernels;
   kernels.softmax = {softmax, log_softmax, log_softmax_backward, attention_forward, attention_backward};

@@ -4,7 +4,8 @@
 #include <immintrin.h>
 #include "graph/kernels/ordered.h"
 
-// The vector operations of the kernels, for AVX-512. avx2_simd.h has the same but for those of max_pool_tiles.h.
+// The vector operations of the kernels, for AVX-512. avx2_simd.h has the same but for those of max_pool_tiles.h
+// and gelu_minimax_loops.h.
 
 namespace duet {
 
@@ -110,6 +111,14 @@ inline Floats or_nan(Floats values, Floats other) {
 }
 
 inline Ints broadcast_int(int value) { return _mm512_set1_epi32(value); }
+inline Ints bits_of(Floats values) { return _mm512_castps_si512(values); }
+inline Ints shift_right(Ints values, unsigned bits) { return _mm512_srai_epi32(values, bits); }
+inline Ints greater(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
+inline Ints smaller(Ints a, Ints b) { return _mm512_min_epi32(a, b); }
+// The numbers at these places of a table of two vectors.
+inline Floats look_up(const float* table, Ints places) {
+  return _mm512_permutex2var_ps(load(table), places, load(table + kLanes));
+}
 inline Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Mask equal(Ints a, Ints b) { return _mm512_cmpeq_epi32_mask(a, b); }
 // start, start + step, start + 2 step ...

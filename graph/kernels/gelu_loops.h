@@ -67,24 +67,34 @@ void gelu_backward(const GeluBackward& work) {
   }
 }
 
-// x / 2 (1 + erf(x / sqrt(2))) as oneDNN computes it on AVX2, by formula 7.1.26 of Abramowitz and Stegun, and its
-// derivative, whose exponential is the same.
-void gelu_erf_forward(const float* x, float* slope, float* y, int64_t count) {
+// erf(x / sqrt(2)) as oneDNN computes it on AVX2, by formula 7.1.26 of Abramowitz and Stegun, and GELU's derivative,
+// whose exponential is the same.
+struct ErfAndSlope {
+  Floats erf, slope;
+};
+
+[[gnu::always_inline]] inline ErfAndSlope erf_and_slope(Floats x) {
   const Floats minus = broadcast(-0.0F), half = broadcast(0.5F), one = broadcast(1.0F);
   constexpr float kFactors[] = {-1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F};
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const Floats v = load_first(x + i, count - i), scaled = multiply(v, broadcast(0x1.6a09e6p-1F));  // 1 / sqrt(2)
-    const Floats sign = signs_of(v), magnitude = turned(scaled, sign);
-    const Floats t = divide(one, multiply_add(broadcast(0x1.4f740ap-2F), magnitude, one));
-    const Floats power = vector_exp_u20<false>(turned(multiply(scaled, scaled), minus));
-    Floats sum = broadcast(1.061405429F);
+  const Floats scaled = multiply(x, broadcast(0x1.6a09e6p-1F));  // 1 / sqrt(2)
+  const Floats sign = signs_of(x), magnitude = turned(scaled, sign);
+  const Floats t = divide(one, multiply_add(broadcast(0x1.4f740ap-2F), magnitude, one));
+  const Floats power = vector_exp_u20<false>(turned(multiply(scaled, scaled), minus));
+  Floats sum = broadcast(1.061405429F);
 #pragma GCC unroll 4
-    for (const float factor : kFactors) sum = multiply_add(sum, t, broadcast(factor));
-    const Floats erf = turned(multiply_add(multiply(turned(power, minus), t), sum, one), sign);
-    const Floats half_of_x = multiply(v, half);
-    const Floats density = multiply(multiply(scaled, broadcast(0x1.20dd74p-1F)), power);  // 1 / sqrt(pi)
-    store_first(slope + i, add_product(erf, half, add(density, half)), count - i);
-    store_first(y + i, multiply_add(erf, half_of_x, half_of_x), count - i);
+  for (const float factor : kFactors) sum = multiply_add(sum, t, broadcast(factor));
+  const Floats erf = turned(multiply_add(multiply(turned(power, minus), t), sum, one), sign);
+  const Floats density = multiply(multiply(scaled, broadcast(0x1.20dd74p-1F)), power);  // 1 / sqrt(pi)
+  return {erf, add_product(erf, half, add(density, half))};
+}
+
+// x / 2 (1 + erf(x / sqrt(2)))
+inline void gelu_erf_forward(const float* x, float* slope, float* y, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Floats v = load_first(x + i, count - i), half_of_x = multiply(v, broadcast(0.5F));
+    const ErfAndSlope parts = erf_and_slope(v);
+    store_first(slope + i, parts.slope, count - i);
+    store_first(y + i, multiply_add(parts.erf, half_of_x, half_of_x), count - i);
   }
 }
 

@@ -68,9 +68,27 @@ at::Tensor laid_over_memory(const c10::OperatorHandle& op, const torch::jit::Sta
   return tensor.numel() == 0 ? tensor : at::Tensor();
 }
 
+namespace {
+
+bool lists_lists_of_tensors(const c10::IValue& argument) {
+  if (!argument.isList()) return false;
+  return std::ranges::any_of(argument.toListRef(),
+                             [](const c10::IValue& item) { return item.isTensorList() && !item.toListRef().empty(); });
+}
+
+}  // namespace
+
 std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const std::string name = full_name(op);
   if (equal_by_layout(op, stack)) return std::nullopt;
+  if (name.starts_with("c10d::")) {
+    return Obstacle{name + " exchanges data with other processes",
+                    "leave it out of the loss, such as in a hook, or let the step run op by op"};
+  }
+  if (std::any_of(stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack.end(),
+                  lists_lists_of_tensors)) {
+    return Obstacle{name + " takes lists of lists of tensors", "let it take one list"};
+  }
   if (name == "aten::_pack_padded_sequence" || name == "aten::_pad_packed_sequence") {
     return Obstacle{name + " gives shapes that follow from the lengths' values", "pad to a fixed length and mask"};
   }

@@ -14,7 +14,7 @@ enum class NodeKind { kTensor, kConstant, kDict, kMapping, kList, kTuple, kNamed
 struct Node {
   NodeKind kind = NodeKind::kTensor;
   bool requires_grad = false;  // of a tensor: a leaf that the step differentiates by
-  py::object type, constant;   // of the container; of kConstant, and of kMapping and kDataclass one to copy
+  py::object type, constant;   // of the container; of kConstant, of kMapping one to copy, of sequences attributes
   std::vector<py::object> keys;
   std::vector<Node> children;
 };
@@ -45,6 +45,7 @@ struct Known {
   py::object as_tensor = py::module_::import("torch").attr("as_tensor");
   py::object parameter = py::module_::import("torch.nn").attr("Parameter");
   py::object copy = py::module_::import("copy").attr("copy");
+  py::object fields = py::module_::import("dataclasses").attr("fields");
   // Further types of values that cannot be changed.
   py::tuple values =
       py::make_tuple(py::module_::import("builtins").attr("complex"), py::module_::import("builtins").attr("slice"),
@@ -83,8 +84,8 @@ class Flattener {
       const bool named = py::hasattr(object, "_fields");
       return take_sequence(named ? NodeKind::kNamedTuple : NodeKind::kTuple, object, path);
     }
-    if (py::hasattr(py::type::handle_of(object), "__dataclass_fields__")) return take_dataclass(object, path);
     if (py::isinstance(object, known().mapping)) return take_items(NodeKind::kMapping, object, path);
+    if (py::hasattr(py::type::handle_of(object), "__dataclass_fields__")) return take_dataclass(object, path);
     std::string type = type_name(object);
     if (py::isinstance(object, known().array)) {
       const auto dtype = object.attr("dtype");
@@ -131,6 +132,8 @@ class Flattener {
     equal.append(node.type);
     int64_t index = 0;
     for (const py::handle item : object) add(node, equal, item, below(path, std::to_string(index++)));
+    node.constant = attributes_of(object).attr("copy")();
+    equal.append(plain_attributes(object));
     return {std::move(node), py::tuple(equal)};
   }
 
@@ -156,19 +159,26 @@ class Flattener {
     node.type = py::reinterpret_borrow<py::object>(py::type::handle_of(object));
     py::list equal;
     equal.append(node.type);
-    const py::dict fields = node.type.attr("__dataclass_fields__");
-    for (const auto& [key, field] : fields) {
+    py::dict values;  // of fields, in slots too, and what __post_init__ has set besides
+    for (const py::handle field : known().fields(object)) {
+      const py::object name = field.attr("name");
+      if (py::hasattr(object, name)) values[name] = object.attr(name);
+    }
+    for (const auto& [name, value] : attributes_of(object)) values[name] = value;
+    for (const auto& [key, value] : values) {
       node.keys.push_back(py::reinterpret_borrow<py::object>(key));
-      add(node, equal, object.attr(key), below(path, py::cast<std::string>(key)));
+      equal.append(key);
+      add(node, equal, value, below(path, py::cast<std::string>(key)));
     }
     return {std::move(node), py::tuple(equal)};
   }
 
+  static py::dict attributes_of(const py::handle& object) { return py::getattr(object, "__dict__", py::dict()); }
+
   // A copy is made of the first batch that is nested so.
   static py::object plain_attributes(const py::handle& object) {
     py::list plain;
-    const py::object attributes = py::getattr(object, "__dict__", py::dict());
-    for (const auto& [name, value] : py::cast<py::dict>(attributes)) {
+    for (const auto& [name, value] : attributes_of(object)) {
       if (is_constant(value)) plain.append(py::make_tuple(name, py::repr(value)));
     }
     return py::tuple(plain);
@@ -180,8 +190,9 @@ class Flattener {
     equal.append(part);
   }
 
-  // A copy that holds none of the batch's tensors.
+  // A copy that holds none of the batch's tensors; none of a mapping that cannot be changed.
   static py::object emptied(const py::handle& object, const std::vector<py::object>& keys) {
+    if (!py::hasattr(object, "__setitem__")) return py::none();
     py::object copy = known().copy(object);
     for (const py::object& key : keys) copy[key] = py::none();
     return copy;
@@ -196,12 +207,9 @@ class Builder {
     switch (node.kind) {
       case NodeKind::kTensor: return py::cast(leaf((next_++)->second, node.requires_grad));
       case NodeKind::kConstant: return node.constant;
-      case NodeKind::kDict: {
-        py::dict made;
-        for (std::size_t i = 0; i < node.keys.size(); ++i) made[node.keys[i]] = make(node.children[i]);
-        return made;
-      }
+      case NodeKind::kDict: return make_dict(node);
       case NodeKind::kMapping: {
+        if (node.constant.is_none()) return node.type(make_dict(node));
         py::object made = known().copy(node.constant);
         for (std::size_t i = 0; i < node.keys.size(); ++i) made[node.keys[i]] = make(node.children[i]);
         return made;
@@ -221,14 +229,22 @@ class Builder {
     return requires_grad ? tensor.detach().requires_grad_() : tensor;
   }
 
+  py::dict make_dict(const Node& node) {
+    py::dict made;
+    for (std::size_t i = 0; i < node.keys.size(); ++i) made[node.keys[i]] = make(node.children[i]);
+    return made;
+  }
+
+  // Of the very type, which need not take items alone.
   py::object make_sequence(const Node& node) {
     py::list items;
     for (const Node& child : node.children) items.append(make(child));
-    if (node.kind == NodeKind::kNamedTuple) return node.type(*items);
-    const bool plain =
-        node.type.is(py::type::of(items)) || node.type.is(py::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)));
-    if (!plain) return node.type(items);
-    return node.kind == NodeKind::kList ? py::object(std::move(items)) : py::object(py::tuple(items));
+    if (node.type.is(py::type::of(items))) return std::move(items);
+    py::object made =
+        node.kind == NodeKind::kNamedTuple ? node.type(*items) : node.type.attr("__new__")(node.type, items);
+    if (node.kind == NodeKind::kList) py::type::of(items).attr("extend")(made, items);
+    if (py::len(node.constant) > 0) made.attr("__dict__").attr("update")(node.constant);
+    return made;
   }
 
   NamedTensors::const_iterator next_;

@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import gc
+import types
+import typing
 import weakref
 
 import numpy as np
@@ -30,8 +32,58 @@ class Encoding(collections.UserDict):
         self.kind = kind
 
 
+class Bag(list):
+    def __init__(self, items, *, scale=1.0):
+        super().__init__(items)
+        self.scale = scale
+
+
+class Both(tuple):
+    pass
+
+
+def both(x, y):
+    made = Both((x, y))
+    made.scale = 2.0
+    return made
+
+
+@dataclasses.dataclass
+class Output(collections.OrderedDict):
+    """As Hugging Face's ModelOutput: its fields are items too."""
+
+    x: torch.Tensor = None
+    y: torch.Tensor = None
+
+    def __post_init__(self):
+        self.update(x=self.x, y=self.y)
+
+
+@dataclasses.dataclass
+class Masked:
+    kind: typing.ClassVar[object] = object()
+    x: torch.Tensor
+    y: torch.Tensor
+    scale: dataclasses.InitVar[float]
+
+    def __post_init__(self, scale):
+        self.mask = torch.ones(len(self.x)) * scale
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    kind: typing.ClassVar[int] = 1
+    x: torch.Tensor
+    y: torch.Tensor
+
+
 def of_dict(batch):
     return batch["x"], batch["y"]
+
+
+def where(holds, pair):
+    assert holds
+    return pair
 
 
 FORMS = {
@@ -40,6 +92,15 @@ FORMS = {
     "list": (lambda x, y: [x, y], lambda batch: batch),
     "named tuple": (lambda x, y: Pair(x, y), lambda batch: (batch.x, batch.y)),
     "dataclass": (lambda x, y: Sample(x, y), lambda batch: (batch.x, batch.y)),
+    "list with an attribute": (lambda x, y: Bag([x, y], scale=2.0), lambda batch: where(batch.scale == 2, batch)),
+    "tuple with an attribute": (both, lambda batch: where(batch.scale == 2, batch)),
+    "dataclass that is a dict": (lambda x, y: Output(x, y), lambda batch: where(len(batch) == 2, batch.values())),
+    "dataclass with more attributes": (
+        lambda x, y: Masked(x, y, 2.0),
+        lambda batch: where((batch.mask == 2).all(), (batch.x, batch.y)),
+    ),
+    "dataclass with slots": (lambda x, y: Slots(x, y), lambda batch: where(batch.kind == 1, (batch.x, batch.y))),
+    "read-only mapping": (lambda x, y: types.MappingProxyType({"x": x, "y": y}), of_dict),
     "mapping": (lambda x, y: Encoding({"x": x, "y": y}, "text"), of_dict),
     "nested": (
         lambda x, y: {"in": [{"x": x}, None, 3], "out": (y, "label")},

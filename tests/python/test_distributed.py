@@ -113,6 +113,30 @@ def numbers_seen(seen, **options):
     return duet.EagerTrainer(torch.nn.Linear(1, 1), loss, optimizer=duet.SGD(lr=1e-4), default_hooks=False, **options)
 
 
+@pytest.mark.parametrize("collective", ["all_gather", "gather", "all_reduce", "broadcast"])
+def test_a_loss_that_talks_to_other_processes_runs_op_by_op(collective):
+    def exchanged(tensor):
+        copies = [torch.zeros_like(tensor)]
+        if collective == "all_gather":
+            torch.distributed.all_gather(copies, tensor)
+        elif collective == "gather":
+            torch.distributed.gather(tensor, copies, dst=0)
+        else:
+            copies = [tensor.clone()]
+            getattr(torch.distributed, collective)(copies[0], *([0] if collective == "broadcast" else []))
+        return copies[0]
+
+    def loss(model, batch):
+        return toy.loss(model, batch) * exchanged(model(batch["x"]).detach()).square().mean()
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        reports = toy.same_as_loop(toy.over(toy.batches(6)), loss).report()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert "exchanges data with other processes" in reports[0]["reason"]
+
+
 def linear():
     torch.manual_seed(4)
     return torch.nn.Linear(8, 3)
