@@ -102,7 +102,7 @@ class LoopStep {
   }
 
   at::Tensor step(const py::object& object) {
-    const Busy busy(busy_);
+    const Busy busy(user_);
     const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
     prepare();
@@ -116,7 +116,7 @@ class LoopStep {
   }
 
   StepExplanation explain(const py::object& object) {
-    const Busy busy(busy_);
+    const Busy busy(user_);
     const CallerWordsScope words(step_words());
     const Batch batch = to_batch(object);
     optimizer_->leave_out(true);
@@ -150,7 +150,7 @@ class LoopStep {
 
   std::shared_ptr<TorchOptimizer> optimizer_;
   std::unique_ptr<GraphStep> step_;
-  bool busy_ = false;
+  std::thread::id user_;
 };
 
 }  // namespace

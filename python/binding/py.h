@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -40,21 +41,25 @@ inline py::object optional_attribute(const py::handle& object, const char* name)
   return found.is_none() ? py::object() : found;
 }
 
-// One call at a time: other threads may come while the GIL is free.
+// One call at a time: other threads may come while the GIL is free. `user` is the thread that runs, if any does.
 class Busy {
  public:
-  explicit Busy(bool& flag) : flag_(flag) {
-    require<ConfigError>(!flag,
+  explicit Busy(std::thread::id& user, bool may_be_in_hook = false)
+      : user_(user), is_outermost_(user == std::thread::id()) {
+    require<ConfigError>(is_outermost_ || (may_be_in_hook && user == std::this_thread::get_id()),
                          "[duet] this trainer or step runs already, in another thread or in a hook of its own; "
                          "let it end first");
-    flag = true;
+    user = std::this_thread::get_id();
   }
-  ~Busy() { flag_ = false; }
+  ~Busy() {
+    if (is_outermost_) user_ = std::thread::id();
+  }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
 
  private:
-  bool& flag_;
+  std::thread::id& user_;
+  bool is_outermost_;
 };
 
 }  // namespace duet::python

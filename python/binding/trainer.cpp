@@ -61,7 +61,7 @@ class Trainer {
   const py::object& model() const { return *model_; }
 
   void fit(const py::object& data, const py::object& validation) {
-    const Busy busy(busy_);
+    const Busy busy(user_);
     const auto source = std::make_shared<PythonSource>(data, accumulate_);
     std::optional<PythonSources> others;
     if (!validation.is_none()) others.emplace(validation, source);
@@ -74,13 +74,14 @@ class Trainer {
   }
 
   MetricValues evaluate(const py::object& data, MetricValues (BaseTrainer::*pass)(const NamedSources&)) {
+    const Busy busy(user_, /*may_be_in_hook=*/true);
     PythonSources sources(data);
     const py::gil_scoped_release no_gil;
     return (get().*pass)(sources.named());
   }
 
   int64_t step_many(const py::object& batches, int64_t count) {
-    const Busy busy(busy_);
+    const Busy busy(user_);
     PythonSource source(batches);
     source.iterate();
     const py::gil_scoped_release no_gil;
@@ -88,7 +89,7 @@ class Trainer {
   }
 
   at::Tensor step_accumulated(const py::sequence& micro_batches) {
-    const Busy busy(busy_);
+    const Busy busy(user_);
     std::vector<Batch> batches;
     for (const py::handle batch : micro_batches) batches.push_back(to_batch(batch));
     const py::gil_scoped_release no_gil;
@@ -96,6 +97,7 @@ class Trainer {
   }
 
   py::dict predict(const py::object& batch) {
+    const Busy busy(user_, /*may_be_in_hook=*/true);
     const Batch given = to_batch(batch);
     Batch outputs;
     {
@@ -106,6 +108,7 @@ class Trainer {
   }
 
   py::list predict_all(const py::object& data) {
+    const Busy busy(user_, /*may_be_in_hook=*/true);
     PythonSource source(data);
     std::vector<NamedTensors> all;
     {
@@ -122,14 +125,14 @@ class Trainer {
   }
 
   LrCurve find_lr(const py::object& data, const LrFinderOptions& options) {
-    const Busy busy(busy_);
+    const Busy busy(user_);
     PythonSource source(data);
     const py::gil_scoped_release no_gil;
     return get().find_lr(source, options);
   }
 
   StepExplanation explain(const py::object& batch) {
-    const Busy busy(busy_);
+    const Busy busy(user_);
     const Batch given = to_batch(batch);
     const py::gil_scoped_release no_gil;
     return get().explain(given);
@@ -152,7 +155,7 @@ class Trainer {
   SharedObject model_;
   std::unique_ptr<BaseTrainer> trainer_;
   int64_t accumulate_ = 1;
-  bool busy_ = false;
+  std::thread::id user_;
 };
 
 py::dict result_of(Trainer& trainer) {

@@ -267,6 +267,29 @@ def test_two_trainers_in_two_threads():
     toy.assert_same_bits(results[0], results[1])
 
 
+@pytest.mark.parametrize("call", ["predict", "predict_all", "validate", "fit"])
+def test_another_thread_has_to_wait_until_a_run_ends(call):
+    within, done = threading.Event(), threading.Event()
+
+    def loss(model, batch):
+        within.set()
+        done.wait()
+        return toy.loss(model, batch)
+
+    trainer = duet.EagerTrainer(
+        toy.model(), loss, forward=toy.forward, optimizer=duet.SGD(lr=0.1), max_steps=1, default_hooks=False)  # fmt: skip
+    batches = toy.batches(1)
+    run = threading.Thread(target=trainer.fit, args=(batches,))
+    run.start()
+    within.wait()
+    with pytest.raises(duet.ConfigError, match="runs already, in another thread"):
+        getattr(trainer, call)(batches[0] if call == "predict" else batches)
+    done.set()
+    run.join()
+    assert trainer.progress.step == 1
+    trainer.predict(batches[0])
+
+
 def test_options_say_what_they_are():
     options = duet.AdamW(lr=3e-4, betas=[0.8, 0.9])
     assert options.lr == 3e-4 and options.betas == [0.8, 0.9]
