@@ -271,15 +271,15 @@ def test_two_trainers_in_two_threads():
 def test_another_thread_has_to_wait_until_a_run_ends(call):
     within, done = threading.Event(), threading.Event()
 
-    def loss(model, batch):
+    def loss(prediction, batch):
         within.set()
         done.wait()
-        return toy.loss(model, batch)
+        return toy.loss_of(prediction, batch)
 
     trainer = duet.EagerTrainer(
         toy.model(), loss, forward=toy.forward, optimizer=duet.SGD(lr=0.1), max_steps=1, default_hooks=False)  # fmt: skip
     batches = toy.batches(1)
-    run = threading.Thread(target=trainer.fit, args=(batches,))
+    run = threading.Thread(target=trainer.fit, args=(batches,), daemon=True)
     run.start()
     within.wait()
     with pytest.raises(duet.ConfigError, match="runs already, in another thread"):
