@@ -47,10 +47,10 @@ bool is_onednns(const OpCall& call, std::size_t first, const ConvTensors& t) {
   return backend == at::native::ConvBackend::Mkldnn;
 }
 
-// Not of one tap, nor images that are smaller than the taps reach: oneDNN takes those for products, which threads may
-// cut.
+// Not of one tap or one pixel, nor images that are smaller than the taps reach: oneDNN takes those for products, which
+// threads may cut, and which it cuts by the number of images.
 bool fit_taps(const ConvTensors& t, const ConvNumbers& numbers) {
-  bool fit = t.weight.numel() > t.weight.size(0) * t.weight.size(1);
+  bool fit = t.weight.numel() > t.weight.size(0) * t.weight.size(1) && t.y.numel() > t.y.size(0) * t.y.size(1);
   for (int64_t dim = 2; dim < t.x.dim(); ++dim) {
     const std::size_t axis = dim - t.x.dim() + 2;
     const int64_t reach = (t.weight.size(dim) - 1) * numbers.dilation[axis];

@@ -86,9 +86,10 @@ struct BitexactKernels {
   std::vector<BitexactKernel> of_call;
   std::vector<Scratch> scratch{};
   std::vector<std::pair<std::size_t, std::size_t>> chains{};  // first and last call of each; they run at the first
-  bool may_try = true;    // kernels that this process has not tried yet, which takes longer than many steps
-  bool untried = false;   // some were left out because of that
-  bool may_chain = true;  // no two storages that exist before a step have memory in common
+  bool may_try = true;       // kernels that this process has not tried yet, which takes longer than many steps
+  bool untried = false;      // some were left out because of that
+  bool may_be_slow = false;  // those too that take longer than ATen's
+  bool may_chain = true;     // no two storages that exist before a step have memory in common
 };
 
 // Such as one for which there is too little memory: ATen's kernel stays.

@@ -14,8 +14,9 @@ MakeCallKernel make_of(const CallKernelMaker& maker) {
 bool is_known_bitexact(const CallKernelMaker& maker, const OpCall& call, BitexactKernels& kernels) {
   static Trials<std::string, bool> trials;
   const auto* const make = reinterpret_cast<const void*>(maker.make);
-  return trials.of(kind_of({call}) + c10::str(make), kernels, [&] {
-    return (!maker.must_be_faster || is_faster(make_of(maker), {call}, maker.rules)) &&
+  const bool must_be_faster = maker.must_be_faster && !kernels.may_be_slow;
+  return trials.of(kind_of({call}) + c10::str(make, must_be_faster), kernels, [&] {
+    return (!must_be_faster || is_faster(make_of(maker), {call}, maker.rules)) &&
            is_bitexact(maker, maker.tried != nullptr ? maker.tried(call) : call);
   });
 }

@@ -23,9 +23,11 @@ struct Convolution {
   const float* weights = nullptr;                              // of one tap after the other
   int64_t weights_of_channel = 0, weights_of_out_channel = 0;  // how far apart they lie
   bool reversed = false;                                       // the first tap of an axis lies where the last one would
-  const float* bias = nullptr;                                 // with which sums start; null: zeros
+  const float* bias = nullptr;                                 // null: zeros
   int64_t channels_at_once = 0;  // whole vectors: of as many the weights should fit into the cache
-  bool adds_parts = false;       // each channels_at_once are summed up from 0, and added to those before or the bias
+  // Each channels_at_once are summed up from 0, and added to those before, the first to the bias; else all one after
+  // the other, from the bias on.
+  bool adds_parts = false;
   float* out = nullptr;
 };
 

@@ -69,7 +69,6 @@ struct ConvPass {
   PaddedPlane plane = plane_of_taps(work);
 
   bool is_first() const { return begin == 0; }
-  bool has_bias() const { return work.bias != nullptr; }
 };
 
 // The rows of a tile: pixels of one line, from (y, x) on, and where their sums lie.
@@ -87,7 +86,7 @@ inline Floats bias_of(const ConvPass& pass, int vector) {
 template <int kRows, int kVectors>
 inline void start_sums(const ConvTile& tile, TileSums<kRows, kVectors>& sums) {
   const ConvPass& pass = tile.pass;
-  const bool from_bias = pass.is_first() && pass.has_bias() && !pass.work.adds_parts;
+  const bool from_bias = pass.is_first() && pass.work.bias != nullptr && !pass.work.adds_parts;
   const bool go_on = !pass.is_first() && !pass.work.adds_parts;
 #pragma GCC unroll 2
   for (int j = 0; j < kVectors; ++j) {
@@ -101,7 +100,7 @@ inline void start_sums(const ConvTile& tile, TileSums<kRows, kVectors>& sums) {
 template <int kRows, int kVectors>
 inline void add_part(const ConvTile& tile, TileSums<kRows, kVectors>& sums) {
   const ConvPass& pass = tile.pass;
-  if (pass.is_first() && !pass.has_bias()) return;
+  if (pass.is_first() && pass.work.bias == nullptr) return;
 #pragma GCC unroll 2
   for (int j = 0; j < kVectors; ++j) {
     const Floats bias = pass.is_first() ? bias_of(pass, j) : broadcast(0);
@@ -125,13 +124,14 @@ template <int kFrom, int kTo, int kRows, int kVectors>
                              [&](int i) __attribute__((always_inline)) { return tap.pixel + i * step; });
 }
 
-// The first and the last row may lie outside the image, where all is zero.
+// The first row, the last or both may lie outside the image, where all is zero; all others are added.
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void add_tap_inside(const TapOfChannels& tap, bool has_first, bool has_last,
                                                   TileSums<kRows, kVectors>& sums) {
   if (has_first && has_last) return add_tap<0, kRows>(tap, 1, sums);
   if (has_last) return add_tap<1, kRows>(tap, 1, sums);
-  if (has_first) add_tap<0, kRows - 1>(tap, 1, sums);
+  if (has_first) return add_tap<0, kRows - 1>(tap, 1, sums);
+  add_tap<1, kRows - 1>(tap, 1, sums);
 }
 
 template <int kVectors, int kRows>

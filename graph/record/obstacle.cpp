@@ -81,7 +81,7 @@ bool lists_lists_of_tensors(const c10::IValue& argument) {
 std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const std::string name = full_name(op);
   if (equal_by_layout(op, stack)) return std::nullopt;
-  if (name.starts_with("c10d::")) {
+  if (name.starts_with("c10d::") || name.starts_with("_c10d_functional")) {
     return Obstacle{name + " exchanges data with other processes",
                     "leave it out of the loss, such as in a hook, or let the step run op by op"};
   }

@@ -113,10 +113,14 @@ def numbers_seen(seen, **options):
     return duet.EagerTrainer(torch.nn.Linear(1, 1), loss, optimizer=duet.SGD(lr=1e-4), default_hooks=False, **options)
 
 
-@pytest.mark.parametrize("collective", ["all_gather", "gather", "all_reduce", "broadcast"])
+@pytest.mark.parametrize("collective", ["all_gather", "gather", "all_reduce", "broadcast", "functional"])
 def test_a_loss_that_talks_to_other_processes_runs_op_by_op(collective):
     def exchanged(tensor):
         copies = [torch.zeros_like(tensor)]
+        if collective == "functional":
+            from torch.distributed import _functional_collectives
+
+            return _functional_collectives.all_reduce(tensor, "sum", torch.distributed.group.WORLD)
         if collective == "all_gather":
             torch.distributed.all_gather(copies, tensor)
         elif collective == "gather":

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cfenv>
 #include <vector>
 #include <ATen/ops/full.h>
@@ -19,6 +20,8 @@ using Bools = std::vector<bool>;
 
 const ConvolutionNumbers kSame3x3 = {{1, 1}, {1, 1}, {1, 1}};
 
+Tensor ones(at::IntArrayRef sizes) { return at::ones(sizes); }
+
 // Where oneDNN computes as duet's kernels do.
 class BitexactConvolutions : public ::testing::Test {
  protected:
@@ -26,7 +29,6 @@ class BitexactConvolutions : public ::testing::Test {
     const bool as_onednn = testing::computes_as_onednn_with("AVX2") || testing::computes_as_onednn_with("AVX512");
     if (!as_onednn) GTEST_SKIP() << "oneDNN has other kernels on this CPU";
   }
-  static Tensor ones(at::IntArrayRef sizes) { return at::ones(sizes); }
   // Small, so that oneDNN's layouts take most of its time.
   static Calls layer(int64_t channels, bool wants_x = true) {
     return testing::convolution_calls({ones({16, channels, 6, 6}), ones({16, channels, 3, 3}), ones({16})}, kSame3x3,
@@ -48,6 +50,42 @@ TEST_F(BitexactConvolutions, AreTakenBackward) {
   for (const int64_t channels : {1, 16}) {
     EXPECT_TRUE(layer(channels, false).taken(find_bitexact_convs)[1]) << channels;
     EXPECT_TRUE(layer(channels, true).taken(find_bitexact_convs)[1]) << channels;
+  }
+}
+
+struct Shape {
+  std::vector<int64_t> x, weight;
+  ConvolutionNumbers numbers;
+  // Whether all of its kernels give the bits, however long they take.
+  bool all_taken() const {
+    const Calls calls = testing::convolution_calls({ones(x), ones(weight), ones({weight[0]})}, numbers, true);
+    BitexactKernels kernels;
+    kernels.of_call.resize(calls.calls.size());
+    kernels.may_be_slow = true;
+    find_bitexact_convs(calls.calls, kernels);
+    return std::ranges::all_of(kernels.of_call, [](const BitexactKernel& kernel) { return kernel.run != nullptr; });
+  }
+};
+
+TEST_F(BitexactConvolutions, AddUpInOneDnnsOrderInEveryShape) {
+  std::vector<Shape> shapes = {
+      {{16, 32, 9, 29}, {32, 32, 3, 3}, kSame3x3},
+      {{16, 48, 5, 15}, {40, 48, 3, 3}, {{1, 1}, {0, 0}, {1, 1}}},
+      {{16, 16, 6, 4}, {48, 16, 3, 3}, {{1, 1}, {2, 2}, {1, 1}}},
+      {{16, 32, 13, 12}, {16, 32, 5, 5}, {{1, 1}, {1, 1}, {1, 1}}},
+      {{16, 3, 17, 33}, {16, 3, 5, 5}, {{2, 2}, {2, 2}, {1, 1}}},
+      {{16, 64, 4, 4}, {32, 64, 3, 3}, kSame3x3},
+      {{16, 16, 40}, {32, 16, 3}, {{1}, {1}, {1}}},
+  };
+  for (const Shape& shape : shapes)
+    EXPECT_TRUE(shape.all_taken()) << at::IntArrayRef(shape.x) << at::IntArrayRef(shape.weight);
+}
+
+// A product for oneDNN, which cuts the images of a gradient of weights by their number.
+TEST_F(BitexactConvolutions, AreRefusedWhereOnePixelIsLeft) {
+  for (const int64_t images : {16, 64}) {
+    const Shape shape{{images, 3, 7, 7}, {32, 3, 7, 7}, {{1, 1}, {0, 0}, {1, 1}}};
+    EXPECT_FALSE(shape.all_taken()) << images;
   }
 }
 

@@ -28,8 +28,8 @@ inline bool has_kernels() { return cpu_kernels().gemm != nullptr; }
 // Whether oneDNN computes with these instructions, as ATen does.
 inline bool computes_as_onednn_with(const std::string& instructions) {
   const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-  const bool has_avx2 = (limit != nullptr && std::string(limit) == "AVX2") || !__builtin_cpu_supports("avx512f");
-  return has_kernels() && at::get_cpu_capability() == instructions && has_avx2 == (instructions == "AVX2");
+  const bool only_avx2 = (limit != nullptr && std::string(limit) == "AVX2") || !__builtin_cpu_supports("avx512f");
+  return has_kernels() && at::get_cpu_capability() == instructions && only_avx2 == (instructions == "AVX2");
 }
 
 struct Threads {
