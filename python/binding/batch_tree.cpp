@@ -239,7 +239,7 @@ class Builder {
   py::object make_sequence(const Node& node) {
     py::list items;
     for (const Node& child : node.children) items.append(make(child));
-    if (node.type.is(py::type::of(items))) return std::move(items);
+    if (node.type.is(py::type::of(items))) return items;
     py::object made =
         node.kind == NodeKind::kNamedTuple ? node.type(*items) : node.type.attr("__new__")(node.type, items);
     if (node.kind == NodeKind::kList) py::type::of(items).attr("extend")(made, items);
