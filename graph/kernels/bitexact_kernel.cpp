@@ -162,10 +162,9 @@ const KernelPasses& bitexact_passes() {
   return all;
 }
 
-BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes, bool may_try,
-                                      bool may_chain) {
-  BitexactKernels kernels{
-      .of_call = std::vector<BitexactKernel>(calls.size()), .may_try = may_try, .may_chain = may_chain};
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes,
+                                      BitexactKernels kernels) {
+  kernels.of_call.resize(calls.size());
   for (const KernelPass* pass : passes) {
     if (pass->is_off) continue;
     pass->find(calls, kernels);

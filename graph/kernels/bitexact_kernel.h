@@ -83,7 +83,7 @@ struct BitexactKernels {
     std::size_t first, last;  // calls
   };
 
-  std::vector<BitexactKernel> of_call;
+  std::vector<BitexactKernel> of_call{};
   std::vector<Scratch> scratch{};
   std::vector<std::pair<std::size_t, std::size_t>> chains{};  // first and last call of each; they run at the first
   bool may_try = true;       // kernels that this process has not tried yet, which takes longer than many steps
@@ -133,9 +133,9 @@ using KernelPasses = std::vector<const KernelPass*>;
 // All of those below.
 const KernelPasses& bitexact_passes();
 
-// Leaves out passes that were switched off. `may_try`, `may_chain`: those of BitexactKernels.
-BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes, bool may_try,
-                                      bool may_chain = true);
+// Leaves out passes that were switched off. `kernels` says what they may do.
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes,
+                                      BitexactKernels kernels = {});
 
 // For the rest of the process: a kernel of the pass gave other bits than ATen's.
 void switch_off(const KernelPass& pass);

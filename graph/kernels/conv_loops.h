@@ -178,9 +178,7 @@ void sum_tile(const ConvTile& tile, NanWatch& nan) {
 
 // So many that the sums fill the registers.
 template <int kVectors>
-constexpr int kMostPixels = kLanes == 16    ? 14
-                            : kVectors == 1 ? 12
-                                            : 6;
+constexpr int kMostPixels = kLanes == 16 ? 14 : 12 / kVectors;
 
 template <int kVectors, int kRows = kMostPixels<kVectors>>
 void sum_pixels(const ConvTile& tile, int64_t pixels, NanWatch& nan) {

@@ -267,7 +267,8 @@ class Builder {
       calls.push_back({instruction.op, instruction.arguments, segment, results_of(instruction.source),
                        grad_mode(instruction.settings)});
     }
-    BitexactKernels found = find_bitexact_kernels(calls, parts_.passes, may_try, external_storages_are_apart());
+    BitexactKernels found =
+        find_bitexact_kernels(calls, parts_.passes, {.may_try = may_try, .may_chain = external_storages_are_apart()});
     parts_.kernel_count = 0;
     for (std::size_t i = 0; i < calls.size(); ++i) {
       Instruction& instruction = parts_.instructions[i];

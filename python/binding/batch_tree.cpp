@@ -14,7 +14,7 @@ enum class NodeKind { kTensor, kConstant, kDict, kMapping, kList, kTuple, kNamed
 struct Node {
   NodeKind kind = NodeKind::kTensor;
   bool requires_grad = false;  // of a tensor: a leaf that the step differentiates by
-  py::object type, constant;   // of the container; of kConstant, of kMapping one to copy, of sequences attributes
+  py::object type, constant;   // of the container; of kConstant, of kMapping one to copy, of own sequences attributes
   std::vector<py::object> keys;
   std::vector<Node> children;
 };
@@ -132,8 +132,10 @@ class Flattener {
     equal.append(node.type);
     int64_t index = 0;
     for (const py::handle item : object) add(node, equal, item, below(path, std::to_string(index++)));
-    node.constant = attributes_of(object).attr("copy")();
-    equal.append(plain_attributes(object));
+    if (!PyList_CheckExact(object.ptr()) && !PyTuple_CheckExact(object.ptr())) {
+      node.constant = attributes_of(object).attr("copy")();
+      equal.append(plain_attributes(object));
+    }
     return {std::move(node), py::tuple(equal)};
   }
 
@@ -239,7 +241,7 @@ class Builder {
   py::object make_sequence(const Node& node) {
     py::list items;
     for (const Node& child : node.children) items.append(make(child));
-    if (node.type.is(py::type::of(items))) return items;
+    if (!node.constant) return node.kind == NodeKind::kList ? py::object(items) : py::tuple(items);
     py::object made =
         node.kind == NodeKind::kNamedTuple ? node.type(*items) : node.type.attr("__new__")(node.type, items);
     if (node.kind == NodeKind::kList) py::type::of(items).attr("extend")(made, items);

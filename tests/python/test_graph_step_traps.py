@@ -211,6 +211,19 @@ def test_gradients_are_there_between_steps():
     toy.same_as_loop(run)
 
 
+def test_an_op_that_takes_lists_of_lists_runs_op_by_op():
+    library = torch.library.Library("duet_test", "DEF")
+    library.define("sum_of_lists(Tensor[][] lists, Tensor factor) -> Tensor")
+    library.impl("sum_of_lists", lambda lists, factor: sum(tensor.sum() for one in lists for tensor in one) * factor, "CPU")
+
+    def loss(model, batch):
+        x = batch["x"]
+        return toy.loss(model, batch) * torch.ops.duet_test.sum_of_lists([[x, x * 2]], x.mean())
+
+    step = toy.same_as_loop(toy.over(toy.batches(6)), loss, **toy.UNCHECKED)
+    assert "lists of lists of tensors" in step.report()[0]["reason"]
+
+
 def test_a_batch_that_holds_itself_and_one_step_at_a_time():
     module = toy.model()
     step = duet.graph_step(module, toy.loss, toy.adam(module))

@@ -281,7 +281,7 @@ def test_another_thread_has_to_wait_until_a_run_ends(call):
     batches = toy.batches(1)
     run = threading.Thread(target=trainer.fit, args=(batches,), daemon=True)
     run.start()
-    within.wait()
+    assert within.wait(60)
     with pytest.raises(duet.ConfigError, match="runs already, in another thread"):
         getattr(trainer, call)(batches[0] if call == "predict" else batches)
     done.set()

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cfenv>
 #include <vector>
 #include <ATen/ops/full.h>
@@ -56,14 +55,9 @@ TEST_F(BitexactConvolutions, AreTakenBackward) {
 struct Shape {
   std::vector<int64_t> x, weight;
   ConvolutionNumbers numbers;
-  // Whether all of its kernels give the bits, however long they take.
-  bool all_taken() const {
-    const Calls calls = testing::convolution_calls({ones(x), ones(weight), ones({weight[0]})}, numbers, true);
-    BitexactKernels kernels;
-    kernels.of_call.resize(calls.calls.size());
-    kernels.may_be_slow = true;
-    find_bitexact_convs(calls.calls, kernels);
-    return std::ranges::all_of(kernels.of_call, [](const BitexactKernel& kernel) { return kernel.run != nullptr; });
+  Bools taken() const {
+    return testing::convolution_calls({ones(x), ones(weight), ones({weight[0]})}, numbers, true)
+        .taken(find_bitexact_convs);
   }
 };
 
@@ -78,14 +72,14 @@ TEST_F(BitexactConvolutions, AddUpInOneDnnsOrderInEveryShape) {
       {{16, 16, 40}, {32, 16, 3}, {{1}, {1}, {1}}},
   };
   for (const Shape& shape : shapes)
-    EXPECT_TRUE(shape.all_taken()) << at::IntArrayRef(shape.x) << at::IntArrayRef(shape.weight);
+    EXPECT_EQ(shape.taken(), Bools({true, true})) << at::IntArrayRef(shape.x) << at::IntArrayRef(shape.weight);
 }
 
 // A product for oneDNN, which cuts the images of a gradient of weights by their number.
 TEST_F(BitexactConvolutions, AreRefusedWhereOnePixelIsLeft) {
   for (const int64_t images : {16, 64}) {
     const Shape shape{{images, 3, 7, 7}, {32, 3, 7, 7}, {{1, 1}, {0, 0}, {1, 1}}};
-    EXPECT_FALSE(shape.all_taken()) << images;
+    EXPECT_EQ(shape.taken(), Bools({false, false})) << images;
   }
 }
 

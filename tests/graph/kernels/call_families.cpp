@@ -305,6 +305,7 @@ Calls attention_calls(const Sizes& sizes, bool causal, int kind, Random& random)
 // BLAS cuts small products otherwise, as on Intel's CPUs; dropout where ATen draws from MKL; gelu with more threads
 // than cores, where ATen cuts it otherwise.
 const std::vector<CallFamily>& call_families() {
+  const bool as_onednn = computes_as_onednn_with("AVX2") || computes_as_onednn_with("AVX512");
   static const std::vector<CallFamily> families = {
       {"products", 150, 0.5, products},
       {"arithmetic", 60, 0.6, arithmetic},
@@ -313,7 +314,7 @@ const std::vector<CallFamily>& call_families() {
       {"embeddings", 100, 1, embeddings},
       {"rows", 70, 0.7, rows},
       {"attention", 40, 0.4, attention},
-      {"convolution", 50, 0, some_convolution},
+      {"convolution", 50, as_onednn ? 0.2 : 0, some_convolution},
       {"lstm", 20, computes_as_onednn_with("AVX2") ? 0.3 : 0, some_lstm},
       {"batch_norm", 70, 1, batch_norm},
       {"max_pool", 500, 1, max_pool},

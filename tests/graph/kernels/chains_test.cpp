@@ -149,7 +149,7 @@ Calls product_and_relu(const at::Tensor& a, const at::Tensor& b, const at::Tenso
 
 int64_t chains_of(const Calls& calls) {
   int64_t count = 0;
-  for (const BitexactKernel& kernel : find_bitexact_kernels(calls.calls, bitexact_passes(), true).of_call)
+  for (const BitexactKernel& kernel : find_bitexact_kernels(calls.calls, bitexact_passes()).of_call)
     count += kernel.in_chain ? 1 : 0;
   return count;
 }
@@ -175,7 +175,7 @@ TEST_F(Chains, EndBeforeTheyHaveManyTensors) {
     calls.add("aten::mul", "out", {x, x}, {y});
     x = y;
   }
-  const auto kernels = find_bitexact_kernels(calls.calls, bitexact_passes(), true);
+  const auto kernels = find_bitexact_kernels(calls.calls, bitexact_passes());
   EXPECT_EQ(kernels.chains, (std::vector<std::pair<std::size_t, std::size_t>>{{0, 6}, {7, 11}}));
 }
 

@@ -97,6 +97,7 @@ class Calls {
   BitexactKernels kernels(FindKernels& find) const {
     BitexactKernels kernels;
     kernels.of_call.resize(calls.size());
+    kernels.may_be_slow = true;  // how busy the machine is decides nothing
     find(calls, kernels);
     return kernels;
   }
@@ -113,7 +114,7 @@ class Calls {
   std::string difference(int64_t& taken) const {
     const TrialGuard guard;
     const Calls theirs = copy();
-    const BitexactKernels kernels = find_bitexact_kernels(calls, bitexact_passes(), /*may_try=*/true);
+    const BitexactKernels kernels = find_bitexact_kernels(calls, bitexact_passes(), {.may_be_slow = true});
     for (const auto& scratch : kernels.scratch) {
       scratch.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
           c10::GetAllocator(c10::kCPU)->allocate(scratch.storage.nbytes()));
